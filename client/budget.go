@@ -8,9 +8,9 @@ import (
 // turnTime is how long a host may be asked for messages that it does not have while another could be asked.
 const turnTime = 100 * time.Millisecond
 
-// budget is what a consumer with a limit may still ask its hosts for. If one host does not send its part, the consumer
-// takes that credit back and asks another host. So all hosts together are never asked for more than the limit. Pure;
-// its owner is the inbox, under its mutex.
+// budget is the number of messages that a consumer with a limit may still ask its hosts for. If one host does not send
+// its part, the consumer takes that credit back and asks another host. So all hosts together are never asked for more
+// than the limit. Pure; its owner is the inbox, under its mutex.
 //
 //	left + asked and held of all accounts + yielded = the limit
 type budget struct {
@@ -19,7 +19,7 @@ type budget struct {
 	accounts []*account
 }
 
-// account is what one stream has of the budget.
+// account is the part of the budget that one stream has.
 type account struct {
 	stream    *consumeStream
 	most      int       // asked and held
@@ -32,7 +32,7 @@ type account struct {
 	since     time.Time // when it was asked last, or something arrived
 }
 
-// ask is for the host of a stream: messages more, or with 0 to give back what is left of those it was asked for.
+// ask is a request to the host of a stream: to send messages more, or with 0 to give back the rest of its credit.
 type ask struct {
 	stream   *consumeStream
 	messages int
@@ -43,7 +43,7 @@ func (a *account) hungry() bool {
 	return !a.stopped && !a.recalling && a.asked == 0 && a.held < a.most
 }
 
-// open reports whether so little is asked for and held that more is worth a frame.
+// open reports whether so few messages are asked for and held that asking for more is worth a frame.
 func (a *account) open() bool {
 	return !a.stopped && !a.recalling && a.asked+a.held <= a.most/2
 }
@@ -88,20 +88,20 @@ func (b *budget) yielded(a *account) (due bool) {
 	return b.left > 0 && a.open()
 }
 
-// returned frees what is given back out of the inbox.
+// returned frees the messages that are given back from the inbox.
 func (b *budget) returned(a *account, n int) {
 	a.held -= n
 	b.left += n
 	b.dropEmpty(a)
 }
 
-// carried counts what is held of a stream of the same host that has ended.
+// carried counts the messages held from an ended stream of the same host.
 func (b *budget) carried(a *account, n int) {
 	a.held += n
 	b.left -= n
 }
 
-// recalled takes a host's answer.
+// recalled applies the answer of a host.
 func (b *budget) recalled(a *account, n int) {
 	if a.gone { // an answer on a stream that ended meanwhile
 		return
@@ -111,8 +111,8 @@ func (b *budget) recalled(a *account, n int) {
 	b.left += n
 }
 
-// plan shares out what is left. Each host that is asked for nothing is asked for one, those that wait longest first;
-// the rest is for those that sent what they were asked for, or for all when there are none such.
+// plan divides the rest of the budget. Each host without a request is asked for one message, the longest waiting first.
+// The rest goes to the hosts that sent everything they were asked for, or to all if there are none.
 func (b *budget) plan(now time.Time) []ask {
 	var asks []ask
 	var open, fed []*account
@@ -154,7 +154,8 @@ func (b *budget) plan(now time.Time) []ask {
 	return asks
 }
 
-// turn takes from those who have sent nothing for a while, when nothing is left for one who might.
+// turn takes credit back from hosts that have sent nothing for a while, if no budget is left for a host that might
+// send.
 func (b *budget) turn(now time.Time) (asks []ask) {
 	if b.left > 0 || !slices.ContainsFunc(b.accounts, (*account).hungry) {
 		return nil

@@ -71,7 +71,7 @@ func (c *Consumer) run() {
 	}
 }
 
-// takeTurns asks other hosts for what those that were asked do not send.
+// takeTurns asks other hosts for the messages that the asked hosts do not send.
 func (c *Consumer) takeTurns() {
 	turn := time.NewTicker(turnTime)
 	defer turn.Stop()
@@ -93,7 +93,7 @@ func (c *Consumer) noteError(err error) {
 	c.mu.lastErr = err
 }
 
-// staleEvery is how often the inbox is searched for what waits too long.
+// staleEvery is the interval at which the inbox is searched for deliveries that wait too long.
 func (c *Consumer) staleEvery() time.Duration {
 	if c.LockTimeout() <= 0 {
 		return time.Second
@@ -101,8 +101,8 @@ func (c *Consumer) staleEvery() time.Duration {
 	return max(100*time.Millisecond, min(c.LockTimeout()/8, core.MinLockTimeout/8)) // it may become as short as it can meanwhile
 }
 
-// end waits for Close, of the consumer or its client, and joins the senders. Until then a consumer that failed keeps
-// its streams, for the settlements of what it yielded.
+// end waits for Close, of the consumer or its client, and joins the senders. Until then a failed consumer keeps its
+// streams, so that yielded deliveries can be settled.
 func (c *Consumer) end() {
 	<-c.ctx.Done()
 	c.inbox.end(core.Errorf(core.CodeUnavailable, "client is closed"))
@@ -113,7 +113,8 @@ func (c *Consumer) end() {
 	close(c.done)
 }
 
-// giveBackStale returns what waits for the application so long that its lock might end before it is done.
+// giveBackStale gives deliveries back that wait so long for the application that their lock might end before they are
+// done.
 func (c *Consumer) giveBackStale() {
 	now := time.Now()
 	stale := func(s *slab) bool {
@@ -169,7 +170,7 @@ func (c *Consumer) follow() error {
 	return nil
 }
 
-// reach connects to a host; when it fails, the route is looked at again after a pause.
+// reach connects to a host. After a failure the consumer checks its route again after a pause.
 func (c *Consumer) reach(h consumeHost) {
 	err := c.connect(h)
 	c.mu.Lock()
@@ -198,7 +199,7 @@ func (c *Consumer) reach(h consumeHost) {
 	}
 }
 
-// route is what a host told last, else a look-up.
+// route returns the route that a host sent last; without one it asks a frontend.
 func (c *Consumer) route() ([]consumeHost, error) {
 	c.mu.Lock()
 	told, hosts := c.mu.hasHosts, c.mu.hosts
@@ -230,7 +231,7 @@ func hostsOf(in []*pb.HostAddress) ([]consumeHost, error) {
 	return out, nil
 }
 
-// reconfigure takes a route that a host told, unless a newer one is known.
+// reconfigure accepts a route that a host sent, unless a newer one is known.
 func (c *Consumer) reconfigure(version uint64, in []*pb.HostAddress) error {
 	hosts, err := hostsOf(in)
 	if err != nil {
@@ -250,7 +251,7 @@ func (c *Consumer) reconfigure(version uint64, in []*pb.HostAddress) error {
 
 func (c *Consumer) lookAgain() { signal(c.wake) }
 
-// streamEnded forgets a stream; if it was in use the route is looked at again.
+// streamEnded removes a stream; if it was in use the consumer checks its route again.
 func (c *Consumer) streamEnded(s *consumeStream, err error) {
 	c.mu.Lock()
 	known := c.mu.streams[s.host.id] == s

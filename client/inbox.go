@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// inbox holds what was delivered and not yet yielded. The credits given to the hosts bound it.
+// inbox holds the deliveries that were not yielded yet. The credit granted to the hosts bounds it.
 type inbox struct {
 	wake  chan struct{}
 	ended chan struct{} // closed by end
@@ -39,7 +39,7 @@ type slab struct {
 	timeout    time.Duration // of the locks, as the host had told it by then
 }
 
-// parting is what becomes of the slabs of a stream that has ended.
+// parting says what happens to the slabs of a stream that has ended.
 //
 //	live ── lost ──▶ apart ── connected to the same run of the host ──▶ kept: yielded, the locks stand
 //	     │             └───── another run, no route, or too old ──────▶ given back
@@ -65,7 +65,7 @@ func newInbox(limit int) *inbox {
 	return b
 }
 
-// pause has everyone who waits for deliveries told why none come; once for each pause.
+// pause makes next return the error of the pause, once for each pause and caller.
 func (b *inbox) pause(err error) (begins bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,7 +87,8 @@ func (b *inbox) resume() (ended bool) {
 	return ended
 }
 
-// heard is how many pauses one who begins to take deliveries knows of: all, but one that nobody was told of.
+// heard is the number of pauses that a new caller of next counts as known: all, except a pause that no caller was told
+// of.
 func (b *inbox) heard() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +98,7 @@ func (b *inbox) heard() int {
 	return b.mu.pauses
 }
 
-// push adds a slab; once the inbox has ended it gives it back.
+// push adds a slab. If the inbox has ended, push gives the slab back.
 func (b *inbox) push(s *slab) {
 	b.mu.Lock()
 	refused := b.mu.over || s.stream.parted == over
@@ -120,8 +121,8 @@ func (b *inbox) push(s *slab) {
 	}
 }
 
-// next waits for a delivery. nil without an error: ctx or the consumer has ended. An error with more to come is that of
-// a pause which is not among those heard of.
+// next waits for a delivery. nil without an error: ctx or the consumer has ended. An error of a pause that the caller
+// does not know is not the last: more deliveries may follow.
 func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, err error) {
 	for waited := 0; ; waited = 1 {
 		b.mu.Lock()
@@ -166,9 +167,9 @@ func (b *inbox) next(ctx context.Context, heard *int) (d *Delivery, more bool, e
 	}
 }
 
-// popLocked takes the first delivery. The carrier counts deliveries that have left in steps: out is not zero when a
-// step is due, at the latest with the last delivery of a slab. A slab leaves with its last delivery: one in the inbox
-// always has some.
+// popLocked takes the first delivery. The carrier counts the deliveries that have left, in steps: out is not zero when
+// a step is due, at the latest with the last delivery of a slab. A slab leaves with its last delivery, so a slab in the
+// inbox is never empty.
 func (b *inbox) popLocked() (d *Delivery, carrier *consumeStream, out taken) {
 	if len(b.mu.slabs) == 0 {
 		return nil, nil, taken{}
@@ -189,13 +190,13 @@ func (b *inbox) popLocked() (d *Delivery, carrier *consumeStream, out taken) {
 	return d, s.carrier, out
 }
 
-// giveBack returns the slabs that which chooses to their hosts.
+// giveBack gives the slabs for which which is true back to their hosts.
 func (b *inbox) giveBack(which func(*slab) bool) {
 	b.mu.Lock()
 	b.giveBackLocked(&b.mu.slabs, which)
 }
 
-// forget is giveBack for slabs that were put apart. Their streams bring nothing any more.
+// forget is giveBack for slabs of ended streams, which deliver nothing any more.
 func (b *inbox) forget(which func(*slab) bool) {
 	b.mu.Lock()
 	if len(b.mu.apart) == 0 {
@@ -225,8 +226,8 @@ func (b *inbox) giveBackLocked(from *[]*slab, which func(*slab) bool) {
 	perform(asks)
 }
 
-// part takes a stream that has ended out of the inbox. One that was lost may be connected to again: what it carried and
-// nobody saw is put apart until then.
+// part removes a stream that has ended from the inbox. The host of a lost stream may be connected to again: its slabs
+// that were not yielded are kept apart until then.
 func (b *inbox) part(s *consumeStream, lost bool) {
 	b.mu.Lock()
 	var back []*slab
@@ -308,7 +309,7 @@ func (b *inbox) resumed(s *consumeStream, most int) {
 	b.forget(func(x *slab) bool { return x.carrier.host.id == s.host.id })
 }
 
-// carryLocked has a stream carry a slab of one that has ended, and counts what is left of it.
+// carryLocked makes a stream the carrier of a slab of an ended stream, and counts the deliveries left in it.
 func (b *inbox) carryLocked(x *slab, s *consumeStream, carried *taken) {
 	b.returnedLocked(x)
 	x.carrier, x.uncounted = s, taken{}
@@ -319,7 +320,7 @@ func (b *inbox) carryLocked(x *slab, s *consumeStream, carried *taken) {
 	}
 }
 
-// setOnce: the group delivers at most once.
+// setOnce records that the group delivers at most once.
 func (b *inbox) setOnce() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -332,7 +333,7 @@ func (b *inbox) once() bool {
 	return b.mu.once
 }
 
-// giveBack returns what was not yielded of a slab that nobody else sees.
+// giveBack gives the deliveries of a slab back that were not yielded. No other goroutine has the slab.
 func (s *slab) giveBack() {
 	size := 0
 	var elsewhere []settlement

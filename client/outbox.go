@@ -44,11 +44,11 @@ type outbox struct {
 	confirmed atomic.Int64 // on the consumer's clock: what was sent until then has been applied; of a host that does not confirm: for ever
 }
 
-// room is how much a host may still deliver, or be granted. The bytes go below zero with a message that is larger than
-// what was left.
+// room is the credit that a host may still use, or be granted. The bytes go below zero when a message is larger than
+// the bytes left.
 type room struct{ messages, bytes int64 }
 
-// maxOverrun bounds how far below zero: an honest host goes over by at most one message.
+// maxOverrun is the lowest room in bytes: a correct host exceeds its credit by at most one message.
 const maxOverrun = 2 * wire.MaxRecord
 
 // outFlush ends with the answer to a Confirm, or if the host gives none when nothing waits to be sent.
@@ -62,10 +62,11 @@ type settledRun struct {
 	wire.SeqRun
 }
 
-// maxGrant keeps a consumer going whose limit is above what a host is ready to have under way.
+// maxGrant is the largest amount of used credit that waits to be granted again. Without it a consumer would stop whose limit
+// is above that of a host.
 var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
 
-// newOutbox grants nothing until it is given a limit.
+// newOutbox makes an outbox that grants nothing until setLimit.
 func newOutbox() *outbox {
 	o := &outbox{wake: make(chan struct{}, 1)}
 	o.grant.Store(&wire.Credit{Messages: 1, Bytes: 1})
@@ -73,8 +74,9 @@ func newOutbox() *outbox {
 	return o
 }
 
-// setLimit changes what the host may have granted, and the consumer hold of it. Half of it is granted again when it was
-// taken. Credit of a larger limit is not taken back: the consumer first uses the excess up, and then grants again.
+// setLimit changes the credit that the host may have, together with the messages that the consumer holds. When half of
+// it was used it is granted again. Credit of a larger limit is not taken back: the consumer first uses the excess up,
+// and then grants again.
 func (o *outbox) setLimit(limit wire.Credit) {
 	o.mu.Lock()
 	before := o.mu.limit
@@ -136,14 +138,14 @@ func (o *outbox) ask(flags uint16, credit wire.Credit) {
 	})
 }
 
-// isStep reports whether so much is worth counting: credit is granted in steps eight times as large.
+// isStep reports whether an amount is large enough to count: credit is granted in steps eight times as large.
 func (o *outbox) isStep(t taken) bool {
 	grant := o.grant.Load()
 	return uint32(t.messages) >= max(1, grant.Messages/8) || uint64(t.bytes) >= max(1, grant.Bytes/8)
 }
 
-// taken counts deliveries that left the inbox. When it is due they are granted again. Below zero it counts what the
-// inbox holds already.
+// taken counts deliveries that left the inbox. When a step is due, their credit is granted again. A negative number
+// counts deliveries that the inbox holds already.
 func (o *outbox) taken(messages, bytes int) {
 	if o.budget {
 		messages = 0
@@ -166,7 +168,7 @@ func (o *outbox) creditDueLocked() bool {
 	return !o.mu.stopped && (o.mu.back.messages >= int64(grant.Messages) || o.mu.back.bytes >= int64(grant.Bytes))
 }
 
-// dueLocked takes what is due to be granted.
+// dueLocked returns the credit that is due to be granted, and resets it.
 func (o *outbox) dueLocked() wire.Credit {
 	c := wire.Credit{Messages: uint32(max(0, o.mu.back.messages)), Bytes: uint64(max(0, o.mu.back.bytes))}
 	o.mu.back = room{min(0, o.mu.back.messages), min(0, o.mu.back.bytes)}
@@ -180,7 +182,7 @@ func (o *outbox) grantLocked(c wire.Credit) {
 	o.mu.room.bytes += int64(c.Bytes)
 }
 
-// arrived counts what the host delivered. It reports false when that is more than was granted.
+// arrived counts deliveries of the host. It reports false if they exceed the granted credit.
 func (o *outbox) arrived(messages, bytes int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,7 +191,7 @@ func (o *outbox) arrived(messages, bytes int) bool {
 	return o.mu.room.messages >= 0 && o.mu.room.bytes >= -maxOverrun
 }
 
-// recalled counts what the host gave back of what it was asked for.
+// recalled counts the credit that the host gave back.
 func (o *outbox) recalled(messages uint32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -210,8 +212,8 @@ func (o *outbox) resumeCredit() {
 	o.taken(0, 0)
 }
 
-// end refuses everything from now on, and answers what was not sent and what was not confirmed, for how long already.
-// The flushes are to be ended when that is in other hands.
+// end refuses everything from now on. It returns the settlements that were not sent, and those that were not confirmed,
+// with their age. The flushes are to be ended when that is in other hands.
 func (o *outbox) end(now int64) (unsent, unsure unconfirmed, waited time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -240,7 +242,7 @@ func (o *outbox) endFlushes() {
 	}
 }
 
-// flush waits until all of it has been written, and confirmed by a host that does so, or the stream was lost.
+// flush waits until all settlements have been written, and confirmed if the host confirms, or until the stream is lost.
 func (o *outbox) flush(ctx context.Context) error {
 	o.mu.Lock()
 	if o.mu.over || !o.mu.busy && !o.mu.waiting && o.mu.fresh.empty() {
@@ -264,7 +266,8 @@ func (o *outbox) flush(ctx context.Context) error {
 	}
 }
 
-// take encodes all that waits into dst. Nothing: the sender is to sleep, for at most pause unless that is 0.
+// take encodes all waiting settlements and credit into dst. An empty result: the sender has to sleep, for at most pause
+// unless that is 0.
 func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	o.mu.Lock()
 	dst = append(dst, o.mu.asks...)

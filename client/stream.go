@@ -56,7 +56,7 @@ var _ ws.StreamHandler = (*consumeStream)(nil)
 // maxHandles bounds what a host can make a stream remember.
 const maxHandles = 1 << 20
 
-// HandleFrame takes what the host sends.
+// HandleFrame handles a frame of the host.
 func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	var err error
 	switch f.Type {
@@ -114,7 +114,7 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	}
 }
 
-// name keeps what a handle means.
+// name records the extent of a handle.
 func (s *consumeStream) name(h *wire.Handle) error {
 	s.extents.Lock()
 	defer s.extents.Unlock()
@@ -125,7 +125,7 @@ func (s *consumeStream) name(h *wire.Handle) error {
 	return nil
 }
 
-// extent is what a handle means, nil if the host has not named it.
+// extent is the extent of a handle, nil if the host has not named it.
 func (s *consumeStream) extent(handle uint32) *extentRef {
 	s.extents.Lock()
 	defer s.extents.Unlock()
@@ -226,7 +226,7 @@ func (s *consumeStream) receive() error {
 	return nil
 }
 
-// refused passes refused settlements on; those of an extent that has moved go to its new owner.
+// refused reports refused settlements; settlements of an extent that has moved go to its new owner.
 func (s *consumeStream) refused() {
 	for _, e := range s.results.Entries {
 		ref := s.extent(e.Handle)
@@ -315,7 +315,7 @@ func (s *consumeStream) handOver() {
 	s.out.endFlushes()
 }
 
-// silence asks the host to deliver no more and waits until it says so, for a moment.
+// silence asks the host to deliver no more, and waits a moment for the answer.
 func (s *consumeStream) silence(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -327,7 +327,7 @@ func (s *consumeStream) silence(ctx context.Context) {
 	}
 }
 
-// leave ends the stream in peace.
+// leave ends the stream in good order.
 func (s *consumeStream) leave() {
 	if s.lost.Swap(true) {
 		return
@@ -345,7 +345,7 @@ func (s *consumeStream) setLimit(part wire.Credit) {
 	s.con.inbox.setMost(s, int(part.Messages))
 }
 
-// rest has the host not asked for more until goOn.
+// rest stops asking the host for more messages until goOn.
 func (s *consumeStream) rest() {
 	s.out.stopCredit()
 	s.con.inbox.setStopped(s, true)

@@ -12,16 +12,16 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// String says how much it has.
+// String describes the records of the store.
 func (x remainder) String() string { return fmt.Sprintf("%s up to %d%s", x.ID, x.last, x.flaw) }
 
-// left is what the stores have of an extent that none of its holders can be copied from.
+// left has the records that stores still have of an extent without a readable holder.
 type left struct {
 	on   []remainder
 	away []core.HostID // may have all of it, and do not tell
 }
 
-// remainder is what one store has of an extent.
+// remainder has the records that one store has of an extent.
 type remainder struct {
 	Store
 	holder    bool
@@ -33,7 +33,7 @@ type remainder struct {
 	flaw      string   // why it cannot be read; "": it can
 }
 
-// upTo is how far the longest of those goes that can be read.
+// upTo is the last seq of the longest readable remainder.
 func (l *left) upTo() (last core.Seq) {
 	for _, x := range l.on {
 		if x.flaw == "" {
@@ -43,7 +43,7 @@ func (l *left) upTo() (last core.Seq) {
 	return last
 }
 
-// checksum is what a holder of all that is left has there: a replica as its writer left it goes by its own word rather than one that was copied.
+// checksum is the rolling checksum at upTo. A replica that the writer wrote is preferred to a copied one.
 func (l *left) checksum() (sum uint32) {
 	written, last := false, l.upTo()
 	for _, x := range l.on {
@@ -54,7 +54,7 @@ func (l *left) checksum() (sum uint32) {
 	return sum
 }
 
-// String says who has how much.
+// String lists the stores with their records.
 func (l *left) String() string {
 	if len(l.on) == 0 {
 		return "there is nothing of it"

@@ -1,5 +1,6 @@
-// Package writer owns the append pipeline of one open extent: it numbers records, sends the same batch to all replicas
-// without waiting, and answers publishers once every replica has it on disk – or once a seal has decided.
+// Package writer owns the append pipeline of one open extent: it numbers records and sends the same batch to all
+// replicas without waiting. It answers publishers when every replica has the batch on disk, or when a seal has decided
+// the end of the extent.
 package writer
 
 import (
@@ -20,38 +21,43 @@ const (
 	maxInFlightBytes   = 8 << 20
 )
 
-// Replica is the append stream to one store. Append must not block for long and calls release once it no longer needs the batch.
+// Replica is the append stream to one store. Append must not block for long, and calls release when it no longer needs
+// the batch.
 type Replica interface {
 	Append(head wire.BatchHeader, records []byte, committed core.Seq, release func()) error
 	Commit(committed core.Seq)
 	Close()
 }
 
-// Env is what a writer needs from its host.
+// Env has the functions of the host that a writer uses.
 type Env struct {
 	Log *slog.Logger
-	// Seal asks the controller for the end of the extent; the writer has acknowledged everything up to floor and will acknowledge
-	// nothing more by itself. It answers L and how many replicas hold everything up to it.
+	// Seal asks the controller for the end of the extent. The writer has acknowledged everything up to End.Floor, and
+	// acknowledges nothing more by itself. Seal returns the end seq, and the number of replicas that hold everything up
+	// to it.
 	Seal func(ctx context.Context, e core.Extent, end End) (l core.Seq, holders int, err error)
-	// Again appends chunks, in order, to another extent of the queue. In a chain they come before all that was taken later.
+	// Again appends chunks, in order, to another extent of the queue. In a chain they come before chunks that arrived
+	// later.
 	Again func(chunks []Chunk)
-	// Full is called once, when the extent has reached its size and wants a successor.
+	// Full is called once, when the extent has reached its size and needs a successor.
 	Full func(w *Writer)
 	// Tell calls w.Tell within a few milliseconds, together with others'.
 	Tell func(w *Writer)
-	// Ended is called once, when the writer takes nothing more; the extent will be sealed. store is the one that ended it early, if any did.
+	// Ended is called once, when the writer accepts no more records; the extent will be sealed. store is the store that
+	// ended it early, "" if none did.
 	Ended func(w *Writer, store core.HostID, cause error)
-	// Sealed is called once, last: everything is answered, and the extent is sealed unless the host stops. reason is why it ended.
+	// Sealed is called once, last: every record is answered, and the extent is sealed unless the host stops. reason
+	// says why the extent ended.
 	Sealed func(w *Writer, reason string)
 	// Go runs f on a goroutine that the host joins; its context ends when the host stops. False: it has stopped, nothing runs.
 	Go func(f func(ctx context.Context)) bool
 	// Now is the host's clock.
 	Now func() time.Time
-	// Stamp is the time that a batch gets which is formed now; it takes the time by the host's clock.
+	// Stamp returns the append time of a batch that is formed now, from the time of the host's clock.
 	Stamp func(time.Time) time.Time
 }
 
-// End is what a writer says of its extent when it asks for the seal.
+// End is the state of an extent that a writer reports when it asks for the seal.
 type End struct {
 	Floor  core.Seq
 	Due    time.Time // of a timer extent: when the last of its records is due, or a later time; zero: it has none
@@ -84,8 +90,8 @@ const (
 
 // Writer is the one writer of an extent. Safe for concurrent use.
 //
-// Invariants: inFlight holds exactly the batches with committed < seq ≤ last, in order; what is in pending has no seq yet; nothing is
-// acknowledged after the state is ended but by the seal.
+// Invariants: inFlight holds exactly the batches with committed < seq ≤ last, in order. Records in pending have no seq
+// yet. After the state is ended, only the seal acknowledges records.
 type Writer struct {
 	Extent core.Extent
 	env    Env
@@ -117,7 +123,7 @@ type Writer struct {
 	}
 }
 
-// New makes a writer that takes chunks at once and sends them from Start on.
+// New makes a writer that accepts chunks at once and sends them after Start.
 func New(e core.Extent, limits Limits, env Env) *Writer {
 	w := &Writer{Extent: e, env: env, limits: limits, formed: make(chan struct{}, 1)}
 	w.mu.tracker = quorum.New(len(e.Replicas))

@@ -7,7 +7,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// State is what the log knows about one extent.
+// State is the state of one extent in the log.
 type State struct {
 	Extent    core.Extent
 	Header    core.StoreIdentity // who wrote the header; its run is zero when there is none (fenced before opened)
@@ -25,35 +25,38 @@ type State struct {
 	Version   uint64 // highest version of the extent's holders that the store was told
 }
 
-// Appended is called once per Append, from the log's own goroutine, in order per extent: durable is the new last durable
-// seq, or err says why the batch was not stored. It must not block. Once the log has failed, the errors of what waits may come from another
-// goroutine, and before answers that were on their way.
+// Appended is called once per Append, from the log's own goroutine, in order per extent: durable is the new last
+// durable seq, or err says why the batch was not stored. It must not block. After a failure of the log, the errors of
+// waiting batches may come from another goroutine, and before answers that were on their way.
 type Appended func(durable core.Seq, err error)
 
-// Log is a store's extents. Safe for concurrent use; appends to one extent come from one goroutine. Errors from the catalogue:
-// CodeFenced, CodeGap (base ≠ last+1), CodeExists, CodeNotFound, CodeCorrupt, CodeConflict, CodeUnavailable (closed),
-// CodeNoSpace, CodeReadOnly.
+// Log keeps the extents of a store. Safe for concurrent use; appends to one extent come from one goroutine. Errors from
+// the catalogue: CodeFenced, CodeGap (base ≠ last+1), CodeExists, CodeNotFound, CodeCorrupt, CodeConflict,
+// CodeUnavailable (closed), CodeNoSpace, CodeReadOnly.
 type Log interface {
 	// Identity of the directory and of this run.
 	Identity() core.StoreIdentity
-	// Open writes the extent's header durably. CodeExists when the log holds a header, CodeFenced when it holds a fence or held the
-	// extent before it was removed: for ever.
+	// Open writes the extent's header durably. CodeExists: the log has a header of the extent. CodeFenced, for ever: it
+	// has a fence, or had the extent before it was removed.
 	Open(e core.Extent) error
 	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log checks base
 	// and the rolling checksum; the caller has checked the records. committed is kept for readers.
 	Append(id core.ExtentID, batch []byte, committed core.Seq, done Appended)
-	// AwaitRoom waits, until ctx ends at most, while so much waits for the disk that appends may be refused soon: whoever takes them off a
-	// connection stops for that long, and a disk that hangs for a moment ends no extent.
+	// AwaitRoom waits, until ctx ends at most, while so many bytes wait for the disk that appends may be refused soon.
+	// A reader of a connection calls it before it reads on. So a disk that hangs for a moment ends no extent.
 	AwaitRoom(ctx context.Context)
-	// Commit notes a committed seq (not durable by itself) and wakes followers.
+	// Commit records a committed seq (not durable by itself) and wakes followers.
 	Commit(id core.ExtentID, committed core.Seq)
-	// Fence refuses all further appends for ever, durably, and returns the state after it: every append that is answered without an error, before or
-	// after it, is counted in Last. It overtakes appends that wait for the disk, which are refused with CodeFenced. e registers an extent never heard of. One that was removed comes back only by a version
-	// of its holders above that of the removal, else CodeConflict. Idempotent.
+	// Fence makes the log refuse all further appends of the extent, durably and for ever, and returns the state after
+	// it. Last includes every append that is answered without an error, before or after the fence. Fence overtakes
+	// appends that wait for the disk; they are refused with CodeFenced. An unknown extent is registered from e. A
+	// removed extent comes back only with a version of its holders above that of the removal, else CodeConflict.
+	// Idempotent.
 	Fence(e core.Extent, version uint64) (State, error)
-	// Seal persists L on a fenced extent: truncates what is beyond. CodeIncomplete when Last < L, CodeConflict when another L is
-	// known or L is below the known committed seq, CodeCorrupt when the checksum at L differs (nothing is truncated then). The
-	// highest version of the holders is persisted, too, also on an extent that is sealed already, and when a fenced one cannot take this end.
+	// Seal persists the end seq L of a fenced extent, and truncates the records beyond it. CodeIncomplete when Last <
+	// L, CodeConflict when another L is known or L is below the known committed seq, CodeCorrupt when the checksum at L
+	// differs (nothing is truncated then). The highest version of the holders is persisted, too, also on an extent that
+	// is sealed already, and when a fenced extent cannot get this end.
 	Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error
 	// Copy appends batches fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only, all or none; the new
 	// last seq is durable on return.
@@ -62,8 +65,9 @@ type Log interface {
 	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may keep
 	// them as long as it likes and must not change them, since other readers share them.
 	Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error)
-	// Due yields records of a timer extent in the order in which they are due, verified. It may have to mend the index first, which it does
-	// bit by bit: DueRun.More with nothing passed. CodeBadArgument for an extent of another kind.
+	// Due yields records of a timer extent in the order in which they are due, verified. It may have to rebuild the
+	// index first, part by part: then DueRun.More is set and no record is yielded. CodeBadArgument for an extent of
+	// another kind.
 	Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRun, error)
 	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
 	Seek(id core.ExtentID, t int64) (core.Seq, error)
@@ -76,7 +80,7 @@ type Log interface {
 	List(yield func(State) bool) error
 	// Follow calls wake (which must not block) after the durable, committed, fence or seal state of the extent changed, until stop.
 	Follow(id core.ExtentID, wake func()) (stop func())
-	// Vitals are how the log fares; cheap.
+	// Vitals returns the health of the log; cheap.
 	Vitals() Vitals
 	// Inventory answers which replicas changed, in memory alone.
 	Inventory(q InventoryQuery) Inventory
