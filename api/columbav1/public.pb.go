@@ -1918,7 +1918,7 @@ func (x *ListDepthsRequest) GetQueues() []string {
 
 type ListDepthsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of queues that have stored messages, or had any lately. What changes between two pages may be on both, or on none.
+	// Of queues that have stored messages, or had any lately. A queue that changes between two pages may be on both, or on none.
 	Depths        []*Depth               `protobuf:"bytes,1,rep,name=depths,proto3" json:"depths,omitempty"`
 	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`             // empty: no more
 	AsOf          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // of the last round of counting
@@ -2332,7 +2332,7 @@ func (x *CancelledFor) GetOutcome() string {
 type ListDelayedRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"` // empty: only what was published for later
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"` // empty: only messages published for later
 	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token
 	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	Id            string                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // only this message

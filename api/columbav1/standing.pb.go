@@ -80,7 +80,7 @@ type WhyStuckResponse struct {
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`    // a word of the list in the documentation
-	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`        // what it means, and what to do about it
+	Text          string                 `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`        // the meaning of the reason, and the command that helps
 	Also          []string               `protobuf:"bytes,5,rep,name=also,proto3" json:"also,omitempty"`        // further reasons, for this message or what lies behind it
 	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`    // the error behind the reason, if there is one
 	Message       *Standing              `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`  // absent when nothing waits
@@ -332,7 +332,7 @@ func (x *Standing) GetDetail() string {
 	return ""
 }
 
-// Holder is who has a message in flight. What is not known, after the share has moved or by a pull, is empty.
+// Holder is the consumer that has a message in flight. Fields that are not known, after the share has moved or for a pull, are empty.
 type Holder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Consumer      string                 `protobuf:"bytes,1,opt,name=consumer,proto3" json:"consumer,omitempty"` // the name it gave itself
@@ -522,7 +522,7 @@ func (x *StandingRequest) GetReceipt() string {
 	return ""
 }
 
-// MessageInfo is where a message is stored, what it is, and where it stands in each group.
+// MessageInfo has the place of a message, its attributes, and its state in each group.
 type MessageInfo struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Receipt       string                 `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`

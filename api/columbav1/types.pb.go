@@ -490,7 +490,7 @@ type GroupSpec struct {
 	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
 	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
 	Delivery       string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"` // at-least-once, at-most-once
-	Expired        string                 `protobuf:"bytes,55,opt,name=expired,proto3" json:"expired,omitempty"`   // what becomes of a message that expires before it is handed out: drop, dlq
+	Expired        string                 `protobuf:"bytes,55,opt,name=expired,proto3" json:"expired,omitempty"`   // where a message goes that expires before its delivery: drop, dlq
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -869,7 +869,7 @@ type ExtentInfo struct {
 	LastSeq       uint64                 `protobuf:"varint,8,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
 	Bytes         uint64                 `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=created,proto3" json:"created,omitempty"`
-	ReadScope     string                 `protobuf:"bytes,28,opt,name=read_scope,json=readScope,proto3" json:"read_scope,omitempty"` // who reads it: own (the groups of its queue), merged (one group), purged (nobody any more), staging (nobody yet)
+	ReadScope     string                 `protobuf:"bytes,28,opt,name=read_scope,json=readScope,proto3" json:"read_scope,omitempty"` // the groups that read it: own (those of its queue), merged (one group), purged (none any more), staging (none yet)
 	Wanted        int32                  `protobuf:"varint,12,opt,name=wanted,proto3" json:"wanted,omitempty"`                       // copies that it shall have, once there are stores for them
 	Chain         uint64                 `protobuf:"varint,13,opt,name=chain,proto3" json:"chain,omitempty"`                         // place in the chain of a cp queue, from 1; 0 in an ap queue
 	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"`                      // of a timer extent: how far ahead its messages are due at most: 1h, 1d, 30d, 1y
@@ -1593,7 +1593,7 @@ type Depth struct {
 	DrainMs        int64                  `protobuf:"varint,37,opt,name=drain_ms,json=drainMs,proto3" json:"drain_ms,omitempty"`                       // until nothing is ready, in flight or delayed, at these rates; -1: at these it does not get less
 	UnknownExtents uint32                 `protobuf:"varint,38,opt,name=unknown_extents,json=unknownExtents,proto3" json:"unknown_extents,omitempty"`  // whose messages could not all be counted just now: the counts are the least there is
 	Extents        uint32                 `protobuf:"varint,39,opt,name=extents,proto3" json:"extents,omitempty"`                                      // that were counted
-	Bytes          uint64                 `protobuf:"varint,100,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // in lists: an estimate of what is ready, in flight, delayed and blocked, by the share of the messages of each extent
+	Bytes          uint64                 `protobuf:"varint,100,opt,name=bytes,proto3" json:"bytes,omitempty"`                                         // in lists: an estimate of the bytes that are ready, in flight, delayed and blocked, by the part of the messages of each extent
 	DelayedPublish uint64                 `protobuf:"varint,101,opt,name=delayed_publish,json=delayedPublish,proto3" json:"delayed_publish,omitempty"` // published with a delay or a time
 	DelayedRetry   uint64                 `protobuf:"varint,102,opt,name=delayed_retry,json=delayedRetry,proto3" json:"delayed_retry,omitempty"`       // wait after a failed attempt for the next one, or for the dead letter queue
 	DelayedGroup   uint64                 `protobuf:"varint,103,opt,name=delayed_group,json=delayedGroup,proto3" json:"delayed_group,omitempty"`       // wait for the group's delay

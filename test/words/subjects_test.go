@@ -112,7 +112,7 @@ func TestProse_HasNounsAsSubjects(t *testing.T) {
 		switch {
 		case strings.HasSuffix(path, ".md"):
 			texts = prose(read(t, path))
-		case strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".pb.go") && !strings.HasSuffix(path, ".connect.go"):
+		case strings.HasSuffix(path, ".proto"), strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".pb.go") && !strings.HasSuffix(path, ".connect.go"):
 			texts = paragraphs(read(t, path))
 		}
 		for _, text := range texts {

@@ -168,7 +168,7 @@ type AdminServiceClient interface {
 	ListGroups(context.Context, *connect.Request[columbav1.ListGroupsRequest]) (*connect.Response[columbav1.ListGroupsResponse], error)
 	UpdateGroup(context.Context, *connect.Request[columbav1.UpdateGroupRequest]) (*connect.Response[columbav1.Group], error)
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
-	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
+	// SeekGroup sends a group back, or ahead, to another place in its queue. The group forgets which messages it had consumed and locked.
 	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
 	// PreviewSeek says what SeekGroup with the same request would do, and changes nothing.
 	PreviewSeek(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
@@ -196,7 +196,7 @@ type AdminServiceClient interface {
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
-	// CancelOperation stops an operation where it is: what it has done stays done.
+	// CancelOperation stops an operation. Messages that it has merged or purged stay so.
 	CancelOperation(context.Context, *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
@@ -687,7 +687,7 @@ type AdminServiceHandler interface {
 	ListGroups(context.Context, *connect.Request[columbav1.ListGroupsRequest]) (*connect.Response[columbav1.ListGroupsResponse], error)
 	UpdateGroup(context.Context, *connect.Request[columbav1.UpdateGroupRequest]) (*connect.Response[columbav1.Group], error)
 	DeleteGroup(context.Context, *connect.Request[columbav1.DeleteGroupRequest]) (*connect.Response[columbav1.DeleteGroupResponse], error)
-	// SeekGroup sends a group back, or ahead, to a point: what it had consumed and what it has locked does not count any more.
+	// SeekGroup sends a group back, or ahead, to another place in its queue. The group forgets which messages it had consumed and locked.
 	SeekGroup(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.Group], error)
 	// PreviewSeek says what SeekGroup with the same request would do, and changes nothing.
 	PreviewSeek(context.Context, *connect.Request[columbav1.SeekGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
@@ -715,7 +715,7 @@ type AdminServiceHandler interface {
 	// StartOperation merges a group's dead letters back into the group, or purges them. It answers at once; one at a time for each group.
 	StartOperation(context.Context, *connect.Request[columbav1.StartOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	GetOperation(context.Context, *connect.Request[columbav1.GetOperationRequest]) (*connect.Response[columbav1.Operation], error)
-	// CancelOperation stops an operation where it is: what it has done stays done.
+	// CancelOperation stops an operation. Messages that it has merged or purged stay so.
 	CancelOperation(context.Context, *connect.Request[columbav1.CancelOperationRequest]) (*connect.Response[columbav1.Operation], error)
 	ListOperations(context.Context, *connect.Request[columbav1.ListOperationsRequest]) (*connect.Response[columbav1.ListOperationsResponse], error)
 	// Peek reads stored messages of a queue, oldest first, without consuming them.
