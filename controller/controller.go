@@ -1,5 +1,5 @@
-// Package controller owns where extents and the work of groups live: it creates extents, seals them, keeps their copies, and gives
-// every (group, extent) to an output host. It neither reads nor stores messages.
+// Package controller owns the placement of extents and shares: it creates extents, seals them, keeps their copies, and
+// assigns every (group, extent) to an output host. It neither reads nor stores messages.
 package controller
 
 import (

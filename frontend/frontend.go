@@ -1,5 +1,5 @@
-// Package frontend owns the public API: queues, groups, routes, and the calls that it hands on to the host whose work they
-// concern. It keeps no state of its own.
+// Package frontend owns the public API: queues, groups, routes, and the calls that it forwards to the host that can
+// answer them. It keeps no state of its own.
 package frontend
 
 import (

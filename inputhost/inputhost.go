@@ -1,5 +1,5 @@
-// Package inputhost owns the publish path: it takes records from publishers, is the single writer of each of its extents, and
-// acknowledges what every replica has on disk.
+// Package inputhost owns the publish path: it accepts records from publishers, is the single writer of each of its
+// extents, and acknowledges records that every replica has on disk.
 package inputhost
 
 import (

@@ -1,5 +1,5 @@
-// Package storehost owns the replicas of extents on one disk: it takes appends, serves reads, fences, seals and copies. It knows
-// neither queues nor groups.
+// Package storehost owns the replicas of extents on one disk: it accepts appends, serves reads, fences, seals and
+// copies. It knows neither queues nor groups.
 package storehost
 
 import (

@@ -1,4 +1,4 @@
-// Package measure is what the load clients of all systems under test share: what they are told to do, and how they count and time.
+// Package measure owns the common parts of all load clients: their jobs, counts and times.
 package measure
 
 import "time"

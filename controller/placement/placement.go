@@ -1,5 +1,5 @@
-// Package placement owns the choice of hosts for new work, and the judgement whether an extent has the copies it should have: pure,
-// from what is known of the hosts.
+// Package placement owns the choice of hosts for new work, and the check whether an extent has the wanted copies. It is
+// pure: its input is the state of the hosts.
 package placement
 
 import (

@@ -1,5 +1,5 @@
-// Package quota owns the shares of limits: it leases to input hosts what they may publish of each namespace, and what room there is in the backlogs
-// of queues with a cap.
+// Package quota owns the parts of limits that a controller leases to input hosts: publish rates of namespaces, and room
+// in the backlogs of capped queues.
 package quota
 
 import (

@@ -1,5 +1,5 @@
-// Package repair keeps as many good copies of sealed extents as are wanted: it makes those that lack, takes out those that are damaged and drops
-// those that are too many.
+// Package repair keeps as many good copies of sealed extents as wanted: it makes missing copies, takes out damaged ones
+// and drops surplus ones.
 package repair
 
 import (

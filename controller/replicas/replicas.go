@@ -1,4 +1,4 @@
-// Package replicas owns a controller's calls to the replicas that stores have: each of them names the disk that it is meant for.
+// Package replicas owns a controller's calls to the replicas on stores; each call names the disk that it is meant for.
 package replicas
 
 import (

@@ -1,4 +1,4 @@
-// Package retirement owns the end of extents: of those whose queue was deleted, and of those that their queues keep no longer.
+// Package retirement owns the removal of extents: those of deleted queues, and those whose retention is over.
 package retirement
 
 import (

@@ -1,4 +1,4 @@
-// Package acklevel owns what a group has finished of one extent: a frontier and what is done above it.
+// Package acklevel owns the settled seqs of a group in one extent: an ack level, and the settled seqs above it.
 package acklevel
 
 import (

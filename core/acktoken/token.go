@@ -1,5 +1,5 @@
-// Package acktoken owns the opaque proof of one delivery: what it names, how it is sealed with the cluster's keys and how
-// a forged one is told from a true one.
+// Package acktoken owns the ack token, the proof of one delivery: its fields, its seal with the cluster's keys, and the
+// detection of forged tokens.
 //
 // A consumer's stream carries no token for each message: an output host seals one token for an extent, [Token.SealExtent], and the consumer
 // derives from it the tokens of deliveries that it has to settle elsewhere, [core.DeliveryToken].

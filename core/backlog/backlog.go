@@ -1,5 +1,5 @@
-// Package backlog owns the arithmetic of a backlog: how many messages of an extent a group has yet to settle, and about
-// how many bytes they have.
+// Package backlog owns the arithmetic of a backlog: the number of unsettled messages of a group in an extent, and an
+// estimate of their bytes.
 package backlog
 
 import (

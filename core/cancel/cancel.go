@@ -1,4 +1,5 @@
-// Package cancel owns which messages of a timer extent were called off, for which groups not, and which are being decided on.
+// Package cancel owns the cancelled messages of a timer extent: which messages are cancelled, the groups that keep
+// them, and the cancellations that are being decided.
 package cancel
 
 import (

@@ -1,5 +1,5 @@
-// Package quota owns the rules of limits: how a rate is kept, how one budget is shared by several hosts, and for how long a share holds. It has no
-// clock.
+// Package quota owns the rules of limits: how a rate is kept, how hosts share one budget, and how long a part of it is
+// valid. It has no clock.
 package quota
 
 import (

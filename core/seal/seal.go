@@ -1,4 +1,4 @@
-// Package seal owns the decision at which seq an extent ends, from what its fenced replicas say about themselves.
+// Package seal owns the decision on the last seq of an extent, from the answers of its fenced replicas.
 package seal
 
 import (

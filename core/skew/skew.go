@@ -1,4 +1,4 @@
-// Package skew owns the judgement whose clock is wrong, from how the clocks of all hosts compare.
+// Package skew finds wrong clocks by comparing the clocks of all hosts.
 package skew
 
 import (

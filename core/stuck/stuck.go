@@ -1,4 +1,4 @@
-// Package stuck owns the answer to why a group does not go on: which of its messages holds it up, and for what reason.
+// Package stuck owns the answer of why-stuck: the message that holds a group up, and the reason.
 package stuck
 
 import (

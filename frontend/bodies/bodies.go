@@ -1,4 +1,4 @@
-// Package bodies owns what the body of a request to the public API may be.
+// Package bodies owns the rules for the bodies of requests to the public API.
 package bodies
 
 import (

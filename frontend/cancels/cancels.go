@@ -1,5 +1,5 @@
-// Package cancels owns how messages that wait for their time are taken back, for all groups at once: what each group's owner says is gathered while
-// nobody hands them out, and decided in one row.
+// Package cancels owns the cancelling of delayed messages, for all groups at once: it gathers the answers of the
+// groups' owners while none of them delivers the messages, and decides in one row.
 package cancels
 
 import (

@@ -1,4 +1,4 @@
-// Package gate owns how many calls a frontend has under way, and when it takes any.
+// Package gate limits the calls in progress at a frontend.
 package gate
 
 import (

@@ -1,5 +1,5 @@
-// Package lengths owns how far extents may be read, and how much was stored in them lately: of sealed ones the metadata know it, of the
-// others their stores.
+// Package lengths owns the readable ends of extents, and the rates at which they grow: those of sealed extents come
+// from the metadata, those of others from their stores.
 package lengths
 
 import (

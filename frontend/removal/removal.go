@@ -1,4 +1,4 @@
-// Package removal finds out which operation took a message out of its queue, and what it did with it.
+// Package removal finds the operation that took a message out of its queue, and its effect on the message.
 package removal
 
 import (

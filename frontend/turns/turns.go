@@ -1,4 +1,5 @@
-// Package turns owns which of the pulls that wait for a group's messages ask its owners, and which wait in line for that.
+// Package turns queues the pulls that wait for a group's messages: some ask the group's owners, the others wait for
+// their turn.
 package turns
 
 import (

@@ -1,5 +1,5 @@
-// Package tenant owns what may be published through one input host: of each namespace with limits, and of each queue with a cap, the share that the
-// controller leases.
+// Package tenant owns the publish limits at one input host: the parts of the limits of namespaces and of capped queues
+// that the controller leases to it.
 package tenant
 
 import (

@@ -1,5 +1,5 @@
-// Package serving owns how a service of the one port is served: every service has limits of its requests and answers, and a panic of one
-// call is logged, counted and answered.
+// Package serving owns the common rules of all services on the service port: limits of requests and answers, and the
+// handling of a panic, which is logged, counted and answered.
 package serving
 
 import (

@@ -1,4 +1,4 @@
-// Package similar owns the guess which name was meant by one that is unknown.
+// Package similar guesses the known name that was meant by an unknown one.
 package similar
 
 import "strings"

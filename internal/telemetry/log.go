@@ -1,4 +1,4 @@
-// Package telemetry owns what all logs and metrics of a process have in common: keys, levels, formats, buckets.
+// Package telemetry owns the common parts of the logs and metrics of a process: keys, levels, formats, buckets.
 package telemetry
 
 import (

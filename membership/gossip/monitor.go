@@ -1,5 +1,5 @@
-// Package gossip owns the membership that processes tell each other: a serf agent per host, which spreads who is there and
-// finds out who is not. It is the only user of serf.
+// Package gossip owns the membership by gossip: a serf agent per host spreads the list of hosts and detects hosts that
+// are gone. It is the only user of serf.
 package gossip
 
 import (

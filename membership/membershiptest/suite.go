@@ -1,4 +1,4 @@
-// Package membershiptest owns what every membership.Monitor must do, as tests.
+// Package membershiptest owns the conformance suite of membership.Monitor.
 package membershiptest
 
 import (

@@ -1,4 +1,4 @@
-// Package static owns a membership that is told, not found out: a list of hosts, the same on every process that is given it.
+// Package static owns a fixed membership: a list of hosts, the same on every process that is given it.
 package static
 
 import (

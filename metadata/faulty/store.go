@@ -1,5 +1,5 @@
-// Package faulty owns a metadata.Store that fails on purpose: it stands before another store and refuses calls, delays them,
-// loses their answers and reads stale rows, by a seeded die.
+// Package faulty owns a metadata.Store that injects faults, by a seed: it wraps another store, refuses and delays
+// calls, loses answers and reads stale rows.
 package faulty
 
 import (

@@ -1,5 +1,5 @@
-// Package metadatatest owns the conformance suite of metadata.Store: what every implementation promises, also while calls
-// fail, answers get lost and reads are stale.
+// Package metadatatest owns the conformance suite of metadata.Store. It also checks stores whose calls fail, whose
+// answers get lost and whose reads are stale.
 package metadatatest
 
 import (

@@ -1,5 +1,5 @@
-// Package remote owns the metadata.Store of a process that reaches another process's store over Connect, and the handler by
-// which that one serves it.
+// Package remote owns the metadata.Store of a process that reaches the store of another process over Connect, and the
+// handler that serves it there.
 package remote
 
 import (

@@ -1,5 +1,5 @@
-// Package intake owns how calls come into a process: so many at once, their bodies within a budget of bytes, at a least speed, unpacked, and whole
-// before anything else sees them.
+// Package intake owns the admission of calls to a process: it limits the calls in progress and the bytes of their
+// bodies, requires a minimum speed, and unpacks a body before any handler sees it.
 package intake
 
 import (

@@ -1,4 +1,4 @@
-// Package budget bounds what all shares of an output host hold together.
+// Package budget limits the bytes that all shares of an output host hold together.
 package budget
 
 import "sync/atomic"

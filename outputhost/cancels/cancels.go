@@ -1,5 +1,5 @@
-// Package cancels owns what an output host does about cancelled timers: it reads what was decided, has shares follow it, and ends attempts that nobody
-// brings to an end.
+// Package cancels owns the cancelled timers on an output host: it reads the cancellation rows, applies them to shares,
+// and ends attempts that their frontend left unfinished.
 package cancels
 
 import (

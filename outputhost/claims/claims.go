@@ -1,5 +1,5 @@
-// Package claims owns the claims of groups that deliver at most once: who may say what is done of a share, so that
-// nothing is handed out by two owners.
+// Package claims owns the claims of at-most-once groups: only the owner of a claim may mark messages of a share as
+// done, so no two owners deliver the same message.
 package claims
 
 import (

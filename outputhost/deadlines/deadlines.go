@@ -1,4 +1,4 @@
-// Package deadlines owns when the groups of a host are to be looked at again: one goroutine serves all of them.
+// Package deadlines wakes the groups of a host when their next deadline has come: one goroutine serves all of them.
 package deadlines
 
 import (

@@ -1,4 +1,4 @@
-// Package growth measures how fast a counter has grown lately.
+// Package growth measures the rate of a counter over the last seconds.
 package growth
 
 import "time"

@@ -1,4 +1,5 @@
-// Package lease owns for how long an output host may hand out: as long as it cannot be that others were given its shares.
+// Package lease owns the delivery lease of an output host: the host may deliver as long as its shares cannot have been
+// given to others.
 package lease
 
 import (

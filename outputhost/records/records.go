@@ -1,4 +1,4 @@
-// Package records verifies the frames of a store, and brings their records into the form in which a share takes them.
+// Package records verifies the frames of a store, and decodes their records into the form that shares keep.
 package records
 
 import (

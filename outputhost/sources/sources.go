@@ -1,4 +1,4 @@
-// Package sources owns which store an extent is read from.
+// Package sources chooses the store from which an extent is read.
 package sources
 
 import (

@@ -1,4 +1,5 @@
-// Package inspect owns the offline look into one store's directory: what an extent holds, and whether it is whole.
+// Package inspect owns the offline inspection of one store's directory: the records of an extent, and whether it is
+// whole.
 package inspect
 
 import (

@@ -1,4 +1,5 @@
-// Package verify owns the oracle of the fault tests: it compares what publishers were told with what every group received.
+// Package verify owns the history checker of the fault tests: it compares the answers to publishers with the messages
+// that every group received.
 package verify
 
 import (

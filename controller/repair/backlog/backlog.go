@@ -1,4 +1,4 @@
-// Package backlog owns which extents' copies are to be looked at, in which order, after which pauses and at which pace.
+// Package backlog owns the queue of extents whose copies have to be checked: their order, pauses and pace.
 package backlog
 
 import (

@@ -1,4 +1,5 @@
-// Package progress reads how far the groups of a queue are with its sealed extents, and clears that away.
+// Package progress reads how much of its sealed extents each group of a queue has consumed, and deletes that state when
+// an extent is removed.
 package progress
 
 import (

@@ -1,4 +1,4 @@
-// Package retention decides which sealed extents a queue keeps no longer. It has no clock and does no I/O.
+// Package retention decides which sealed extents of a queue are removed. It has no clock and does no I/O.
 package retention
 
 import (

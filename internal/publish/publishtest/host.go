@@ -1,4 +1,4 @@
-// Package publishtest owns a fake input host, which answers publishers over real websockets as a test tells it to.
+// Package publishtest owns a scripted input host for tests, which answers publishers over real websockets.
 package publishtest
 
 import (

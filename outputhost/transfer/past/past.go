@@ -1,4 +1,4 @@
-// Package past owns what the record of a dead letter or of a parked message says of its life before.
+// Package past encodes the earlier attempts of a message into the records of dead letters and delayed retries.
 package past
 
 import (

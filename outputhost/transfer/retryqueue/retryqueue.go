@@ -1,4 +1,4 @@
-// Package retryqueue owns how the retry queue of a group comes to be: with the first message that is parked.
+// Package retryqueue creates the retry queue of a group, with the first message that is moved there.
 package retryqueue
 
 import (

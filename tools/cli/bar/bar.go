@@ -1,4 +1,4 @@
-// Package bar owns a line on a terminal that says how far something is.
+// Package bar owns progress bars on a terminal.
 package bar
 
 import (
