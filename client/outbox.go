@@ -62,8 +62,8 @@ type settledRun struct {
 	wire.SeqRun
 }
 
-// maxGrant is the largest amount of used credit that waits to be granted again. Without it a consumer would stop whose limit
-// is above that of a host.
+// maxGrant is the largest amount of used credit that waits to be granted again. Without it a consumer would stop whose
+// limit is above that of a host.
 var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
 
 // newOutbox makes an outbox that grants nothing until setLimit.
