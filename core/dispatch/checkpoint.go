@@ -204,7 +204,14 @@ func join(out []entry, e entry) []entry {
 	return append(out, e)
 }
 
-func milli(ns int64) int64 { return (ns + int64(time.Millisecond) - 1) / int64(time.Millisecond) }
+// milli is ns ≥ 0 in ms, rounded up.
+func milli(ns int64) int64 {
+	ms := ns / int64(time.Millisecond)
+	if ns%int64(time.Millisecond) > 0 {
+		ms++
+	}
+	return ms
+}
 
 func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 

@@ -41,6 +41,7 @@ const (
 const (
 	maxMessages  = 16 * MaxOutstanding // of a state: several owners' worth
 	maxStateSize = 2 * MaxCheckpoint
+	maxDue       = math.MaxInt64 / int64(time.Millisecond)
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -250,7 +251,7 @@ func (e *entry) decode(b []byte, version byte, at *place) (rest []byte, ok bool)
 			return nil, false
 		}
 		at.due += delta
-		if e.due, b = at.due, b[size:]; e.due < 0 || e.due > math.MaxInt64/int64(time.Millisecond) {
+		if e.due, b = at.due, b[size:]; e.due < 0 || e.due > maxDue {
 			return nil, false
 		}
 	}

@@ -260,3 +260,25 @@ func TestState_Golden(t *testing.T) {
 		t.Errorf("written as %s", got)
 	}
 }
+
+// TestState_ShiftedDeadlines saves deadlines that came long ago, and the latest one there is, after a clock was found
+// to be wrong: by owners of a crowded share, and by a hand-over. What is saved can be read.
+func TestState_ShiftedDeadlines(t *testing.T) {
+	for what, due := range map[string]int64{"one that has come": 1, "the latest": maxDue} {
+		for _, by := range []time.Duration{-time.Hour, time.Hour} {
+			var st State
+			st.messages = map[core.Seq]entry{
+				1: {kind: kindWaiting, attempts: 1, due: due}, 2: {kind: kindLocked, attempts: 1, due: due},
+				3: {kind: kindTransferring, to: RetryQueue, attempts: 1, due: due},
+			}
+			st.Shift(by)
+			s := NewGroup(core.GroupSpec{}.WithDefaults()).AddShare(extent(1), st, start)
+			given := s.State(start)
+			for _, blob := range [][]byte{st.Append(nil), given.Append(nil), save(s, start)} {
+				if again, err := DecodeState(blob); err != nil || len(again.messages) != 3 {
+					t.Errorf("%s, shifted by %s: %d messages, %v", what, by, len(again.messages), err)
+				}
+			}
+		}
+	}
+}

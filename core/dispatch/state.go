@@ -125,11 +125,12 @@ func (e *entry) finality() int {
 	return 0
 }
 
-// Shift moves all deadlines by d: those of an owner whose clock went wrong by as much.
+// Shift moves all deadlines by d: those of an owner whose clock went wrong by as much. One that has come stays one that
+// has come, and all stay in the range that a checkpoint can hold.
 func (st *State) Shift(d time.Duration) {
 	for seq, e := range st.messages {
 		if e.hasDue() && e.due != 0 {
-			e.due += d.Milliseconds()
+			e.due = min(max(e.due+d.Milliseconds(), 1), maxDue)
 			st.messages[seq] = e
 		}
 	}
@@ -164,6 +165,9 @@ func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)
 func (st *State) Append(dst []byte) []byte {
 	entries := make([]entry, 0, min(len(st.messages), 1024))
 	for _, seq := range st.order() {
+		if st.done.Done(seq) { // by another owner whose state was merged
+			continue
+		}
 		e := st.messages[seq]
 		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
 		entries = join(entries, e)
