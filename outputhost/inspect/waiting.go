@@ -9,10 +9,14 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/words"
+	"github.com/columbamq/columba/wire"
 )
 
-// waitingScan bounds the messages that one ListWaiting looks at, since the group is locked meanwhile.
-const waitingScan = 20_000
+// Limits of one ListWaiting, since the group is locked meanwhile.
+const (
+	waitingScan  = 20_000  // messages that are looked at
+	waitingBytes = 1 << 20 // attributes of the messages that are answered, but for those of the last one
+)
 
 // ListWaiting lists the delayed messages that the group's shares on this host hold, in the order of their receipts:
 // those that wait in memory after a failed attempt, those on their way to the retry queue, and those that were read and
@@ -29,7 +33,7 @@ func (x *Inspector) ListWaiting(ctx context.Context, req *pb.ListWaitingRequest)
 	}
 	g.Lock()
 	defer g.Unlock()
-	out, scanned := &pb.ListWaitingResponse{}, 0
+	out, scanned, bytes := &pb.ListWaitingResponse{}, 0, 0
 	byID := func(a, b Share) int { return strings.Compare(a.Extent().ID.String(), b.Extent().ID.String()) }
 	for _, s := range slices.SortedFunc(slices.Values(g.Shares()), byID) {
 		order := strings.Compare(s.Extent().ID.String(), after.Extent.String())
@@ -41,13 +45,14 @@ func (x *Inspector) ListWaiting(ctx context.Context, req *pb.ListWaitingRequest)
 			first = max(first, after.Seq+1)
 		}
 		for seq := first; seq <= lastHeld(s); seq++ {
-			if scanned == waitingScan || len(out.Messages) == limit {
+			if scanned == waitingScan || bytes >= waitingBytes || len(out.Messages) == limit {
 				out.Next = core.Receipt{Extent: s.Extent().ID, Seq: seq - 1}.String()
 				return out, nil
 			}
 			scanned++
-			if m := x.waiting(g, s, seq); m != nil {
+			if m, size := x.waiting(g, s, seq); m != nil {
 				out.Messages = append(out.Messages, m)
+				bytes += size
 			}
 		}
 	}
@@ -63,31 +68,37 @@ func lastHeld(s Share) core.Seq {
 	return min(s.Last(), s.Rules().ReadFrom()+dispatch.MaxOutstanding)
 }
 
-// waiting is a message that waits for its time after it was read; nil for any other.
-func (x *Inspector) waiting(g Group, s Share, seq core.Seq) *pb.DelayedMessage {
+// waiting is a message that waits for its time after it was read, and how many bytes its attributes have; nil for any
+// other.
+func (x *Inspector) waiting(g Group, s Share, seq core.Seq) (m *pb.DelayedMessage, size int) {
 	st := s.Rules().Standing(seq)
 	if words.StateOf(st.Place) != words.Delayed || st.Until.IsZero() {
-		return nil
+		return nil, 0
 	}
 	status := x.status(g, s, st)
-	m := &pb.DelayedMessage{
+	m = &pb.DelayedMessage{
 		Id: status.Id, Receipt: status.Receipt, Source: words.SourceRetry, Due: status.Until, Enqueued: status.Enqueued,
 		Attempts: status.Attempts, Reason: status.LastFailure, Error: status.LastError,
 	}
 	if status.Attempts == 0 {
 		m.Source = words.SourceGroup
 	}
+	var r wire.Record
 	if st.Record == nil {
-		return m
+		return m, 0
 	}
-	message, r, err := Message(st.Record)
+	if _, err := wire.DecodeRecord(st.Record, &r); err != nil {
+		return m, 0
+	}
+	r.Payload = nil // it is not answered, and may be large
+	message, err := recordMessage(&r)
 	if err != nil {
-		return m
+		return m, 0
 	}
 	if s.Rules().IsReturning() {
 		m.Origin = r.Origin.String()
 	}
 	message.Payload, message.DeliverAt = nil, nil
 	m.Message = message
-	return m
+	return m, r.AttributesLen()
 }
