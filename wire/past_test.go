@@ -17,7 +17,9 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 		"reason code":   func(r *Record) { r.ReasonCode = []byte("nack") },
 		"reason":        func(r *Record) { r.Reason = []byte("no") },
 		"last consumer": func(r *Record) { r.LastConsumer = []byte("worker") },
-		"":              func(*Record) {},
+		"past":          func(r *Record) { r.Extra = WithPast(nil, Past{Excused: 3, Unsure: 3}) },
+		"life":          func(r *Record) { r.Extra = AppendLife(nil, Life{Attempts: 5, ReasonCode: []byte("nack")}) },
+		"":              func(r *Record) { r.Extra = []byte{9, 0, 1, 0, 'x'} }, // of a type that is not known
 	} {
 		r := plain
 		edit(&r)

@@ -56,6 +56,11 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 
 // hasPast reports whether the record says of the message what only a host knows that appends it to a built-in queue.
 func (r *Record) hasPast() bool {
+	for f := range allExtra(r.Extra) {
+		if f.kind == extraLife || f.kind == extraPast {
+			return true
+		}
+	}
 	return r.Attempts != 0 || r.Polls != 0 || r.FirstEnqueue != 0 || r.Origin != core.Receipt{} || len(r.ReasonCode)+len(r.Reason)+len(r.LastConsumer) > 0
 }
 
