@@ -1,0 +1,399 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// The crash tests try every short schedule of one message over owners that crash, with both built-in queues beside it,
+// and end each with a crash and a drain.
+
+// crashExtents are the extents that the message can be in.
+const (
+	ofLog = iota
+	ofRetries
+	crashExtents
+)
+
+// retryCopy is a record of the retry queue; its seq there is its index + 1.
+type retryCopy struct {
+	past Past
+	due  time.Time
+}
+
+// handedCopy is a delivery that a consumer holds.
+type handedCopy struct {
+	of      int
+	seq     core.Seq
+	attempt uint16
+	life    int // which owner made it
+}
+
+// crashRules are what a test is about.
+type crashRules struct {
+	events  string
+	spec    core.GroupSpec
+	expires time.Duration // after the start; 0: never
+}
+
+// crashWorld is what outlives owners, and the present owner.
+type crashWorld struct {
+	crashRules
+	spec    core.GroupSpec // as it is by now
+	now     time.Time
+	rows    []map[int][]byte // durable: of each owner, the first one's first, by extent
+	retries []retryCopy
+	dead    int // copies in the dead letter queue
+
+	life   int                  // of the present owner, from 1
+	given  [crashExtents]*State // of the owner before it, if that gave all away and lives
+	g      *Group
+	shares [crashExtents]*Share
+
+	last      *handedCopy
+	attempts  []uint16 // of all deliveries
+	forgotten int      // deliveries of a first attempt that was made before
+	crashes   int
+	settled   bool // an ack was taken …
+	durable   bool // … and is durable
+	lapsed    bool // advanced beyond a lock
+	broken    string
+}
+
+func newCrashWorld(rules crashRules) *crashWorld {
+	w := &crashWorld{crashRules: rules, spec: rules.spec.WithDefaults(), now: start}
+	w.begin()
+	return w
+}
+
+func (w *crashWorld) fail(format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+// begin is a new owner that knows what is durable.
+func (w *crashWorld) begin() {
+	w.life++
+	w.settled = w.durable
+	var states [crashExtents]State
+	for _, rows := range slices.Backward(w.rows) { // the latest first
+		for i, row := range rows {
+			st, err := DecodeState(row)
+			if err != nil {
+				w.fail("a checkpoint does not decode: %v", err)
+				return
+			}
+			states[i].Merge(st)
+		}
+	}
+	w.rows = append(w.rows, map[int][]byte{})
+	w.g = NewGroup(w.spec)
+	w.shares[ofLog] = w.g.AddShare(extent(1), states[ofLog], w.now)
+	w.shares[ofRetries] = w.g.AddTimers(extent(2), states[ofRetries], w.now)
+	w.shares[ofRetries].Returning()
+}
+
+// feed offers what the owner has not read.
+func (w *crashWorld) feed() {
+	if s := w.shares[ofLog]; s.ReadFrom() == 1 {
+		r := records(1, 1, nil)
+		r.Expire = []int64{w.expiry()}
+		if err := s.Offer(r, w.now); err != nil {
+			w.fail("offer: %v", err)
+		}
+	}
+	s := w.shares[ofRetries]
+	for i, c := range w.retries {
+		seq := core.Seq(i + 1)
+		if c.due.After(w.now) || s.Known().Done(seq) {
+			continue
+		}
+		r := dueRecords(nil, nil, seq)
+		r.Past, r.Expire = []Past{c.past}, []int64{w.expiry()}
+		if err := s.OfferDue(r, w.now); err != nil {
+			w.fail("offer due: %v", err)
+		}
+	}
+}
+
+// expiry is when the message expires, unix ms; 0: never.
+func (w *crashWorld) expiry() int64 {
+	if w.expires == 0 {
+		return 0
+	}
+	return start.Add(w.expires).UnixMilli()
+}
+
+// take hands out what there is.
+func (w *crashWorld) take() bool {
+	done := false
+	for _, r := range w.g.Take(1, Credit{Messages: 9, Bytes: 1 << 20}, w.now, nil) {
+		of := slices.Index(w.shares[:], r.Share)
+		done = true
+		if r.Count != 1 {
+			w.fail("%d messages at once", r.Count)
+		}
+		switch again := slices.Contains(w.attempts, r.Attempt); {
+		case w.expires > 0 && w.now.After(start.Add(w.expires)):
+			w.fail("expired, and delivered as attempt %d", r.Attempt)
+		case w.settled:
+			w.fail("acked, and delivered again as attempt %d", r.Attempt)
+		case w.dead > 0:
+			w.fail("a dead letter, and delivered again as attempt %d", r.Attempt)
+		case again && r.Attempt == 1:
+			w.forgotten++
+		case again:
+			w.fail("attempt %d is made twice", r.Attempt)
+		}
+		w.attempts = append(w.attempts, r.Attempt)
+		w.last = &handedCopy{of, r.Base, r.Attempt, w.life}
+	}
+	if n := len(w.attempts) - w.forgotten; n > w.spec.MaxDeliveries+mostUnsure || w.crashes == 0 && n > w.spec.MaxDeliveries {
+		w.fail("%d deliveries, without %d of forgotten first attempts", n, w.forgotten)
+	}
+	return done
+}
+
+// save has the checkpoints of both shares be durable; told says that the owner hears of it.
+func (w *crashWorld) save(told bool) bool {
+	changed := false
+	for i, s := range w.shares {
+		changed = changed || s.Changed()
+		blob, token := s.Checkpoint(nil, false, w.now)
+		w.rows[w.life-1][i] = blob
+		if told {
+			s.Saved(token)
+		}
+	}
+	w.durable = w.settled
+	return changed
+}
+
+// transfer moves what is to be moved: outcome ok, lost (appended, and the outcome is not known), none (not appended, and
+// that is not known), failed, or crash (appended, and the owner does not hear of it).
+func (w *crashWorld) transfer(outcome string) bool {
+	done := false
+	for to := range Destination(Destinations) {
+		for _, t := range w.g.TakeTransfers(to, 9, nil) {
+			done = true
+			if w.settled {
+				w.fail("acked, and transferred to the %s", to)
+			}
+			there := false
+			if t.Again {
+				there = w.has(t)
+			} else if w.has(t) {
+				w.fail("it is in the %s, and is appended without a look", to)
+			}
+			if there {
+				t.Share.Transferred(t.Seq, w.now)
+				continue
+			}
+			if outcome == "ok" || outcome == "lost" || outcome == "crash" {
+				w.append(t)
+			}
+			switch outcome {
+			case "ok":
+				t.Share.Transferred(t.Seq, w.now)
+			case "lost", "none":
+				t.Share.TransferFailed(t.Seq, true, w.now.Add(time.Second), w.now)
+			case "failed":
+				t.Share.TransferFailed(t.Seq, false, w.now.Add(time.Second), w.now)
+			}
+		}
+	}
+	return done
+}
+
+// has reports whether the queue of a transfer has the message.
+func (w *crashWorld) has(t Transfer) bool {
+	if t.To == DeadLetterQueue {
+		return w.dead > 0
+	}
+	return slices.ContainsFunc(w.retries, func(c retryCopy) bool { return c.past.Attempts == t.Attempts })
+}
+
+func (w *crashWorld) append(t Transfer) {
+	if t.To == DeadLetterQueue {
+		if w.dead++; w.dead > 1 {
+			w.fail("%d dead letters", w.dead)
+		}
+		if counted := int(t.Attempts - t.Excused); t.Reason == Exhausted && counted != w.spec.MaxDeliveries {
+			w.fail("exhausted after %d of %d attempts, %d of them not counted", t.Attempts, w.spec.MaxDeliveries, t.Excused)
+		}
+		if n := len(w.attempts); t.Reason == Exhausted && n < w.spec.MaxDeliveries {
+			w.fail("exhausted after %d deliveries", n)
+		}
+		return
+	}
+	origin := core.Receipt{Extent: extent(1), Seq: 1}
+	w.retries = append(w.retries, retryCopy{Past{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure, Epoch: 1}, t.Due})
+}
+
+// do applies an event, and reports whether it did anything.
+func (w *crashWorld) do(event byte) (done bool) {
+	w.feed()
+	switch event {
+	case 't':
+		done = w.take()
+	case 'a', 'n', 'l', 'r':
+		if w.last == nil {
+			return false
+		}
+		done = w.settle(event)
+	case 'e':
+		at, ok := w.g.NextDeadline()
+		if next := w.nextRetry(); !next.IsZero() && (!ok || next.Before(at)) {
+			at, ok = next, true
+		}
+		if !ok {
+			return false
+		}
+		if at.After(w.now) {
+			w.now = at
+		}
+		w.g.Tick(w.now)
+		done = true
+	case 's':
+		done = w.save(true)
+	case 'd':
+		done = w.save(false)
+	case 'k':
+		done = w.transfer("ok")
+	case 'u':
+		done = w.transfer("lost")
+	case 'y':
+		done = w.transfer("none")
+	case 'f':
+		done = w.transfer("failed")
+	case 'c':
+		done = w.transfer("crash")
+		w.crash()
+		return done
+	case 'x':
+		w.crash()
+		done = true
+	case 'h':
+		w.giveAway()
+		done = true
+	case 'm':
+		done = w.forgetOthers()
+	case 'b':
+		w.change(core.ExhaustedBlock)
+		done = true
+	case 'q':
+		w.change(core.ExhaustedDLQ)
+		done = true
+	}
+	if err := w.g.check(); err != nil && w.broken == "" {
+		w.fail("%v", err)
+	}
+	return done
+}
+
+func (w *crashWorld) crash() {
+	w.crashes++
+	w.given = [crashExtents]*State{}
+	w.begin()
+}
+
+// change has exhausted messages go elsewhere from now on.
+func (w *crashWorld) change(to core.Exhausted) {
+	w.spec.Exhausted = to
+	w.g.Update(w.spec, w.now)
+}
+
+// giveAway has the next owner go on from what this one says last. Consumers may still settle here.
+func (w *crashWorld) giveAway() {
+	for i, s := range w.shares {
+		st := s.State(w.now)
+		w.given[i] = &st
+		w.rows[w.life-1][i] = st.Append(nil)
+	}
+	w.durable = w.settled
+	w.begin()
+}
+
+// ackLate acks at the owner before the present one, which then hears of it.
+func (w *crashWorld) ackLate(h *handedCopy) bool {
+	st := w.given[h.of]
+	if st == nil || h.life != w.life-1 || !st.Ack(h.seq, h.attempt) {
+		return false
+	}
+	w.rows[h.life-1][h.of] = st.Append(nil)
+	w.shares[h.of].Absorb(*st, w.now)
+	w.durable = true
+	return true
+}
+
+// forgetOthers removes what earlier owners saved, once the present one has saved something.
+func (w *crashWorld) forgetOthers() (done bool) {
+	if len(w.rows[w.life-1]) < crashExtents {
+		return false
+	}
+	for _, rows := range w.rows[:w.life-1] {
+		done = done || len(rows) > 0
+		clear(rows)
+	}
+	w.given = [crashExtents]*State{}
+	return done
+}
+
+// nextRetry is when the next record of the retry queue comes.
+func (w *crashWorld) nextRetry() (next time.Time) {
+	for _, c := range w.retries {
+		if c.due.After(w.now) && (next.IsZero() || c.due.Before(next)) {
+			next = c.due
+		}
+	}
+	return next
+}
+
+// settle answers the last delivery, however long ago it was, by a token if its owner is gone.
+func (w *crashWorld) settle(event byte) bool {
+	h := w.last
+	s := w.shares[h.of]
+	switch event {
+	case 'a':
+		taken := false
+		if h.life == w.life {
+			taken = len(s.Ack(h.seq, 1, h.attempt, w.now, nil)) == 0
+		} else if taken = w.ackLate(h); !taken {
+			taken = s.AckProven(h.seq, w.now)
+		}
+		if taken && w.settled {
+			w.fail("acked twice")
+		}
+		if taken && w.dead > 0 {
+			w.fail("a dead letter is acked")
+		}
+		w.settled = w.settled || taken
+		return taken
+	case 'r':
+		return s.Reject(h.seq, h.attempt, nil, w.now) == nil
+	case 'l':
+		return s.Nack(h.seq, h.attempt, time.Minute, nil, 0, w.now) == nil
+	}
+	return s.Nack(h.seq, h.attempt, 0, nil, 0, w.now) == nil
+}
+
+// drain has consumers answer all that comes by one event, until the message is settled, or a dead letter.
+func (w *crashWorld) drain(answer string) {
+	w.change(core.ExhaustedDLQ)
+	for range 200 {
+		if w.broken != "" || w.settled || w.dead > 0 && w.g.Depth() == (Depth{}) {
+			return
+		}
+		for _, event := range []byte("t" + answer + "sks") {
+			w.do(event)
+		}
+		if d := w.g.Depth(); d.Ready == 0 || w.last == nil {
+			w.do('e')
+		}
+	}
+	w.fail("the message is lost: %+v, retries %+v, deliveries %v", w.g.Depth(), w.retries, w.attempts)
+}
