@@ -157,6 +157,7 @@ func DecodeState(blob []byte) (State, error) {
 	ok := true
 	if version == stateVersion {
 		rest, ok = st.policies.decode(rest)
+		st.told = true
 	}
 	if !ok {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged policies", len(blob))

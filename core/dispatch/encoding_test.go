@@ -163,13 +163,18 @@ func TestPolicies_AreKept(t *testing.T) {
 	first.Merge(StartAfter(1))
 	first.Merge(st)
 	other := StartAfter(1)
-	other.policies[PolicyBreaker-1] = "closed"
+	other.policies[PolicyBreaker-1], other.told = "closed", true
 	first.Merge(other)
 	if got := first.Policy(PolicyBreaker); string(got) != "open" || first.Policy(9) != nil {
 		t.Errorf("merged: %q", got)
 	}
 	if err := g.SetPolicy(PolicyBreaker, nil); err != nil || decode(t, save(s, start)).Policy(PolicyBreaker) != nil {
 		t.Errorf("it is still kept, %v", err)
+	}
+	later := decode(t, save(s, start)) // the breaker is closed, and a checkpoint of an owner before it is still there
+	later.Merge(st)
+	if got := later.Policy(PolicyBreaker); got != nil {
+		t.Errorf("after a later owner that told of none it is %q", got)
 	}
 	for state, code := range map[string]core.Code{strings.Repeat("x", MaxPolicies-4): "", strings.Repeat("x", MaxPolicies-3): core.CodeTooLarge} {
 		if err := g.SetPolicy(PolicyBreaker, []byte(state)); err == nil != (code == "") || err != nil && core.CodeOf(err) != code {

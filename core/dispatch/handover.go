@@ -17,7 +17,7 @@ const (
 // State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()
-	st := State{policies: s.group.policies, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
 	for _, e := range s.entries(true, s.group.at(now)) {
 		first, count := e.first, e.count
 		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false

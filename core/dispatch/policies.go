@@ -108,15 +108,6 @@ func (p *policyStates) get(id uint8) []byte {
 	return []byte(p[id-1])
 }
 
-// merge takes what is not here.
-func (p *policyStates) merge(o *policyStates) {
-	for i := range p {
-		if p[i] == "" {
-			p[i] = o[i]
-		}
-	}
-}
-
 func (p *policyStates) append(b []byte) []byte {
 	n := 0
 	for _, state := range p {

@@ -50,6 +50,7 @@ func (e *entry) dies() bool { return e.kind == kindTransferring && e.to == DeadL
 // State is that of an extent nobody has read yet.
 type State struct {
 	policies policyStates
+	told     bool // an owner told the states of policies, also of those that have none
 	done     acklevel.Window
 	messages map[core.Seq]entry // first and count unused
 }
@@ -77,9 +78,11 @@ func (st State) Until(seq core.Seq) State {
 }
 
 // Merge joins what another owner of the same extent saved: the union of what is done, the highest attempts, the latest
-// deadlines. Of two states of a policy the one that is here stays.
+// deadlines. Of two owners that told of policies what the one that is here told stays.
 func (st *State) Merge(o State) {
-	st.policies.merge(&o.policies)
+	if !st.told {
+		st.policies, st.told = o.policies, o.told
+	}
 	st.done = *st.done.Clone()
 	st.done.Merge(&o.done)
 	merged := make(map[core.Seq]entry, len(st.messages)+len(o.messages))
