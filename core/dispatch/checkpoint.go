@@ -112,6 +112,12 @@ func (s *Share) uncount() {
 			s.await(seq, m)
 		}
 	})
+	s.dropClaims()
+}
+
+// dropClaims forgets the claims of messages that are not claimed any more. They must not count for a later claim of
+// the same message: another checkpoint holds that.
+func (s *Share) dropClaims() {
 	s.pending.filter(func(p *saving) bool {
 		m := s.table.get(p.seq)
 		return m != nil && m.phase == unsaved

@@ -93,6 +93,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				s.judge(seq, m, 0)
 			}
 		})
+		s.dropClaims()
 		if d, ok := s.supply.(*dueSupply); ok && redelay {
 			d.requeue()
 		}

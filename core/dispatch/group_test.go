@@ -365,3 +365,27 @@ func TestGroup_LowerMaxDeliveries(t *testing.T) {
 	s.Transferred(1, start)
 	s.Transferred(2, start)
 }
+
+// TestGroup_UpdateEndsClaims has a retry that is counted by a checkpoint under way be blocked, and come back, by two
+// updates: it waits for a checkpoint that counts it after that, since the one in between does not.
+func TestGroup_UpdateEndsClaims(t *testing.T) {
+	block := core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock}
+	g, s := newShare(t, block, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	s.Checkpoint(nil, false, start)
+	fewer := block
+	fewer.MaxDeliveries = 1
+	g.Update(fewer.WithDefaults(), start)
+	blob, token := s.Checkpoint(nil, false, start)
+	if e := decode(t, blob).messages[1]; e.kind != kindBlocked {
+		t.Fatalf("saved as %+v, want blocked", e)
+	}
+	g.Update(block.WithDefaults(), start)
+	s.Saved(token)
+	want(t, "no durable checkpoint counts it", take(g, 1, start))
+	save(s, start)
+	want(t, "it is counted", take(g, 1, start), "1+1@2")
+}
