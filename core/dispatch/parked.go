@@ -66,7 +66,7 @@ func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	if past.Excused > 0 {
 		s.excuse(seq, m, past.Excused)
 	}
-	s.doubt(seq, unsure{spent: past.Unsure})
+	s.doubt(seq, unsure{spent: uint8(min(int(past.Unsure), s.excuses(seq), mostUnsure))}) // else no checkpoint could tell of it
 }
 
 // copyPlace tells places apart, as far as need be: two that look the same only keep a copy.
