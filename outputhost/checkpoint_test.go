@@ -86,8 +86,11 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 
 	g.mu.Lock()
 	late := c.lateLocked(0)
-	bad := late.ackLateLocked(2, 3, 1, nil)
-	bad = late.ackLateLocked(9, 1, 1, bad)
+	bad := late.ackLateLocked(2, 3, 1, b.deps.Now(), nil)
+	bad = late.ackLateLocked(9, 1, 1, b.deps.Now(), bad)
+	if bad := late.ackLateLocked(5, 1, 1, b.deps.Now().Add(g.mu.record.Spec.LockTimeout-mergeEvery), nil); len(bad) != 1 || bad[0].Code != core.CodeMoved {
+		t.Errorf("refused %v, want 5, whose lock ends before the new owner would hear of it", bad)
+	}
 	g.mu.Unlock()
 	if len(bad) != 2 || bad[0].Base != 2 || bad[1].Base != 9 || bad[0].Code != core.CodeMoved {
 		t.Errorf("refused %v, want 2, which was settled, and 9, which was not handed out", bad)

@@ -22,8 +22,13 @@ type late struct {
 	until   time.Time
 }
 
-// lateFor is how long settlements are taken after a share was given away.
-const lateFor = time.Minute
+const (
+	// lateFor is how long settlements are taken after a share was given away …
+	lateFor = time.Minute
+	// lateMargin is … but only this long before the end of a message's lock: the new owner hears of them within less.
+	// They are saved within a second, and read after mergeEvery.
+	lateMargin = 2*mergeEvery + time.Second
+)
 
 // giveAway ends a share that another host owns now: nothing is handed out or read any more.
 func (g *group) giveAway(s *share, now time.Time) {
@@ -106,11 +111,12 @@ func releaseClaims(ctx context.Context, ended []released) error {
 }
 
 // ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused
-// is appended to bad.
-func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, bad []dispatch.Refusal) []dispatch.Refusal {
+// is appended to bad: its consumer asks the new owner.
+func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
+	until := now.Add(lateMargin)
 	for i := range count {
 		seq := base + core.Seq(i)
-		if s.late.state.Ack(seq, attempt) {
+		if s.late.state.Ack(seq, attempt, until) {
 			s.late.changed = true
 		} else if n := len(bad); n > 0 && bad[n-1].Base+core.Seq(bad[n-1].Count) == seq {
 			bad[n-1].Count++

@@ -94,7 +94,7 @@ func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, no
 	switch {
 	case g.mu.record.Spec.Delivery == core.AtMostOnce: // it was done before it was handed out
 	case given != nil && t == wire.TypeAck:
-		return given.ackLateLocked(r.Base, r.Count, r.Attempt, bad)
+		return given.ackLateLocked(r.Base, r.Count, r.Attempt, now, bad)
 	case s == nil: // a return of what was given away, too: only its new owner can hand it out again
 		return append(bad, dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(handle))})
 	case t == wire.TypeAck:

@@ -29,7 +29,8 @@ type handedCopy struct {
 	of      int
 	seq     core.Seq
 	attempt uint16
-	life    int // which owner made it
+	life    int  // which owner made it
+	over    bool // the consumer has nacked or rejected it at another owner: it does not ack it at this one
 }
 
 // crashRules are what a test is about.
@@ -150,7 +151,7 @@ func (w *crashWorld) take() bool {
 			w.fail("attempt %d is made twice", r.Attempt)
 		}
 		w.attempts = append(w.attempts, r.Attempt)
-		w.last = &handedCopy{of, r.Base, r.Attempt, w.life}
+		w.last = &handedCopy{of: of, seq: r.Base, attempt: r.Attempt, life: w.life}
 	}
 	if n := len(w.attempts) - w.forgotten; n > w.spec.MaxDeliveries+mostUnsure || w.crashes == 0 && n > w.spec.MaxDeliveries {
 		w.fail("%d deliveries, without %d of forgotten first attempts", n, w.forgotten)
@@ -321,7 +322,7 @@ func (w *crashWorld) giveAway() {
 // ackLate acks at the owner before the present one, which then hears of it.
 func (w *crashWorld) ackLate(h *handedCopy) bool {
 	st := w.given[h.of]
-	if st == nil || h.life != w.life-1 || !st.Ack(h.seq, h.attempt) {
+	if st == nil || h.over || h.life != w.life-1 || !st.Ack(h.seq, h.attempt, w.now) {
 		return false
 	}
 	w.rows[h.life-1][h.of] = st.Append(nil)
@@ -354,9 +355,10 @@ func (w *crashWorld) nextRetry() (next time.Time) {
 }
 
 // settle answers the last delivery, however long ago it was, by a token if its owner is gone.
-func (w *crashWorld) settle(event byte) bool {
+func (w *crashWorld) settle(event byte) (done bool) {
 	h := w.last
 	s := w.shares[h.of]
+	defer func() { h.over = h.over || event != 'a' && done && h.life != w.life }()
 	switch event {
 	case 'a':
 		taken := false
@@ -368,7 +370,7 @@ func (w *crashWorld) settle(event byte) bool {
 		if taken && w.settled {
 			w.fail("acked twice")
 		}
-		if taken && w.dead > 0 {
+		if taken && w.dead > 0 && w.spec.Exhausted != core.ExhaustedBlock { // a blocked message takes every ack
 			w.fail("a dead letter is acked")
 		}
 		w.settled = w.settled || taken

@@ -76,11 +76,12 @@ func (s *Share) doneUnread(first, last core.Seq) uint64 {
 	return fresh
 }
 
-// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false when it was not, is
-// settled, or was leaving for the retry queue or the dead letter queue: the owner that follows decides then.
-func (st *State) Ack(seq core.Seq, attempt uint16) bool {
+// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false
+// when it was not, is settled, or was leaving for the retry queue or the dead letter queue; and when its lock, or its
+// delay, ends by until: the owner that follows decides then, and may have sent it on.
+func (st *State) Ack(seq core.Seq, attempt uint16, until time.Time) bool {
 	e, ok := st.messages[seq]
-	if !ok || attempt == 0 || attempt > e.attempts || e.kind == kindTransferring || e.kind == kindBlocked || st.done.Done(seq) {
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind == kindTransferring || e.kind == kindBlocked || e.due <= until.UnixMilli() || st.done.Done(seq) {
 		return false
 	}
 	delete(st.messages, seq)

@@ -83,7 +83,7 @@ func TestState_AckTakesWhatWasHandedOut(t *testing.T) {
 		attempt uint16
 		want    bool
 	}{{1, 2, false}, {1, 1, true}, {1, 1, false}, {2, 0, false}, {3, 1, false}, {2, 1, true}} {
-		if got := st.Ack(c.seq, c.attempt); got != c.want {
+		if got := st.Ack(c.seq, c.attempt, now); got != c.want {
 			t.Errorf("ack of %d, attempt %d: %v, want %v", c.seq, c.attempt, got, c.want)
 		}
 	}
@@ -93,6 +93,30 @@ func TestState_AckTakesWhatWasHandedOut(t *testing.T) {
 	decoded, err := DecodeState(st.Append(nil))
 	if err != nil || decoded.Frontier() != 2 {
 		t.Errorf("saved as frontier %d, %v", decoded.Frontier(), err)
+	}
+}
+
+// TestState_AckOfWhatTheNextOwnerHas: once a lock or a delay has ended the owner that follows may have made a dead letter
+// of the message. An ack that the owner before it takes then would be told to have worked, too.
+func TestState_AckOfWhatTheNextOwnerHas(t *testing.T) {
+	spec := core.GroupSpec{LockTimeout: 10 * time.Second, MaxDeliveries: 1}
+	g, s := newShare(t, spec, 3)
+	take(g, 3, start)
+	if err := s.Extend(2, 1, 30*time.Second, start); err != nil {
+		t.Fatal(err)
+	}
+	st := s.State(start)
+	now := start.Add(10 * time.Second)
+	next := NewGroup(g.spec)
+	then := next.AddShare(extent(1), st, start)
+	offer(t, then, 3)
+	next.Tick(now)
+	save(then, now)
+	if dead := next.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 2 {
+		t.Fatalf("%d dead letters at the next owner, want 2", len(dead))
+	}
+	if st.Ack(1, 1, now) || !st.Ack(2, 1, now) || !st.Ack(3, 1, now.Add(-time.Second)) {
+		t.Error("acks are to be taken as long as the lock lasts")
 	}
 }
 

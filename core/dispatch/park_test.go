@@ -189,10 +189,10 @@ func TestPark_LateAckOfAnOtherOwner(t *testing.T) {
 		t.Fatalf("%d are to be parked", len(parks))
 	}
 	st := s.State(start)
-	if st.Ack(1, 1) {
+	if st.Ack(1, 1, start) {
 		t.Error("an ack of what is being parked is taken")
 	}
-	if !st.Ack(2, 1) {
+	if !st.Ack(2, 1, start) {
 		t.Error("an ack of what is in flight is refused")
 	}
 	s.Transferred(1, start)
