@@ -106,16 +106,18 @@ func TestState_AckOfWhatTheNextOwnerHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := s.State(start)
-	now := start.Add(10 * time.Second)
+	lockEnds := start.Add(10 * time.Second)
+	now := lockEnds.Add(5 * time.Second) // an exhausted message waits so long for the breaker
 	next := NewGroup(g.spec)
 	then := next.AddShare(extent(1), st, start)
 	offer(t, then, 3)
+	next.Tick(lockEnds)
 	next.Tick(now)
 	save(then, now)
 	if dead := next.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 2 {
 		t.Fatalf("%d dead letters at the next owner, want 2", len(dead))
 	}
-	if st.Ack(1, 1, now) || !st.Ack(2, 1, now) || !st.Ack(3, 1, now.Add(-time.Second)) {
+	if st.Ack(1, 1, now) || !st.Ack(2, 1, now) || !st.Ack(3, 1, lockEnds.Add(-time.Second)) {
 		t.Error("acks are to be taken as long as the lock lasts")
 	}
 }
