@@ -43,7 +43,9 @@ func (x *Inspector) scan(ctx context.Context, queue core.QueueID, group core.Gro
 		}
 		from := core.Seq(1)
 		if order == 0 {
-			from = after.Seq + 1
+			if from = after.Seq + 1; from == 0 { // nothing lies behind the largest seq
+				continue
+			}
 		}
 		more, err := x.scanExtent(ctx, e, group, from, f)
 		if err != nil || !more {

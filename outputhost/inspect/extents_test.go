@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -218,5 +219,26 @@ func TestListDue_OneIsBehind(t *testing.T) {
 	_, err := New(Config{}, h).listDue(t.Context(), h.Holders(e, []core.HostID{"a"}), &pb.ListDueRequest{Extent: e.ID.ID[:], UpTo: 5})
 	if core.CodeOf(err) != core.CodeIncomplete {
 		t.Errorf("%v, want that one is behind", err)
+	}
+}
+
+// TestScan_BehindTheLargestSeq goes on behind a page token that somebody made up: the extent is not listed anew.
+func TestScan_BehindTheLargestSeq(t *testing.T) {
+	h := newTestHost(t)
+	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a"}}
+	h.serve(map[core.HostID]*heldTo{"a": {last: 5}})
+	if err := metadata.Write(t.Context(), h.meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.ExtentRecord{Extent: e}, time.Now(), 0, metadata.One); err != nil {
+		t.Fatal(err)
+	}
+	x := New(Config{}, h)
+	for after, want := range map[core.Seq]int{0: 5, 4: 1, 5: 0, math.MaxUint64: 0} {
+		n := 0
+		err := x.scan(t.Context(), e.Queue, core.GroupID{}, core.Receipt{Extent: e.ID, Seq: after}, nil, func(stored) (bool, error) {
+			n++
+			return true, nil
+		})
+		if err != nil || n != want {
+			t.Errorf("behind seq %d: %d messages, %v; want %d", after, n, err, want)
+		}
 	}
 }

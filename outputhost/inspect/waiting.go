@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func (x *Inspector) ListWaiting(ctx context.Context, req *pb.ListWaitingRequest)
 	byID := func(a, b Share) int { return strings.Compare(a.Extent().ID.String(), b.Extent().ID.String()) }
 	for _, s := range slices.SortedFunc(slices.Values(g.Shares()), byID) {
 		order := strings.Compare(s.Extent().ID.String(), after.Extent.String())
-		if order < 0 || s.Reading().Retired {
+		if order < 0 || order == 0 && after.Seq == math.MaxUint64 || s.Reading().Retired {
 			continue
 		}
 		first := s.Rules().Blocking().Seq

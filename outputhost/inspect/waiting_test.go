@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,10 @@ func TestListWaiting_LargeAttributes(t *testing.T) {
 		}
 	}
 	x := New(Config{}, groupHost{newTestHost(t), &oneShare{share: heldShare{rules: s, last: messages}}})
+	behind := core.Receipt{Extent: s.Extent(), Seq: math.MaxUint64}
+	if page, err := x.ListWaiting(t.Context(), &pb.ListWaitingRequest{After: behind.String()}); err != nil || len(page.Messages) > 0 {
+		t.Errorf("behind the largest seq: %d messages, %v", len(page.GetMessages()), err)
+	}
 	after, pages, seen := "", 0, map[string]bool{}
 	for more := true; more; more = after != "" {
 		page, err := x.ListWaiting(t.Context(), &pb.ListWaitingRequest{After: after, Limit: 1000})
