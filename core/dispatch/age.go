@@ -37,7 +37,7 @@ func (s *Share) lapse(seq core.Seq, m *message) {
 		return
 	}
 	m.failure = Lapsed
-	s.changed = true
+	s.change()
 	s.leave(seq, m, DeadLetterQueue, 0)
 }
 

@@ -24,7 +24,7 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 	if r.returns {
 		x.due = max(due, now)
 	}
-	s.changed = true
+	s.change()
 	s.step(m, x, leaving)
 	s.queueUp(seq, x)
 	m.due = x.due

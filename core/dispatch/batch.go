@@ -93,6 +93,7 @@ func (s *Share) release(b *batch) {
 	s.held = s.held[:n]
 	b.at = -1
 	s.heldBytes -= len(b.Bytes)
+	s.touch()
 	buffer := b.Buffer
 	b.Records, b.due = Records{Base: b.Base, Enqueued: b.Enqueued}, nil
 	if buffer != nil {
@@ -143,6 +144,7 @@ func (s *Share) squeezeBatch(b *batch) {
 	}
 	offsets[len(offsets)-1] = uint32(len(kept))
 	s.heldBytes += len(kept) - len(b.Bytes)
+	s.touch()
 	buffer := b.Buffer
 	b.Offsets, b.Bytes, b.Buffer = offsets, kept, nil
 	if buffer != nil {

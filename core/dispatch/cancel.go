@@ -70,7 +70,7 @@ func (s *Share) cancel(seq core.Seq) {
 	s.group.counters.Cancelled++
 	s.supply.drop(seq)
 	s.done.Ack(seq)
-	s.changed = true
+	s.change()
 }
 
 // Cancel settles the messages that were called off, but for what the group keeps and what was handed out.

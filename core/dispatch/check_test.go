@@ -9,7 +9,7 @@ import (
 
 // check verifies the equations of Group and Share, and that every seq that was read stands in exactly one place.
 func (g *Group) check() error {
-	flying := 0
+	flying, claimed := 0, 0
 	covered := map[*Share]map[core.Seq]bool{}
 	cover := func(s *Share, seq core.Seq) {
 		if covered[s] == nil {
@@ -72,6 +72,10 @@ func (g *Group) check() error {
 			}
 		}
 		flying += s.of(inFlight)
+		claimed += s.of(unsaved, ready)
+	}
+	if claimed != g.claimed {
+		return fmt.Errorf("group counts %d claimed, shares %d", g.claimed, claimed)
 	}
 	if err := g.breaker.check(); err != nil {
 		return err

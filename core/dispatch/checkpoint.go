@@ -28,6 +28,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	t := s.group.at(now)
 	s.group.settleGiven()
 	s.token++
+	s.touch()
 	if s.group.paused {
 		s.uncount()
 	} else if !final {
@@ -45,7 +46,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	f := fit(dst, &s.group.policies, done, s.entries(final, t))
 	s.weigh(f.needed, done)
 	if f.level == cutShort {
-		s.changed = true // the next one may have room for the rest
+		s.change() // the next one may have room for the rest
 		s.retract(f.written)
 	}
 	counts := !bool(s.group.paused) && !(final && s.group.once())
@@ -225,6 +226,7 @@ func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
 // be saved needs no call; a later one covers it.
 func (s *Share) Saved(token uint64) {
 	s.saved = max(s.saved, token)
+	s.touch()
 	s.savedTransfers(token)
 	s.pending.filter(func(p *saving) bool {
 		if p.token == 0 || p.token > token {

@@ -53,17 +53,18 @@ func (g *Group) claimRetries() {
 }
 
 func (s *Share) claimRetry(seq core.Seq, m *message) {
-	s.changed = true
+	s.change()
 	s.move(m, unsaved)
 	s.pending.push(saving{seq: seq})
 }
 
+// isClaimed reports whether messages of the phase are claimed and not handed out.
+func (p phase) isClaimed() bool { return p == unsaved || p == ready }
+
 // claims is how many retries are claimed and not handed out, without one that waits for an idle session: credit alone
 // does not bring that further.
-func (g *Group) claims() (n int) {
-	for _, s := range g.shares {
-		n += s.of(unsaved, ready)
-	}
+func (g *Group) claims() int {
+	n := g.claimed
 	if g.isolation != nil && g.isolation.counted.share != nil {
 		n--
 	}

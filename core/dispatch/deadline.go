@@ -173,7 +173,7 @@ func (g *Group) Tick(now time.Time) {
 
 // due applies a message's deadline.
 func (s *Share) due(seq core.Seq, m *message) {
-	s.changed = true
+	s.change()
 	switch m.phase {
 	case inFlight:
 		s.group.counters.Expired++

@@ -73,12 +73,12 @@ func (d *dueSupply) admit(b *batch, i int, seq core.Seq) {
 	case !first:
 		s.group.counters.Copies++
 		s.done.Ack(seq)
-		s.changed = true
+		s.change()
 		return
 	case s.tooOld(b.sinceAt(i) * 1000):
 		s.group.counters.Skipped++
 		s.done.Ack(seq)
-		s.changed = true
+		s.change()
 		return
 	default:
 		d.at[seq] = record{b, int32(i), dueWithheld}
@@ -211,7 +211,7 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 		s.group.counters.Skipped++
 		d.drop(seq)
 		s.done.Ack(seq)
-		s.changed = true
+		s.change()
 	case s.lapsed(r.batch, i):
 		d.begin(c, message{})
 		s.lapse(seq, s.table.get(seq))
@@ -236,10 +236,7 @@ func (d *dueSupply) begin(c chosen, as message) {
 	if s.returning {
 		s.goOn(c.first, m, r.batch.pastAt(int(r.i)))
 	}
-	s.count[m.phase]++
-	if m.phase == inFlight {
-		s.flying(m, 1)
-	}
+	s.stand(m, 1)
 }
 
 func (d *dueSupply) take(seq core.Seq, r record) {

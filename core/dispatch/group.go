@@ -10,7 +10,7 @@ import (
 
 // Group is a consumer group's part on this host: its rules and its shares.
 //
-//	inFlight == Σ shares' messages in flight;  every one of them is under a live lock or timer
+//	inFlight == Σ shares' messages in flight;  claimed == Σ shares' messages that are unsaved or ready;  every one of them is under a live lock or timer
 //	a share with something to hand out is in turn
 type Group struct {
 	spec        core.GroupSpec
@@ -42,6 +42,12 @@ type Group struct {
 	throttle    throttle
 	isolation   *isolation // nil while no message is to be handed out alone
 	counters    Counters
+	claimed     int // messages in a phase that isClaimed
+
+	listed       []*Share // see changed.go
+	staying      []*Share // see TakeChanged
+	gathered     int      // failures that the breaker had gathered when TakeChanged was called last
+	stayingAgain int64    // ns: when TakeChanged lists those that stay, at the latest
 }
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
@@ -97,7 +103,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 		if d, ok := s.supply.(*dueSupply); ok && redelay {
 			d.requeue()
 		}
-		s.changed = true
+		s.change()
 		s.wake()
 	}
 }
@@ -124,6 +130,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	}
 	g.shares[extent] = s
 	s.restore(state)
+	s.touch()
 	g.resumeBreaker(state.Policy(PolicyBreaker))
 	return s
 }
@@ -140,6 +147,7 @@ func (g *Group) RemoveShare(s *Share) {
 	delete(g.shares, s.extent)
 	g.dropHeld(s)
 	g.inFlight -= s.of(inFlight)
+	g.claimed -= s.of(unsaved, ready)
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)

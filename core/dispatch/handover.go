@@ -54,7 +54,7 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 		settle(r)
 	}
 	if settled > 0 {
-		s.changed = true
+		s.change()
 		s.wake()
 	}
 	return settled

@@ -11,7 +11,7 @@ const ParkAfter = 30 * time.Second
 
 // failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
 func (s *Share) failed(seq core.Seq, m *message, until int64) {
-	s.changed = true
+	s.change()
 	if m.failure == Rejected { // a verdict on the message, by a worker that does its work
 		s.group.succeeded(1)
 	} else {
@@ -70,7 +70,7 @@ func (s *Share) retry(seq core.Seq, m *message) {
 
 // await has a message wait for credit. Without its bytes it waits for those.
 func (s *Share) await(seq core.Seq, m *message) {
-	s.changed = true
+	s.change()
 	s.move(m, unclaimed)
 	if m.batch != nil {
 		s.group.unclaimed.push(deadRef{s, seq})

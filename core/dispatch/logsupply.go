@@ -140,7 +140,7 @@ func (l *logSupply) settle(b *batch, seq core.Seq, n int) uint64 {
 	s, i := l.share, int(seq-b.Base)
 	l.n -= n
 	s.unref(b, n, int(b.Offsets[i+n]-b.Offsets[i]))
-	s.changed = true
+	s.change()
 	return s.done.AckRange(seq, uint64(n))
 }
 
@@ -158,10 +158,7 @@ func (l *logSupply) begin(c chosen, as message) {
 		seq, left = seq+core.Seq(n), left-n
 	}
 	s.table.n += c.count
-	s.count[as.phase] += int32(c.count)
-	if as.phase == inFlight {
-		s.flying(&as, c.count)
-	}
+	s.stand(&as, c.count)
 	l.n -= c.count
 	l.cursor = c.first + core.Seq(c.count)
 	if s.rate > 0 {

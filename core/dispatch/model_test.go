@@ -82,6 +82,7 @@ type machine struct {
 	lapsed  uint64                  // the same
 	cancels cancels
 	dead    map[core.Seq]bool // the dead letter queue has it, whoever appended it
+	looker  looker
 }
 
 func (m *machine) fate(seq core.Seq) *fate {

@@ -63,6 +63,7 @@ func (s *Share) forgetText(seq core.Seq) {
 func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
 	x := s.transferOf(seq)
 	s.noted += len(metadata) - len(x.metadata)
+	s.touch()
 	x.metadata = metadata
 }
 

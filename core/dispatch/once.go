@@ -25,7 +25,7 @@ type given struct {
 // claim has up to a credit of messages wait for the checkpoint that says that they are done, or counts their next
 // attempt.
 func (s *Share) claim(messages, bytes int) {
-	s.changed = true
+	s.change()
 	left := budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true}
 	for left.messages > 0 && !left.stopped && s.supply.ready() {
 		c := s.supply.choose(left.messages, left.bytes, &left)

@@ -67,7 +67,7 @@ func (g *Group) opened(led []failing) {
 		}
 		g.counters.NotCounted += uint64(x.fails)
 		s.excuse(seq, m, x.fails)
-		s.changed = true
+		s.change()
 		if (s.recalled(seq, m) || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
 			s.judge(seq, m, 0)
 			s.wake()

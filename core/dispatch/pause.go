@@ -30,7 +30,9 @@ func (g *Group) Want(credit int, anyone bool) {
 	if bool(g.paused) == anyone {
 		g.paused = pause(!anyone)
 		for _, s := range g.shares {
-			s.changed = s.changed || s.count[ready]+s.count[unsaved] > 0
+			if s.count[ready]+s.count[unsaved] > 0 {
+				s.change()
+			}
 		}
 		g.chooseNext()
 	}

@@ -96,7 +96,7 @@ func (g *Group) SetPolicy(id uint8, state []byte) error {
 	}
 	g.policies = changed
 	for _, s := range g.shares {
-		s.changed = true
+		s.change()
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func (m *machine) check(t *rapid.T) {
 	if err := m.g.check(); err != nil {
 		t.Fatal(err)
 	}
+	m.sees(t)
 	blocked := 0
 	for _, f := range m.fates {
 		if f.blocked {

@@ -76,7 +76,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 // doneRun marks the seqs from … end-1, just acked, as done.
 func (s *Share) doneRun(from, end core.Seq) {
 	if from < end {
-		s.changed = true
+		s.change()
 		s.group.succeeded(int(end - from))
 		s.group.counters.Acked += s.done.AckRange(from, uint64(end-from))
 	}
@@ -89,12 +89,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	} else {
 		s.missing--
 	}
-	s.count[m.phase]--
+	s.stand(m, -1)
 	if m.phase >= leaving {
 		s.tally(s.records[seq].to, m.phase, -1)
-	}
-	if m.phase == inFlight {
-		s.flying(m, -1)
 	}
 	if m.failure != NoFailure {
 		s.forgetText(seq)
@@ -124,7 +121,7 @@ func (s *Share) settle(seq core.Seq, m *message) {
 		s.table.free(key, c)
 	}
 	s.done.Ack(seq)
-	s.changed = true
+	s.change()
 }
 
 // AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
@@ -155,7 +152,7 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 	}
 	s.supply.drop(seq)
 	s.done.Ack(seq)
-	s.changed = true
+	s.change()
 	s.wake()
 	return true
 }
@@ -217,7 +214,7 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 
 // note keeps what a consumer said of a message last.
 func (s *Share) note(seq core.Seq, text []byte) {
-	s.changed = true
+	s.change()
 	if len(text) == 0 {
 		s.forgetText(seq)
 		return
@@ -236,7 +233,7 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 	if due != m.due {
 		s.extend(seq, m)
 		m.due = due
-		s.changed = true
+		s.change()
 		s.group.wakeAt(s, seq, due)
 	}
 	return nil
@@ -278,7 +275,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.endLock(seq)
 	s.move(m, none)
 	m.attempts--
-	s.changed = true
+	s.change()
 	switch {
 	case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile
 		s.judge(seq, m, 0)

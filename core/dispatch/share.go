@@ -24,6 +24,8 @@ type Share struct {
 	gone   bool
 	inTurn [turnKinds]bool
 
+	listed, staying bool // see changed.go
+
 	done      acklevel.Window
 	next      core.Seq // everything below was read, or is done
 	supply    supply
@@ -141,6 +143,7 @@ func (s *Share) offer(b *batch) {
 	s.offers++
 	b.offer = s.offers
 	s.hold(b)
+	s.touch()
 	s.supply.add(b)
 	if b.left == 0 {
 		s.release(b)
@@ -167,15 +170,20 @@ func (s *Share) complete(seq core.Seq, m *message, b *batch) {
 
 // move changes a message's phase.
 func (s *Share) move(m *message, to phase) {
-	s.count[m.phase]--
-	s.count[to]++
-	if m.phase == inFlight {
-		s.flying(m, -1)
-	}
-	if to == inFlight {
-		s.flying(m, 1)
-	}
+	s.stand(m, -1)
 	m.phase = to
+	s.stand(m, 1)
+}
+
+// stand counts n more messages in the phase of one.
+func (s *Share) stand(m *message, n int) {
+	s.count[m.phase] += int32(n)
+	switch {
+	case m.phase == inFlight:
+		s.flying(m, n)
+	case m.phase.isClaimed():
+		s.group.claimed += n
+	}
 }
 
 // flying counts a message that is in flight from now on, or with n -1 is not any more.

@@ -141,7 +141,7 @@ func (s *Share) handed(h *handout, c chosen, attempt uint16) {
 	i, enqueued := s.place(b, base), s.enqueued(b, base)
 	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+c.count]]
 	h.spend(c.count, c.size)
-	s.changed = true
+	s.change()
 	s.group.counters.Delivered += uint64(count)
 	if !s.group.once() {
 		s.group.lockRun(s, base, count, attempt, h.due)

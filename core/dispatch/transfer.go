@@ -351,3 +351,6 @@ func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
 		s.enqueue(seq, m, x)
 	}
 }
+
+// TransfersWait reports whether TakeTransfers may have something to yield.
+func (g *Group) TransfersWait(to Destination) bool { return g.transfers[to].len() > 0 }

@@ -114,6 +114,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		return
 	}
 	g.dropHeld(s)
+	g.claimed -= s.of(unsaved, ready)
 	old := s.table
 	s.releaseAll()
 	g.leaveAlone(s)
@@ -129,7 +130,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	}
 	*s = Share{
 		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
-		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits,
+		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
 	}
 	if s.records != nil {
 		s.transfers = new([Destinations]transfers)
@@ -144,6 +145,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 			s.replace(seq, m)
 		}
 	})
+	s.touch()
 	g.inFlight = 0
 	for _, o := range g.shares {
 		g.inFlight += o.of(inFlight)
