@@ -222,6 +222,7 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 	}
 	if len(a.Holders) > 0 {
 		s.holders = holdersOf(a)
+		g.touchLocked(s)
 	}
 	return true
 }

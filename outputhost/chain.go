@@ -14,6 +14,10 @@ import (
 
 // orderLocked lets the first extents of the chain begin, up to the first one of which something was not handed out yet.
 func (g *group) orderLocked() {
+	if !g.mu.reorder {
+		return
+	}
+	g.mu.reorder = false
 	ordered := g.orderedLocked()
 	if n := len(ordered); n == 0 || ordered[n-1].extent.Chain == 0 { // the chain is at the end
 		return
@@ -90,6 +94,7 @@ func (h *Host) gapsIn(list []*pb.Assignment) gaps {
 func (h *Host) setGaps(x gaps) {
 	for _, g := range h.groupList() {
 		g.mu.Lock()
+		g.mu.reorder = g.mu.reorder || g.mu.gap != x[g.id]
 		g.mu.gap = x[g.id]
 		g.mu.Unlock()
 	}

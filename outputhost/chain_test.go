@@ -40,6 +40,7 @@ func (g *group) read(t *testing.T, ends map[uint64]bool) {
 		}
 		if ends[s.extent.Chain] {
 			s.end, s.l = true, 2
+			g.touchLocked(s)
 		}
 	}
 }
@@ -49,6 +50,7 @@ func (g *group) taken(most int) (places []uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for len(places) < most {
+		g.takeChangedLocked()
 		g.orderLocked()
 		g.mu.rules.Want(1<<20, true)
 		runs := g.mu.rules.Take(1, dispatch.Credit{Messages: most - len(places), Bytes: 1 << 20}, g.h.deps.Now(), nil)

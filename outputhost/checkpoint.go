@@ -36,11 +36,12 @@ const saveWarning = 10 * time.Second
 // settledAtOnce bounds the groups whose claims and done rows are written at a time.
 const settledAtOnce = 8
 
-// urgency is when a changed group is to be saved.
+// urgency is when what changed is to be saved: each share by its own, a group as soon as one of its shares.
 type urgency uint8
 
 const (
-	saveSoon urgency = iota // with the next round of all groups
+	saveNone urgency = iota // nothing changed
+	saveSoon                // with the next round of all groups
 	saveBusy                // not before Config.CheckpointBusy has passed since its last
 	saveNow
 )
@@ -100,7 +101,7 @@ func (s *saver) run(ctx context.Context) {
 		}
 		due, next := s.due(all, s.h.deps.Now())
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		for _, settle := range s.write(cctx, due, false) {
+		for _, settle := range s.write(cctx, due, all, false) {
 			settling.Go(func() { settle(ctx) })
 		}
 		cancel()
@@ -188,24 +189,27 @@ func (p saved) writes() bool { return p.done || p.claim != nil }
 // save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	var settling sync.WaitGroup
-	for _, settle := range s.write(ctx, due, final) {
+	for _, settle := range s.write(ctx, due, true, final) {
 		settling.Go(func() { settle(ctx) })
 	}
 	settling.Wait()
 }
 
-// write writes the checkpoints of groups. On an error they stay dirty. It answers what is still to be done of groups that have claims or done rows to
-// write.
-func (s *saver) write(ctx context.Context, due []*group, final bool) (settles []func(ctx context.Context)) {
+// write writes the checkpoints of groups: of all their shares that changed, or of those that are due sooner. On an error they stay dirty. It answers what is
+// still to be done of groups that have claims or done rows to write.
+func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settles []func(ctx context.Context)) {
 	now := s.h.deps.Now()
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
 	for _, g := range due {
-		rows, parts[g] = g.checkpoint(rows, final, now)
+		var left urgency
+		if rows, parts[g], left = g.checkpoint(rows, all, final, now); left > saveNone {
+			s.note(g, left)
+		}
 	}
 	if len(rows) > 0 && !s.put(ctx, rows) {
 		for _, g := range due {
-			g.notSaved()
+			g.notSaved(parts[g])
 			s.note(g, saveSoon)
 			s.over(g)
 		}
@@ -287,54 +291,5 @@ func (s *saver) noteSaved() {
 	s.mu.Unlock()
 	if !since.IsZero() {
 		s.h.log.Info("checkpoints are saved again", "after", s.h.deps.Now().Sub(since).Round(time.Millisecond))
-	}
-}
-
-// checkpoint appends the rows of the group's shares that have changed, as they are now.
-func (g *group) checkpoint(rows []metadata.Row, final bool, now time.Time) ([]metadata.Row, []saved) {
-	run := g.h.deps.Members.Self().Run
-	g.savedAt.Store(now.UnixNano())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.mu.settled = 0
-	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
-	var parts []saved
-	for id, sh := range g.mu.shares {
-		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() && !(final && sh.rules.LeavesUnsure()) {
-			continue
-		}
-		blob, token := sh.rules.Checkpoint(nil, final, now)
-		part := saved{s: sh, token: token, epoch: g.mu.record.Epoch, done: sh.finished(), l: sh.l}
-		if sh.claim != nil {
-			part.claim = blob
-		}
-		parts = append(parts, part)
-		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: blob, Written: written})
-	}
-	for id, sh := range g.mu.given {
-		if sh.late.changed {
-			sh.late.changed = false
-			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: sh.late.state.Append(nil), Written: written})
-		}
-	}
-	return rows, parts
-}
-
-// unsavedSharesLocked is how many shares have changes that a crash now would forget.
-func (g *group) unsavedSharesLocked() (n int) {
-	for _, s := range g.mu.shares {
-		if s.rules.Changed() || s.rules.Unsaved() > 0 {
-			n++
-		}
-	}
-	return n
-}
-
-// notSaved has what was given away written again: unlike shares it does not know what is durable.
-func (g *group) notSaved() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, s := range g.mu.given {
-		s.late.changed = true
 	}
 }

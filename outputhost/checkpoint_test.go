@@ -139,14 +139,14 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	}
 
 	// that owner is dead: its row goes once ours is durable, not before
-	g.mu.merged = time.Time{}
+	g.mu.merged = 0
 	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 1 {
 		t.Fatalf("before ours is saved: %d others, %v", len(s.others), err)
 	}
 	s.rules.AckProven(8, b.deps.Now())
 	b.saver.note(g, saveNow)
 	b.saver.save(t.Context(), b.saver.all(false), false)
-	g.mu.merged = time.Time{}
+	g.mu.merged = 0
 	if err := g.mergeOthers(t.Context()); err != nil || len(s.others) != 0 {
 		t.Errorf("after: %d others, %v", len(s.others), err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -23,14 +22,14 @@ type session struct {
 	mux *ws.Mux
 	mu  struct {
 		sync.Mutex
-		waiting map[*group]struct{} // groups that have something for a stream of this connection, which was full
+		waiting map[*consumer]*group // streams of this connection, which was full, for which their groups have something
 	}
 }
 
 // newSession upgrades a request to a connection.
 func (h *Host) newSession(w http.ResponseWriter, r *http.Request) (*session, error) {
 	s := &session{h: h}
-	s.mu.waiting = make(map[*group]struct{})
+	s.mu.waiting = make(map[*consumer]*group)
 	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Drained: s.drained, Admission: h.clients})
 	if err != nil {
 		return nil, err
@@ -39,13 +38,16 @@ func (h *Host) newSession(w http.ResponseWriter, r *http.Request) (*session, err
 	return s, nil
 }
 
-// full reports that the consumer reads more slowly than it is sent to. The group is pumped again when there is room.
-func (s *session) full(g *group) bool {
+// full reports that the consumer reads more slowly than it is sent to. It is given its turn again when there is room.
+func (s *session) full(c *consumer) bool {
+	if !s.mux.Conn.Full() {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	full := s.mux.Conn.Full()
+	full := s.mux.Conn.Full() // else drained was called, and may not be again
 	if full {
-		s.mu.waiting[g] = struct{}{}
+		s.mu.waiting[c] = c.group.Load()
 	}
 	return full
 }
@@ -53,11 +55,16 @@ func (s *session) full(g *group) bool {
 // drained pumps the groups that waited for room.
 func (s *session) drained() {
 	s.mu.Lock()
-	waiting := slices.Collect(maps.Keys(s.mu.waiting))
+	waiting := maps.Clone(s.mu.waiting)
 	clear(s.mu.waiting)
 	s.mu.Unlock()
 	s.h.tasks.Go(func(context.Context) {
-		for _, g := range waiting {
+		groups := make(map[*group]bool)
+		for c, g := range waiting {
+			c.emptied(g)
+			groups[g] = true
+		}
+		for g := range groups {
 			g.pump()
 		}
 	})

@@ -169,6 +169,7 @@ func (c *consumer) leave() {
 		return
 	}
 	g.mu.Lock()
+	g.forgetCreditLocked(c)
 	for i, o := range g.mu.consumers {
 		if o == c {
 			g.mu.consumers = append(g.mu.consumers[:i], g.mu.consumers[i+1:]...)

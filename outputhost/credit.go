@@ -104,7 +104,7 @@ func (g *group) mayHoldLocked(c *consumer, most int) int {
 
 // creditLocked is what a consumer may be handed out now; no messages: nothing.
 func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
-	if c.credit.messages <= 0 || c.credit.bytes <= 0 || c.s.full(g) {
+	if c.credit.messages <= 0 || c.credit.bytes <= 0 {
 		return dispatch.Credit{}
 	}
 	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at
@@ -131,54 +131,4 @@ func (g *group) takersLocked(now time.Time) inspect.Takers {
 	}
 	t.Throttled = t.Throttled && t.Credit > 0
 	return t
-}
-
-// demandLocked is how many messages all consumers and pulls together would take now.
-func (g *group) demandLocked() (n int) {
-	if !g.wantedLocked() {
-		return 0
-	}
-	most := g.mostHeldLocked()
-	for _, c := range g.mu.consumers {
-		if c.credit.messages > 0 && c.credit.bytes > 0 && !g.mu.rules.Throttled(c.id) {
-			n += min(c.credit.messages, g.mayHoldLocked(c, most))
-		}
-	}
-	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
-		return n
-	}
-	for _, most := range g.mu.pulls {
-		n += most
-	}
-	return n
-}
-
-// takeTurnsLocked gives each consumer one turn, as their credits allow.
-func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) {
-	most, hungry := g.mostHeldLocked(), 0
-	for _, c := range g.mu.consumers {
-		if c.credit.messages > 0 && c.credit.bytes > 0 {
-			hungry++
-		}
-	}
-	messages, bytes := takeAtOnce, takeBytesAtOnce
-	if hungry > 1 {
-		messages, bytes = turnAtOnce, turnBytesAtOnce
-	}
-	for range g.mu.consumers {
-		if !g.mu.rules.Ready() {
-			return
-		}
-		g.mu.turn = (g.mu.turn + 1) % len(g.mu.consumers)
-		c := g.mu.consumers[g.mu.turn]
-		credit := g.creditLocked(c, most)
-		if credit.Messages <= 0 {
-			continue
-		}
-		if credit.Bytes >= 2*takeBytesAtOnce { // enough for any message: one that is larger than a turn goes alone
-			credit.Bytes, credit.Oversize = bytes, true
-		}
-		credit.Messages, credit.Bytes = min(credit.Messages, messages), min(credit.Bytes, takeBytesAtOnce)
-		take(c, credit)
-	}
 }

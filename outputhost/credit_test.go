@@ -38,10 +38,19 @@ func (b *bench) small(n int) (*group, *share) {
 	panic("no share")
 }
 
+// grants gives a consumer credit for so many messages.
+func (c *consumer) grants(g *group, messages int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.credit.messages = messages
+	g.countCreditLocked(c)
+}
+
 // grant gives a consumer credit, and pumps.
 func (c *consumer) grant(g *group, messages, bytes int) (held int) {
 	g.mu.Lock()
 	c.credit.messages, c.credit.bytes = messages, bytes
+	g.countCreditLocked(c)
 	g.mu.Unlock()
 	g.pump()
 	g.mu.Lock()
@@ -58,7 +67,8 @@ func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 		reading := b.connect()
 		reading.read()
 		greedy, stalled, modest := reading.consume(g), b.connect().consume(g), reading.consume(g)
-		stalled.credit.messages, modest.credit.messages = 1<<20, 0
+		stalled.grants(g, 1<<20)
+		modest.grants(g, 0)
 		share := dispatch.MaxOutstanding / 4 // of three consumers
 		if held := greedy.grant(g, 1<<20, g.h.cfg.MaxCredit); held != share {
 			t.Fatalf("the greedy one holds %d, want a quarter, %d", held, share)
@@ -79,6 +89,7 @@ func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 				t.Fatalf("seq %d: %v", first, bad)
 			}
 			modest.held = 0
+			g.countCreditLocked(modest)
 			g.mu.Unlock()
 			if i == 300 { // the rest is like it
 				break
@@ -121,9 +132,8 @@ func TestFair_Turns(t *testing.T) {
 		c := b.connect()
 		c.read()
 		one, two := c.consume(g), c.consume(g)
-		g.mu.Lock()
-		one.credit.messages, two.credit.messages = 1<<20, 1<<20
-		g.mu.Unlock()
+		one.grants(g, 1<<20)
+		two.grants(g, 1<<20)
 		g.pump()
 		g.mu.Lock()
 		defer g.mu.Unlock()

@@ -26,7 +26,7 @@ func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, al
 			all = false
 			g.h.log.Info("a claim is not saved yet", "extent", p.s.extent.ID, "group", g.name, "err", err)
 			g.h.metrics.saveFailures.Inc()
-			g.h.saver.note(g, saveSoon)
+			g.saveAgain(p.s)
 		}
 	}
 	return durable, all
@@ -70,7 +70,7 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	}
 	if err != nil {
 		g.h.log.Info("a finished share stays for now", "extent", id, "group", g.name, "err", err)
-		g.h.saver.note(g, saveSoon)
+		g.saveAgain(p.s)
 		return
 	}
 	g.mu.Lock()

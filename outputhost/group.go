@@ -28,34 +28,44 @@ type group struct {
 	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
-		record    metadata.GroupRecord
-		recordAt  metadata.Reading // of its row
-		source    core.Status      // of the queue; "": not read yet
-		sourceAt  metadata.Reading // of the queue's record
-		paused    error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
-		rules     *dispatch.Group
-		shares    map[core.ExtentID]*share
-		given     map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
-		merged    time.Time                // when checkpoints of other owners were looked at
-		byToken   uint64                   // settlements by token
-		dropped   uint64                   // shares that were taken out of the group
-		settled   int                      // messages since the last checkpoint
-		acks      growth.Meter             // of what the rules have counted as acked
-		counted   inspect.CountedGroup     // what controllers were told of the group
-		gap       uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
-		ordered   []*share                 // of shares, oldest extent first; nil when they changed
-		consumers []*consumer              // in turn
-		turn      int
-		pulls     map[chan struct{}]int // unary pulls that wait, and for how many messages
-		pulled    time.Duration         // when the last one ended, see elapsed
-		lingering bool                  // readers are open for the pull that may follow the last one
-		pumping   bool
-		again     bool // an event came while pumping
-		closed    bool
-		opened    time.Time                     // since when the breaker is open, as it was logged last; zero: it is closed
-		looked    time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
-		names     map[dispatch.SessionID]string // of consumers, past ones too, for transfers
-		runs      []dispatch.Run                // scratch
+		record      metadata.GroupRecord
+		recordAt    metadata.Reading // of its row
+		source      core.Status      // of the queue; "": not read yet
+		sourceAt    metadata.Reading // of the queue's record
+		paused      error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
+		rules       *dispatch.Group
+		shares      map[core.ExtentID]*share
+		given       map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
+		merged      time.Duration            // when checkpoints of other owners were looked at, see elapsed
+		byToken     uint64                   // settlements by token
+		dropped     uint64                   // shares that were taken out of the group
+		acks        growth.Meter             // of what the rules have counted as acked
+		counted     inspect.CountedGroup     // what controllers were told of the group
+		gap         uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
+		ordered     []*share                 // of shares, oldest extent first; nil when they changed
+		consumers   []*consumer
+		pulls       map[chan struct{}]int // unary pulls that wait, and for how many messages
+		pulled      time.Duration         // when the last one ended, see elapsed
+		unread      int32                 // shares that wait for a reader
+		lingering   bool                  // readers are open for the pull that may follow the last one
+		pumping     bool
+		again       bool // an event came while pumping
+		closed      bool
+		reorder     bool                          // shares of the chain are to be put in order, see orderLocked
+		room        bool                          // there may be room for more readers
+		wanted      bool                          // somebody waited for messages at the last pump
+		lateChanged bool                          // a share that was given away is to be saved
+		need        urgency                       // how soon anything is to be saved
+		told        urgency                       // what of that the saver was told
+		opened      time.Time                     // since when the breaker is open, as it was logged last; zero: it is closed
+		looked      time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
+		names       map[dispatch.SessionID]string // of consumers, past ones too, for transfers
+		runs        []dispatch.Run                // scratch
+
+		touched  *share        // the next pump looks at them: a list by nextTouched
+		unsaved  *share        // they are to be saved: a list by nextUnsaved
+		deadline time.Duration // that was set last, see elapsed; 0: none
+		credits  *credits      // nil until there is a consumer
 	}
 }
 

@@ -37,7 +37,8 @@ func (g *group) giveAway(s *share, now time.Time) {
 		g.mu.Unlock()
 		return
 	}
-	s.late = &late{state: s.rules.State(now), changed: true, until: now.Add(lateFor)}
+	s.late = &late{state: s.rules.State(now), until: now.Add(lateFor)}
+	g.changeLateLocked(s)
 	r := s.dropLocked()
 	if g.mu.given == nil {
 		g.mu.given = make(map[core.ExtentID]*share)
@@ -117,7 +118,7 @@ func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, now t
 	for i := range count {
 		seq := base + core.Seq(i)
 		if s.late.state.Ack(seq, attempt, until) {
-			s.late.changed = true
+			s.group.changeLateLocked(s)
 		} else if n := len(bad); n > 0 && bad[n-1].Base+core.Seq(bad[n-1].Count) == seq {
 			bad[n-1].Count++
 		} else {
@@ -125,6 +126,11 @@ func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, now t
 		}
 	}
 	return bad
+}
+
+// changeLateLocked has a share that was given away saved again.
+func (g *group) changeLateLocked(s *share) {
+	s.late.changed, g.mu.lateChanged = true, true
 }
 
 // forgetGivenLocked drops what was given away long ago.
@@ -159,8 +165,8 @@ func (g *group) mergeOthers(ctx context.Context) error {
 	var shares []*share
 	g.mu.Lock()
 	g.forgetGivenLocked(now)
-	if now.Sub(g.mu.merged) >= mergeEvery {
-		g.mu.merged = now
+	if at := g.h.elapsed(now); at-g.mu.merged >= mergeEvery {
+		g.mu.merged = at
 		for _, s := range g.mu.shares {
 			if len(s.others) > 0 {
 				shares = append(shares, s)

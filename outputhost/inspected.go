@@ -173,7 +173,10 @@ func (x inspectedShare) Reading() inspect.Reading {
 
 func (x inspectedShare) Last() core.Seq { return x.s.last }
 
-func (x inspectedShare) Reach(last core.Seq) { x.s.last = max(x.s.last, last) }
+func (x inspectedShare) Reach(last core.Seq) {
+	x.s.last = max(x.s.last, last)
+	x.s.group.touchLocked(x.s)
+}
 
 func (x inspectedShare) LastOwed() core.Seq { return x.s.lastOwedLocked() }
 

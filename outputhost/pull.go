@@ -116,7 +116,9 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	}
 	var out []*pb.PulledMessage
 	var failed error // to read the first of those that could not be
+	g.takeChangedLocked()
 	g.orderLocked()
+	g.countCreditsLocked()
 	g.mu.rules.Want(max(most, g.demandLocked()), true)
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := shareOf(run.Share)
@@ -236,7 +238,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 	}
 	switch req.Verb {
 	case "ack":
-		s.group.mu.settled++
+		s.settled++
 		if t.Derived && t.Generation == s.generation { // this owner knows what it has handed out
 			if len(s.rules.Ack(t.Seq, 1, t.Attempt, now, nil)) > 0 {
 				return core.Errorf(core.CodeStale, "message %s was settled before, or not delivered as attempt %d", t.Receipt(), t.Attempt)

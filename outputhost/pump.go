@@ -6,8 +6,23 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 )
 
+// work is what a pump has found to do, outside the group's mutex.
+type work struct {
+	began    time.Time
+	out      []delivery
+	leaving  [dispatch.Destinations][]dispatch.Transfer
+	reads    []func()
+	breaker  func()
+	deadline time.Time // to be set; zero: it stays as it is
+	forget   bool      // the deadline is to be taken back
+	save     bool      // the saver is to be told, by urgency
+	urgency  urgency
+	again    bool // there is more to hand out
+}
+
 // pump does everything an event made possible: hand out, read on, transfer, save, set the next deadline. One goroutine at a
-// time pumps a group; an event that comes meanwhile makes it go round once more.
+// time pumps a group; an event that comes meanwhile makes it go round once more. It looks at the shares that changed
+// since the last time, and at the consumers that are handed something: its cost does not grow with the others.
 func (g *group) pump() {
 	g.mu.Lock()
 	if g.mu.pumping {
@@ -18,50 +33,64 @@ func (g *group) pump() {
 	g.mu.pumping = true
 	for {
 		g.mu.again = false
-		began, now := time.Now(), g.h.deps.Now()
-		var out []delivery
-		var leaving [dispatch.Destinations][]dispatch.Transfer
-		mayGive := g.h.lease.MayGive(now)
-		if mayGive {
-			g.mu.rules.Tick(now)
-			g.orderLocked()
-			g.mu.rules.Want(g.demandLocked(), g.wantedLocked() || g.h.elapsed(now)-g.mu.pulled < pullAgain)
-			if g.mu.paused == nil {
-				out = g.takeLocked(now)
-			}
-			for to := range leaving {
-				leaving[to] = g.outbox.Next(g.mu.rules, dispatch.Destination(to))
-			}
-		}
-		reads := g.readLocked()
-		urgent, changed := g.unsavedLocked()
-		at, ok := g.mu.rules.NextDeadline()
-		breaker := g.breakerLocked(now)
+		var w work
+		g.findLocked(&w, g.h.deps.Now())
 		g.mu.Unlock()
-		breaker()
-
-		g.h.deadlines.Set(g, at, ok && mayGive) // else what is past due comes up again at once; the beat pumps after a lapse
-		for _, d := range out {
-			d.send()
-		}
-		for _, r := range reads {
-			r()
-		}
-		for _, some := range leaving {
-			if len(some) > 0 {
-				g.h.mover.Begin(leaver{g}, began, some)
-			}
-		}
-		if changed {
-			g.h.saver.note(g, urgent)
-		}
-
+		g.do(&w)
 		g.mu.Lock()
-		if !g.mu.again && len(out) == 0 {
+		if !g.mu.again && !w.again {
 			g.mu.pumping = false
 			g.mu.Unlock()
 			return
 		}
+	}
+}
+
+// findLocked applies what is due and finds out what there is to do.
+func (g *group) findLocked(w *work, now time.Time) {
+	mayGive := g.h.lease.MayGive(now)
+	if mayGive {
+		g.mu.rules.Tick(now)
+		g.takeChangedLocked()
+		g.orderLocked()
+		g.countCreditsLocked()
+		g.mu.rules.Want(g.demandLocked(), g.wantedLocked() || g.h.elapsed(now)-g.mu.pulled < pullAgain)
+		if g.mu.paused == nil {
+			w.out = g.takeLocked(now)
+		}
+		g.leaveLocked(w)
+	}
+	g.takeChangedLocked()
+	w.reads = g.readLocked()
+	w.save, w.urgency = g.unsavedLocked()
+	g.forgetTouchedLocked()
+	g.deadlineLocked(w, mayGive, now)
+	w.breaker = g.breakerLocked(now)
+	w.again = mayGive && g.mu.reorder || len(w.out) > 0 && g.mu.rules.Ready() && g.demandLocked() > 0
+}
+
+// do what was found.
+func (g *group) do(w *work) {
+	w.breaker()
+	switch {
+	case w.forget:
+		g.h.deadlines.Set(g, time.Time{}, false)
+	case !w.deadline.IsZero():
+		g.h.deadlines.Set(g, w.deadline, true)
+	}
+	for i := range w.out {
+		w.out[i].send()
+	}
+	for _, r := range w.reads {
+		r()
+	}
+	for _, some := range w.leaving {
+		if len(some) > 0 {
+			g.h.mover.Begin(leaver{g}, w.began, some)
+		}
+	}
+	if w.save {
+		g.h.saver.note(g, w.urgency)
 	}
 }
 
@@ -76,34 +105,96 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
 		out = c.deliverLocked(g.mu.runs, now, out)
 	})
-	if g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) {
+	if len(g.mu.pulls) > 0 && g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) {
 		g.notifyPullsLocked()
 	}
 	return out
 }
 
-// unsavedLocked reports whether a checkpoint is due, and how soon. It keeps count of the memory, too.
-func (g *group) unsavedLocked() (u urgency, changed bool) {
-	if g.mu.settled >= g.h.cfg.CheckpointAcks {
-		u, changed = saveBusy, true
+// leaveLocked takes the messages that are to be transferred now.
+func (g *group) leaveLocked(w *work) {
+	for to := range dispatch.Destination(dispatch.Destinations) {
+		if !g.mu.rules.TransfersWait(to) {
+			continue
+		}
+		if w.began.IsZero() {
+			w.began = time.Now()
+		}
+		w.leaving[to] = g.outbox.Next(g.mu.rules, to)
 	}
+}
+
+// touchLocked has the next pump look at a share. What the rules of a share do to it, they tell themselves: see
+// dispatch.Group.TakeChanged.
+func (g *group) touchLocked(s *share) {
+	if !s.touched && !s.removed {
+		s.touched = true
+		s.nextTouched, g.mu.touched = g.mu.touched, s
+	}
+	if s.extent.Chain > 0 && !s.rules.Waits() { // those that wait do so for one of these
+		g.mu.reorder = true
+	}
+}
+
+// takeChangedLocked adds the shares that the rules list as changed.
+func (g *group) takeChangedLocked() {
+	g.mu.rules.TakeChanged(func(rules *dispatch.Share) {
+		if s := shareOf(rules); s != nil {
+			g.touchLocked(s)
+		}
+	})
+}
+
+// forgetTouchedLocked ends the look at the shares that changed, but for those whose reading waits for memory.
+func (g *group) forgetTouchedLocked() {
+	at := &g.mu.touched
+	for s := *at; s != nil; s = *at {
+		if s.touched = s.starved && !s.removed; s.touched {
+			at = &s.nextTouched
+			continue
+		}
+		*at, s.nextTouched = s.nextTouched, nil
+	}
+}
+
+// lookAtAll has the next pump look at all shares and consumers, whatever it was told: then nothing is overlooked for
+// long.
+func (g *group) lookAtAll() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for _, s := range g.mu.shares {
-		if s.rules.Unsaved() > 0 { // retries wait for it
-			u, changed = saveNow, true
-		}
-		switch { // transfers do
-		case s.rules.LeavingMany():
-			u, changed = saveNow, true
-		case s.rules.Leaving() > 0:
-			u, changed = max(u, saveBusy), true
-		}
-		changed = changed || s.rules.Changed() || s.finished()
+		g.touchLocked(s)
+	}
+	if g.mu.credits != nil {
+		g.mu.credits.most = 0
+	}
+}
+
+// unsavedLocked notes which of the shares that changed are to be saved, and how soon, and reports what the saver is to
+// be told, if it does not know.
+func (g *group) unsavedLocked() (tell bool, u urgency) {
+	for s := g.mu.touched; s != nil; s = s.nextTouched {
 		s.countHeldLocked()
+		s.noteUnsavedLocked()
 	}
-	for _, s := range g.mu.given {
-		changed = changed || s.late.changed
+	return g.tellSaverLocked()
+}
+
+// deadlineLocked finds out whether another deadline is to be set than the one that is. One that comes too early costs
+// one pump, so a later one replaces it only then: while messages come and go, their locks move with each.
+func (g *group) deadlineLocked(w *work, mayGive bool, now time.Time) {
+	at, ok := g.mu.rules.NextDeadline()
+	if g.mu.deadline <= g.h.elapsed(now) { // it has come
+		g.mu.deadline = 0
 	}
-	return u, changed
+	switch {
+	case !ok || !mayGive: // else what is past due comes up again at once; the beat pumps after a lapse
+		if len(g.mu.shares) == 0 && g.mu.deadline != 0 {
+			g.mu.deadline, w.forget = 0, true
+		}
+	case g.mu.deadline == 0 || g.h.elapsed(at) < g.mu.deadline:
+		g.mu.deadline, w.deadline = max(g.h.elapsed(at), 1), at
+	}
 }
 
 // breakerLocked answers what is to be logged outside the mutex: that the breaker of the group opened, or closed.

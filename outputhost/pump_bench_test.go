@@ -63,7 +63,7 @@ type pumped struct {
 	body      []byte // scratch
 }
 
-func newPumped(b *testing.B, shares, consumers, credited, run int) *pumped {
+func newPumped(b testing.TB, shares, consumers, credited, run int) *pumped {
 	b.Helper()
 	p := &pumped{bench: newBench(b), now: time.Now(), batch: ws.Copy(make([]byte, run*pumpedSize)), settled: wire.Settled{Runs: make([]wire.SeqRun, 1)}}
 	p.deps.Now = func() time.Time { return p.now }
@@ -92,6 +92,9 @@ func newPumped(b *testing.B, shares, consumers, credited, run int) *pumped {
 		if i < credited {
 			c.credit = window{messages: pumpedHeld, bytes: pumpedBytes}
 		}
+		p.g.mu.Lock()
+		p.g.countCreditLocked(c)
+		p.g.mu.Unlock()
 		p.consumers = append(p.consumers, c)
 	}
 	p.g.mu.Lock()
@@ -99,6 +102,7 @@ func newPumped(b *testing.B, shares, consumers, credited, run int) *pumped {
 	for _, s := range p.g.orderedLocked() {
 		s.reader = &reader{g: p.g, s: s, mux: conn.s.mux, told: true}
 		p.readers.Add(1)
+		p.g.touchLocked(s)
 		p.shares = append(p.shares, s)
 	}
 	return p

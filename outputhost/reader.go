@@ -44,41 +44,119 @@ const readersAtOnce = 8
 // mergedAtOnce is how many of them may be of extents that were merged into the group.
 const mergedAtOnce = readersAtOnce / 4
 
-// readLocked decides what the group's readers should do and returns it as actions to take outside the mutex.
+// reading is what a share is to the group's readers.
+type reading uint8
+
+const (
+	notRead    reading = iota // nothing of it is read any more, for now
+	readBeside                // it is read whatever others are
+	readBusy                  // it counts
+)
+
+// readingLocked is what the share is now.
+func (s *share) readingLocked() reading {
+	switch {
+	case s.removed || s.retired || s.finished() || s.exhausted():
+		return notRead
+	case s.timers() || s.failing() || s.caughtUp():
+		return readBeside
+	}
+	return readBusy
+}
+
+// readLocked decides what the readers of the shares that changed should do and returns it as actions to take outside
+// the mutex. Readers of others are opened when the changes make room for them.
 func (g *group) readLocked() (actions []func()) {
+	if g.mu.closed {
+		return nil
+	}
 	wanted := g.wantedLocked()
+	if wanted != g.mu.wanted {
+		g.mu.wanted = wanted
+		for _, s := range g.mu.shares {
+			g.touchLocked(s)
+		}
+	}
+	room := g.mu.room
+	g.mu.room = false
+	for s := g.mu.touched; s != nil; s = s.nextTouched {
+		room = g.countReadingLocked(s) || room
+	}
+	for s := g.mu.touched; s != nil; s = s.nextTouched {
+		if action := g.readOnLocked(s); action != nil {
+			actions = append(actions, action)
+		}
+	}
+	if room && g.mu.unread > 0 {
+		actions = g.openLocked(actions)
+	}
+	return actions
+}
+
+// neededLocked reports whether the share is to be read: without consumers only what an earlier owner left under way is,
+// as it may become a dead letter.
+func (s *share) neededLocked() bool { return s.group.mu.wanted || s.rules.Lacks() }
+
+// countReadingLocked counts what the share is to the readers, and whether it waits for one. It reports whether some
+// share may be given a reader after that.
+func (g *group) countReadingLocked(s *share) (room bool) {
+	is := s.readingLocked()
+	waits := is != notRead && s.reader == nil && s.neededLocked() && s.rules.WantsMore()
+	room = is != s.reading || waits && !s.waits
+	s.reading = is
+	if waits != s.waits {
+		s.waits = waits
+		if g.mu.unread--; waits {
+			g.mu.unread += 2
+		}
+	}
+	return room
+}
+
+// readOnLocked stops the share's reader, or lets its store send more.
+func (g *group) readOnLocked(s *share) func() {
+	r := s.reader
+	s.starved = false
+	switch {
+	case s.reading == notRead || r == nil:
+	case !s.neededLocked():
+		return r.stop
+	case r.mux != nil:
+		ahead := g.h.readAhead()
+		most, room := min(s.rules.ReadCredit(), ahead), g.h.memory.Room(s.rules.HeldBatches())
+		want := min(most, room) - r.granted
+		if want >= ahead/4 || r.granted <= 0 && want > 0 {
+			r.granted += want
+			return func() { r.credit(want) }
+		}
+		s.starved = room < most
+	}
+	return nil
+}
+
+// openLocked gives readers to the shares that wait for one, oldest first, as far as there may be more.
+func (g *group) openLocked(actions []func()) []func() {
 	reading, merged := 0, 0
 	for _, s := range g.orderedLocked() {
-		if g.mu.closed || s.retired || s.finished() || s.exhausted() {
+		if s.reading == notRead {
 			continue
 		}
-		busy := !s.timers() && !s.failing() && !s.caughtUp()
-		if busy && s.rules.IsMerged() {
-			if merged++; merged > mergedAtOnce && s.reader == nil {
-				continue
+		if s.reading == readBusy {
+			if s.rules.IsMerged() {
+				if merged++; merged > mergedAtOnce && s.reader == nil {
+					continue
+				}
 			}
-		}
-		if busy {
 			reading++
 		}
-		if !s.timers() && reading > readersAtOnce && s.reader == nil {
+		if !s.waits || !s.timers() && reading > readersAtOnce {
 			continue
 		}
-		r := s.reader
-		needed := wanted || s.rules.Lacks() // without consumers what an earlier owner left under way is read, as it may become a dead letter
-		switch {
-		case r != nil && !needed:
-			actions = append(actions, r.stop)
-		case r == nil && needed && s.rules.WantsMore():
-			s.reader = &reader{g: g, s: s}
-			actions = append(actions, s.reader.start)
-		case r != nil && r.mux != nil:
-			ahead := g.h.readAhead()
-			want := min(s.rules.ReadCredit(), ahead, g.h.memory.Room(s.rules.HeldBatches())) - r.granted
-			if want >= ahead/4 || r.granted <= 0 && want > 0 {
-				r.granted += want
-				actions = append(actions, func() { r.credit(want) })
-			}
+		s.waits = false
+		s.reader = &reader{g: g, s: s}
+		actions = append(actions, s.reader.start)
+		if g.mu.unread--; g.mu.unread == 0 {
+			break
 		}
 	}
 	return actions
@@ -100,7 +178,7 @@ func (h *Host) readAhead() int {
 const minReadAhead = 64 << 10
 
 // failing: none of its stores could be read from the last time each was asked.
-func (s *share) failing() bool { return s.misses >= max(len(s.extent.Replicas), len(s.holders)) }
+func (s *share) failing() bool { return int(s.misses) >= max(len(s.extent.Replicas), len(s.holders)) }
 
 // caughtUp: what may be read of an open extent was read.
 func (s *share) caughtUp() bool {
@@ -159,6 +237,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if !stopped {
 		r.mux, r.stream, r.granted, r.heard, r.probe = mux, stream, credit, r.g.h.deps.Now(), firstProbe
 		r.g.h.readers.Add(1)
+		r.g.touchLocked(s)
 	}
 	r.g.mu.Unlock()
 	if stopped {
@@ -189,12 +268,18 @@ func (r *reader) stop() {
 		return
 	}
 	r.g.mu.Lock()
-	if r.s.reader == r {
-		r.s.reader = nil
-	}
+	r.leaveLocked()
 	r.g.mu.Unlock()
 	if mux != nil {
 		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
+	}
+}
+
+// leaveLocked lets the share have another reader.
+func (r *reader) leaveLocked() {
+	if r.s.reader == r {
+		r.s.reader = nil
+		r.g.touchLocked(r.s)
 	}
 }
 
@@ -238,9 +323,7 @@ func (r *reader) lost(err error) {
 			}
 		}
 		r.g.mu.Lock()
-		if r.s.reader == r {
-			r.s.reader = nil
-		}
+		r.leaveLocked()
 		r.g.mu.Unlock()
 		r.g.pump()
 	})

@@ -39,6 +39,8 @@ func TestReader_WithoutConsumers(t *testing.T) {
 		g.mu.Lock()
 		s := g.mu.shares[e.ID]
 		reading := func() (readers int, actions []func()) {
+			g.takeChangedLocked()
+			g.touchLocked(s)
 			actions = g.readLocked()
 			if s.reader != nil {
 				readers++

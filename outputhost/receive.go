@@ -41,6 +41,7 @@ func (r *reader) position(sealed bool, seq core.Seq) error {
 	defer r.g.mu.Unlock()
 	s := r.s
 	r.hearLocked()
+	r.g.touchLocked(s)
 	r.told, r.upTo = true, max(r.upTo, seq)
 	if sealed {
 		if s.end && s.l != seq || seq+1 < s.rules.ReadFrom() {
@@ -80,6 +81,7 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 			return nil
 		}
 		r.hearLocked()
+		r.g.touchLocked(r.s)
 		r.told = true
 		r.granted -= len(batch.Bytes)
 		if r.s.end && batch.Last() > r.s.l { // of a replica that has not heard of the end
@@ -115,6 +117,7 @@ func (r *reader) due(body []byte, more bool, m *ws.Message) error {
 	removed := r.s.removed
 	if !removed {
 		r.hearLocked()
+		r.g.touchLocked(r.s)
 		r.told, r.more = true, more
 		r.granted -= len(body)
 		r.s.misses = 0

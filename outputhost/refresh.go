@@ -33,6 +33,7 @@ func (h *Host) refresh(ctx context.Context) {
 			g.measure(h.deps.Now())
 			g.endLinger(h.deps.Now())
 			g.mendShares(h.deps.Now())
+			g.lookAtAll()
 		}
 		err := h.refreshGroups(ctx, groups)
 		if err == nil {
@@ -305,6 +306,7 @@ func (g *group) mendShares(now time.Time) {
 			g.mu.rules.Rebuild(s.rules, now)
 			all = append(all, mended{id, cause, s.reader})
 			s.reader = nil
+			g.touchLocked(s)
 		}
 	}
 	g.mu.Unlock()
@@ -376,7 +378,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 	}
 	for id, s := range g.mu.given {
 		if g.stays(s.extent) {
-			s.late.changed = true
+			g.changeLateLocked(s)
 			continue
 		}
 		delete(g.mu.given, id)

@@ -23,6 +23,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		}
 		g.mu.Lock()
 		c.credit.grant(credit, c.h.cfg.MaxCredit)
+		g.countCreditLocked(c)
 		g.mu.Unlock()
 		return nil
 	case wire.TypeAck, wire.TypeReturn:
@@ -51,6 +52,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 func (c *consumer) recall(g *group) {
 	g.mu.Lock()
 	back := c.credit.recall()
+	g.countCreditLocked(c)
 	g.mu.Unlock()
 	b, at := wire.BeginFrame(nil, wire.TypeConsumeCredit, wire.FlagRecall, c.stream)
 	b = back.Append(b)
@@ -81,6 +83,7 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 			refused = append(refused, refusal{b, r.Attempt})
 		}
 	}
+	g.countCreditLocked(c)
 	g.mu.Unlock()
 	c.report(c.settled.Handle, refused)
 	return nil
@@ -107,7 +110,7 @@ func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, no
 		applied -= int(b.Count)
 	}
 	if t == wire.TypeAck {
-		g.mu.settled += applied
+		s.settled += int32(applied)
 	}
 	c.held = max(0, c.held-applied)
 	return bad
@@ -133,6 +136,7 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	if s := c.shareLocked(n.Handle); s != nil {
 		if err = s.nackLocked(&n, f.Type == wire.TypeReject, now); err == nil {
 			c.held = max(0, c.held-1)
+			g.countCreditLocked(c)
 		}
 	}
 	g.mu.Unlock()

@@ -25,7 +25,8 @@ type share struct {
 	generation uint64 // counter of the assignment
 	rules      *dispatch.Share
 	reader     *reader
-	misses     int                       // failures to read in a row
+	misses     int32                     // failures to read in a row
+	noted      int32                     // bytes of texts and metadata of nacks, of those held
 	failed     map[core.HostID]time.Time // stores where reading it failed lately: asked last until then
 	holders    []core.HostID             // stores that hold it to its end, as last heard; nil: not sealed, or not known
 	trouble    error                     // the last failure to read, for those who ask why it does not go on
@@ -39,13 +40,22 @@ type share struct {
 	announced  int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
 	claim      *claims.Claim             // of a group that delivers at most once, else nil
 	held       int                       // bytes it holds, as counted in the host's memory
-	noted      int                       // of these, texts and metadata of nacks, as counted there
 	others     map[metadata.Key]*other   // checkpoints of other owners
 	late       *late                     // of a share that was given away: what is still settled here
 	end        bool                      // sealed: l is known
 	retired    bool                      // retention has taken it: nothing more is read, and the next list lacks it
 	removed    bool
-	saved      bool // a checkpoint of this owner is durable
+	saved      bool    // a checkpoint of this owner is durable
+	touched    bool    // see group.touchLocked
+	starved    bool    // there was no memory to read on
+	reading    reading // as it was counted last, see readLocked
+	waits      bool    // for a reader: the same
+	unsaved    bool    // it is to be saved …
+	urgency    urgency // … that soon
+	settled    int32   // messages since the last checkpoint
+	savedAt    int64   // unix ns: when one was taken last
+
+	nextTouched, nextUnsaved *share // in the lists of the group
 }
 
 // shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.
@@ -90,6 +100,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	moved := have != nil && have.generation != generation
 	if have != nil && len(holders) > 0 {
 		have.holders = holders
+		g.touchLocked(have)
 	}
 	g.mu.Unlock()
 	switch {
@@ -158,7 +169,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		s.rules.Merged(int(a.Rate))
 	}
 	g.mu.shares[e.ID] = s
-	g.mu.ordered = nil
+	g.mu.ordered, g.mu.reorder = nil, true
 	s.rules.Owner = s
 	if old != nil {
 		g.renameHandlesLocked(old, s)
@@ -285,7 +296,8 @@ func (s *share) dropLocked() *reader {
 	g := s.group
 	s.removed = true
 	delete(g.mu.shares, s.extent.ID)
-	g.mu.ordered = nil
+	g.mu.ordered, g.mu.reorder = nil, true
+	g.mu.room = g.countReadingLocked(s) || g.mu.room
 	g.mu.dropped++
 	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
@@ -320,15 +332,15 @@ func (s *share) countHeldLocked() {
 	case !s.removed:
 		held, noted = s.rules.Held(), s.rules.Noted()
 	case s.late != nil:
-		held, noted = s.noted, s.noted
+		held, noted = int(s.noted), int(s.noted)
 	}
 	if held != s.held {
 		s.group.h.memory.Count(s.held, held)
 		s.held = held
 	}
-	if noted != s.noted {
-		s.group.h.notes.Count(s.noted, noted)
-		s.noted = noted
+	if before := int(s.noted); noted != before { // at most dispatch.MaxNoted and what is on the way there
+		s.group.h.notes.Count(before, noted)
+		s.noted = int32(noted)
 	}
 }
 
@@ -360,9 +372,10 @@ func (g *group) ended(s *share, seal metadata.SealRecord) {
 	if seal.State.HasEnd() && !s.removed {
 		s.end, s.l, s.last, s.holders, s.retired = true, seal.L, max(s.last, seal.L), seal.Holders, seal.State == core.ExtentRetired
 		finished = s.finished()
+		g.touchLocked(s)
 	}
 	g.mu.Unlock()
 	if finished {
-		g.h.saver.note(g, saveSoon)
+		g.saveAgain(s)
 	}
 }

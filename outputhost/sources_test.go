@@ -192,6 +192,7 @@ func TestReader_ReadsWhatWasRestored(t *testing.T) {
 		t.Errorf("read to its end so far: %v, more is owed: %v; two messages are missing", s.caughtUp(), s.reader.owedLocked())
 	}
 	s.reader, s.end, s.l = nil, true, 10
+	g.touchLocked(s)
 	g.readLocked()
 	if s.reader == nil {
 		t.Error("it is not read")

@@ -68,7 +68,9 @@ func (l leaver) Settle(t dispatch.Transfer, err error, retryAt, now time.Time) {
 		return
 	}
 	t.Share.Transferred(t.Seq, now)
-	l.g.mu.settled += l.g.h.cfg.CheckpointAcks // until that is saved the message pins its extent, and a crash has it looked for
+	if s := shareOf(t.Share); s != nil {
+		s.settled += int32(l.g.h.cfg.CheckpointAcks) // until that is saved the message pins its extent, and a crash has it looked for
+	}
 }
 
 func (l leaver) Pump() { l.g.pump() }

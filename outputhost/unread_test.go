@@ -148,6 +148,7 @@ func (c *client) consume(g *group) *consumer {
 	o.credit.messages, o.credit.bytes = 1000, g.h.cfg.MaxCredit
 	g.mu.Lock()
 	g.mu.consumers = append(g.mu.consumers, o)
+	g.countCreditLocked(o)
 	g.mu.Unlock()
 	return o
 }

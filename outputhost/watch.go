@@ -180,6 +180,7 @@ func (r *reader) ask(ctx context.Context) {
 	}
 	g.mu.Lock()
 	s.last = max(s.last, last)
+	g.touchLocked(s)
 	if s.timers() && asked && answer == nil {
 		s.misses = 0
 	}
@@ -245,6 +246,7 @@ func (r *reader) failed(err error, now time.Time) time.Duration {
 	r.g.mu.Lock()
 	defer r.g.mu.Unlock()
 	s.misses++
+	r.g.touchLocked(s)
 	s.trouble = err
 	if r.store != "" {
 		if s.failed == nil {
@@ -253,8 +255,8 @@ func (r *reader) failed(err error, now time.Time) time.Duration {
 		s.failed[r.store] = now.Add(sources.ShunFor)
 	}
 	stores := max(len(s.sourcesLocked(now)), 1)
-	round := (s.misses - 1) / stores // how often all of them have failed
-	if s.misses%stores != 0 {
+	round := (int(s.misses) - 1) / stores // how often all of them have failed
+	if int(s.misses)%stores != 0 {
 		return 0
 	}
 	return min(readRetry<<min(round, 13), r.g.retryLocked())

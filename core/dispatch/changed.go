@@ -23,44 +23,63 @@ func (s *Share) change() {
 // lookAtStaying is between two looks at the shares whose messages stay until it is known whether their attempts count.
 const lookAtStaying = 100 * time.Millisecond
 
-// TakeChanged appends the shares that changed since it was called last, each once, in the order in which they did.
-func (g *Group) TakeChanged(out []*Share) []*Share {
+// staying are the shares of which messages are leaving that may stay: they are listed again when the breaker has
+// gathered fewer failures, or after a while.
+type staying struct {
+	shares   []*Share
+	gathered int   // by the breaker, when TakeChanged was called last
+	again    int64 // ns: when they are listed again, at the latest
+}
+
+// TakeChanged yields the shares that changed since it was called last, each once, in the order in which they did. Yield
+// must not change any.
+func (g *Group) TakeChanged(yield func(*Share)) {
 	gathers := g.breaker.gathers()
-	if len(g.staying) > 0 && (gathers < g.gathered || g.now >= g.stayingAgain) {
-		for _, s := range g.staying {
-			s.staying = false
-			s.touch()
+	if x := g.staying; x != nil {
+		if len(x.shares) > 0 && (gathers < x.gathered || g.now >= x.again) {
+			for _, s := range x.shares {
+				s.staying = false
+				s.touch()
+			}
+			clear(x.shares)
+			x.shares = x.shares[:0]
 		}
-		clear(g.staying)
-		g.staying = g.staying[:0]
+		x.gathered = gathers
 	}
-	g.gathered = gathers
 	for _, s := range g.listed {
 		if s.gone {
 			continue
 		}
 		s.listed = false
-		if gathers > 0 && s.transfers != nil && !s.staying {
-			g.stay(s)
+		if gathers > 0 && !s.staying && s.isLeaving() {
+			g.stay(s, gathers)
 		}
-		out = append(out, s)
+		yield(s)
 	}
 	clear(g.listed)
 	g.listed = g.listed[:0]
-	return out
 }
 
-// stay has a share listed again when messages that are leaving may do so after all: see stays.
-func (g *Group) stay(s *Share) {
-	for to := range s.transfers {
-		if s.transfers[to].leaving == 0 {
-			continue
-		}
-		if len(g.staying) == 0 {
-			g.stayingAgain = g.now + int64(lookAtStaying)
-		}
-		s.staying = true
-		g.staying = append(g.staying, s)
-		return
+// isLeaving reports whether any message is leaving that no checkpoint tells of.
+func (s *Share) isLeaving() bool {
+	if s.transfers == nil {
+		return false
 	}
+	for to := range s.transfers {
+		if s.transfers[to].leaving > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) stay(s *Share, gathers int) {
+	if g.staying == nil {
+		g.staying = &staying{gathered: gathers}
+	}
+	if x := g.staying; len(x.shares) == 0 {
+		x.again = g.now + int64(lookAtStaying)
+	}
+	s.staying = true
+	g.staying.shares = append(g.staying.shares, s)
 }

@@ -33,7 +33,7 @@ type looker map[*Share]look
 
 // check compares that with a walk over all shares.
 func (k looker) check(g *Group) (missed *Share) {
-	for _, s := range g.TakeChanged(nil) {
+	for _, s := range g.takeChanged() {
 		k[s] = lookAt(s)
 	}
 	for _, s := range g.shares {
@@ -49,6 +49,11 @@ func (k looker) check(g *Group) (missed *Share) {
 	return nil
 }
 
+func (g *Group) takeChanged() (out []*Share) {
+	g.TakeChanged(func(s *Share) { out = append(out, s) })
+	return out
+}
+
 // TestGroup_TakeChanged: each share that changed is listed once, those that did not are not, and one that was removed is
 // not either.
 func TestGroup_TakeChanged(t *testing.T) {
@@ -60,7 +65,7 @@ func TestGroup_TakeChanged(t *testing.T) {
 	}
 	expect := func(when string, want ...*Share) {
 		t.Helper()
-		if got := g.TakeChanged(nil); !slices.Equal(got, want) {
+		if got := g.takeChanged(); !slices.Equal(got, want) {
 			t.Fatalf("%s: %d shares changed, want %d", when, len(got), len(want))
 		}
 	}
@@ -95,11 +100,11 @@ func TestGroup_TakeChangedWhileMessagesStay(t *testing.T) {
 	if err := failing.Nack(1, 1, 0, nil, 0, now); err != nil {
 		t.Fatal(err)
 	}
-	if g.TakeChanged(nil); failing.Leaving() != 0 {
+	if g.takeChanged(); failing.Leaving() != 0 {
 		t.Fatal("the message leaves at once")
 	}
 	other.Ack(1, 1, 1, now, nil)
-	if got := g.TakeChanged(nil); !slices.Contains(got, failing) || failing.Leaving() != 1 {
+	if got := g.takeChanged(); !slices.Contains(got, failing) || failing.Leaving() != 1 {
 		t.Errorf("%d shares changed when another message was acked, and %d messages leave", len(got), failing.Leaving())
 	}
 }

@@ -74,7 +74,7 @@ func (g *Group) check() error {
 		flying += s.of(inFlight)
 		claimed += s.of(unsaved, ready)
 	}
-	if claimed != g.claimed {
+	if claimed != int(g.claimed) {
 		return fmt.Errorf("group counts %d claimed, shares %d", g.claimed, claimed)
 	}
 	if err := g.breaker.check(); err != nil {

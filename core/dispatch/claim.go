@@ -64,7 +64,7 @@ func (p phase) isClaimed() bool { return p == unsaved || p == ready }
 // claims is how many retries are claimed and not handed out, without one that waits for an idle session: credit alone
 // does not bring that further.
 func (g *Group) claims() int {
-	n := g.claimed
+	n := int(g.claimed)
 	if g.isolation != nil && g.isolation.counted.share != nil {
 		n--
 	}

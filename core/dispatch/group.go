@@ -23,7 +23,8 @@ type Group struct {
 	last        time.Time // the one given last
 	now         int64     // the latest, ns
 	paused      pause
-	connected   int8 // 2: or more; see Connected
+	connected   int8  // 2: or more; see Connected
+	claimed     int32 // messages in a phase that isClaimed
 	inFlight    int
 	succeededAt int64                        // ns: when a message was acked or rejected last
 	locks       queue[lock]                  // by rising due
@@ -42,12 +43,9 @@ type Group struct {
 	throttle    throttle
 	isolation   *isolation // nil while no message is to be handed out alone
 	counters    Counters
-	claimed     int // messages in a phase that isClaimed
 
-	listed       []*Share // see changed.go
-	staying      []*Share // see TakeChanged
-	gathered     int      // failures that the breaker had gathered when TakeChanged was called last
-	stayingAgain int64    // ns: when TakeChanged lists those that stay, at the latest
+	listed  []*Share // see changed.go
+	staying *staying // nil until there is one
 }
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
@@ -147,7 +145,7 @@ func (g *Group) RemoveShare(s *Share) {
 	delete(g.shares, s.extent)
 	g.dropHeld(s)
 	g.inFlight -= s.of(inFlight)
-	g.claimed -= s.of(unsaved, ready)
+	g.claimed -= int32(s.of(unsaved, ready))
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)

@@ -182,7 +182,7 @@ func (s *Share) stand(m *message, n int) {
 	case m.phase == inFlight:
 		s.flying(m, n)
 	case m.phase.isClaimed():
-		s.group.claimed += n
+		s.group.claimed += int32(n)
 	}
 }
 

@@ -114,7 +114,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		return
 	}
 	g.dropHeld(s)
-	g.claimed -= s.of(unsaved, ready)
+	g.claimed -= int32(s.of(unsaved, ready))
 	old := s.table
 	s.releaseAll()
 	g.leaveAlone(s)

@@ -1,0 +1,193 @@
+package outputhost
+
+import (
+	"slices"
+
+	"github.com/columbamq/columba/core/dispatch"
+)
+
+// credits are the consumers of a group that have credit, in the order of their turns. The group's mutex's.
+//
+//	demand == Σ consumers' demand;  takers == consumers with a demand
+//	a consumer with a demand is in waiting, unless its connection is full
+type credits struct {
+	waiting line
+	demand  int
+	takers  int
+	most    int         // how many messages one may hold, as the demands were counted; 0: they are to be counted anew
+	capped  []*consumer // that hold as many: they may hold more when locks run out …
+	changes uint64      // … see changesLocked
+}
+
+// line is a first-in-first-out list of consumers that reuses its memory.
+type line struct {
+	items []*consumer
+	head  int
+}
+
+func (l *line) len() int { return len(l.items) - l.head }
+
+func (l *line) push(c *consumer) {
+	if l.head > 32 && l.head > len(l.items)/2 && len(l.items) == cap(l.items) {
+		n := copy(l.items, l.items[l.head:])
+		clear(l.items[n:])
+		l.items, l.head = l.items[:n], 0
+	}
+	l.items = append(l.items, c)
+}
+
+func (l *line) pop() *consumer {
+	c := l.items[l.head]
+	l.items[l.head] = nil
+	if l.head++; l.head == len(l.items) {
+		l.items, l.head = l.items[:0], 0
+	}
+	return c
+}
+
+// remove takes a consumer out.
+func (l *line) remove(c *consumer) {
+	l.items = slices.DeleteFunc(l.items[l.head:], func(o *consumer) bool { return o == c })
+	l.head = 0
+}
+
+// countCreditLocked counts anew what a consumer would take, and gives it a turn if that is something. It follows every
+// change of the consumer's credit, and of how many messages it holds.
+func (g *group) countCreditLocked(c *consumer) {
+	x := g.mu.credits
+	if x == nil {
+		return
+	}
+	n := 0
+	if !c.left && c.credit.messages > 0 && c.credit.bytes > 0 && x.most > 0 {
+		n = min(c.credit.messages, g.mayHoldLocked(c, x.most))
+		if c.held >= x.most && !c.capped {
+			c.capped = true
+			x.capped = append(x.capped, c)
+		}
+	}
+	if before := c.demand; n != before {
+		x.demand += n - before
+		c.demand = n
+		switch {
+		case before == 0:
+			x.takers++
+		case n == 0:
+			x.takers--
+		}
+	}
+	if n > 0 && !c.queued && !c.full {
+		c.queued = true
+		x.waiting.push(c)
+	}
+}
+
+// countCreditsLocked counts those anew that may take another number of messages than when they were counted: all of
+// them when consumers or shares came or went, else those that hold as much as they may.
+func (g *group) countCreditsLocked() {
+	if len(g.mu.consumers) == 0 {
+		return
+	}
+	if g.mu.credits == nil {
+		g.mu.credits = new(credits)
+	}
+	x := g.mu.credits
+	changes := g.changesLocked()
+	if most := g.mostHeldLocked(); most != x.most {
+		x.most, x.changes = most, changes
+		for _, c := range x.capped {
+			c.capped = false
+		}
+		clear(x.capped)
+		x.capped = x.capped[:0]
+		for _, c := range g.mu.consumers {
+			g.countCreditLocked(c)
+		}
+		return
+	}
+	if changes == x.changes {
+		return
+	}
+	x.changes = changes
+	capped := x.capped
+	x.capped = nil
+	for _, c := range capped {
+		c.capped = false
+		g.countCreditLocked(c)
+	}
+}
+
+// demandLocked is how many messages all consumers and pulls together would take now, as they were counted.
+func (g *group) demandLocked() (n int) {
+	if !g.wantedLocked() {
+		return 0
+	}
+	if g.mu.credits != nil {
+		n = g.mu.credits.demand
+	}
+	if g.mu.rules.AnyThrottled() {
+		for _, c := range g.mu.consumers {
+			if g.mu.rules.Throttled(c.id) {
+				n -= c.demand
+			}
+		}
+	}
+	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
+		return n
+	}
+	for _, most := range g.mu.pulls {
+		n += most
+	}
+	return n
+}
+
+// takeTurnsLocked gives each consumer that has credit one turn, as long as there is something to hand out. The next
+// pump goes on with those that had none.
+func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) {
+	x := g.mu.credits
+	if x == nil {
+		return
+	}
+	messages, bytes := takeAtOnce, takeBytesAtOnce
+	if x.takers > 1 {
+		messages, bytes = turnAtOnce, turnBytesAtOnce
+	}
+	for range x.waiting.len() {
+		if !g.mu.rules.Ready() {
+			return
+		}
+		c := x.waiting.pop()
+		c.queued = false
+		credit := g.creditLocked(c, x.most)
+		if credit.Messages <= 0 { // it has a turn again when it is counted
+			continue
+		}
+		if c.full = c.s.full(c); c.full {
+			continue
+		}
+		if credit.Bytes >= 2*takeBytesAtOnce { // enough for any message: one that is larger than a turn goes alone
+			credit.Bytes, credit.Oversize = bytes, true
+		}
+		credit.Messages, credit.Bytes = min(credit.Messages, messages), min(credit.Bytes, takeBytesAtOnce)
+		take(c, credit)
+		g.countCreditLocked(c)
+	}
+}
+
+// emptied gives the consumer, whose connection was full, its turns again.
+func (c *consumer) emptied(g *group) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c.full = false
+	g.countCreditLocked(c)
+}
+
+// forgetCreditLocked ends the turns of a consumer that leaves.
+func (g *group) forgetCreditLocked(c *consumer) {
+	c.left = true
+	g.countCreditLocked(c)
+	if c.queued {
+		c.queued = false
+		g.mu.credits.waiting.remove(c)
+	}
+}
