@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -176,6 +177,7 @@ func (g *group) leavesUnsure() bool {
 // saved is one share's part of a write.
 type saved struct {
 	s     *share
+	draft *dispatch.Draft
 	token uint64
 	epoch uint64 // of the group, then
 	done  bool   // the share was consumed to its end

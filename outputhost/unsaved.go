@@ -73,13 +73,33 @@ func (g *group) takeUnsavedLocked(all bool, now time.Time) (due []*share, left u
 }
 
 // checkpoint appends the rows of the group's shares that have changed, as they are now: of all of them, or of those that
-// are due sooner. It answers how soon the others are.
+// are due sooner. It answers how soon the others are. The checkpoints are encoded outside the mutex.
 func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) (_ []metadata.Row, parts []saved, left urgency) {
-	run := g.h.deps.Members.Self().Run
 	g.savedAt.Store(now.UnixNano())
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	parts, left = g.draftLocked(all, final, now)
+	rows = g.lateRowsLocked(rows, now)
 	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
+	g.mu.Unlock()
+	run := g.h.deps.Members.Self().Run
+	for i := range parts {
+		p := &parts[i]
+		blob := p.draft.Encode(nil)
+		if p.s.claim != nil {
+			p.claim = blob
+		}
+		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, p.s.extent.ID, p.epoch, run), Value: blob, Written: written})
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range parts {
+		p.s.rules.Conclude(p.draft)
+	}
+	return rows, parts, left
+}
+
+// draftLocked notes what the checkpoints of the shares say that are to be saved now.
+func (g *group) draftLocked(all, final bool, now time.Time) (parts []saved, left urgency) {
 	g.takeChangedLocked()
 	for s := g.mu.touched; s != nil; s = s.nextTouched {
 		s.noteUnsavedLocked()
@@ -88,28 +108,29 @@ func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) 
 	if final {
 		due = slices.Collect(maps.Values(g.mu.shares))
 	}
-	for _, sh := range due {
-		sh.settled = 0
-		if !sh.rules.Changed() && sh.rules.Unsaved() == 0 && !sh.finished() && !(final && sh.rules.LeavesUnsure()) {
+	for _, s := range due {
+		s.settled = 0
+		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !s.finished() && !(final && s.rules.LeavesUnsure()) {
 			continue
 		}
-		sh.savedAt = now.UnixNano()
-		blob, token := sh.rules.Checkpoint(nil, final, now)
-		part := saved{s: sh, token: token, epoch: g.mu.record.Epoch, done: sh.finished(), l: sh.l}
-		if sh.claim != nil {
-			part.claim = blob
-		}
-		parts = append(parts, part)
-		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, sh.extent.ID, g.mu.record.Epoch, run), Value: blob, Written: written})
+		s.savedAt = now.UnixNano()
+		draft := s.rules.Draft(final, now)
+		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: s.finished(), l: s.l})
 	}
+	return parts, left
+}
+
+// lateRowsLocked appends the rows of shares that were given away and have changed since.
+func (g *group) lateRowsLocked(rows []metadata.Row, now time.Time) []metadata.Row {
 	g.mu.lateChanged = false
-	for id, sh := range g.mu.given {
-		if sh.late.changed {
-			sh.late.changed = false
-			rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: sh.late.state.Append(nil), Written: written})
+	for id, s := range g.mu.given {
+		if s.late.changed {
+			s.late.changed = false
+			key := metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
+			rows = append(rows, metadata.Row{Key: key, Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)})
 		}
 	}
-	return rows, parts, left
+	return rows
 }
 
 // unsavedSharesLocked is how many shares have changes that a crash now would forget.

@@ -142,7 +142,6 @@ func (s *Share) inTransfer(b begun, to Destination) (*message, *transfer) {
 
 // announce chooses the messages that the next checkpoint says leave, besides those of before.
 func (s *Share) announce() {
-	s.cut = false
 	if s.transfers == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -23,8 +24,36 @@ const (
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
 // next attempt of every retry for which there is credit as handed out, since it may be right after (a first attempt, of what was
 // returned unseen, is not counted: it may be forgotten); see Want. final says that nothing
-// will be handed out after it (the owner hands the share over), and records the plain truth.
+// will be handed out after it (the owner hands the share over), and records the plain truth. It is Draft, Encode and
+// Conclude in one.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
+	d := s.Draft(final, now)
+	blob = d.Encode(dst)
+	s.Conclude(d)
+	return blob, d.token
+}
+
+// Draft is what a checkpoint is to say. The share goes on meanwhile: Encode needs nothing of it.
+type Draft struct {
+	token    uint64
+	policies policyStates
+	done     *acklevel.Window // not the share's own
+	entries  []entry          // by chunk
+	chunks   []draftChunk
+	fitted   fitted
+}
+
+// draftChunk are the entries that begin in a chunk.
+type draftChunk struct {
+	key      uint64
+	from, to int
+}
+
+// Token is what Saved takes once the checkpoint is durable.
+func (d *Draft) Token() uint64 { return d.token }
+
+// Draft notes what a checkpoint of now says: see Checkpoint. Conclude has to follow before the next one.
+func (s *Share) Draft(final bool, now time.Time) *Draft {
 	t := s.group.at(now)
 	s.group.settleGiven()
 	s.token++
@@ -35,32 +64,71 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 		s.group.claimRetries()
 	}
 	s.changed, s.final = false, final
-	done := &s.done
+	d := &Draft{token: s.token, policies: s.group.policies}
 	if s.group.once() {
 		if final {
 			s.unclaim()
 		}
-		done = s.claimed(!final && !bool(s.group.paused))
+		d.done = s.claimed(!final && !bool(s.group.paused))
+	} else {
+		d.done = s.done.Clone()
 	}
 	s.announce()
-	f := fit(dst, &s.group.policies, done, s.entries(final, t))
-	s.weigh(f.needed, done)
-	if f.level == cutShort {
-		s.change() // the next one may have room for the rest
-		s.retract(f.written)
+	d.entries, d.chunks = s.draftEntries(final, t)
+	if s.weight != nil { // what fails from here on is not in it
+		s.weight.failures, s.weight.last = 0, failed{}
 	}
 	counts := !bool(s.group.paused) && !(final && s.group.once())
 	for i := range s.pending.all() {
 		switch p := &s.pending.all()[i]; {
-		case !counts || s.cut && !holds(f.written, p.seq): // nor may one before do for it: this one replaces it
+		case !counts:
 			p.token = 0
 		case p.token == 0:
 			p.token = s.token
 		}
 	}
+	return d
+}
+
+// Encode appends the checkpoint to dst, in as much detail as there is room for. It needs no lock.
+func (d *Draft) Encode(dst []byte) []byte {
+	d.fitted = fit(dst, &d.policies, d.done, inOrder(d.entries, d.chunks))
+	d.entries, d.chunks = nil, nil
+	return d.fitted.blob
+}
+
+// inOrder are entries in the order of seqs.
+func inOrder(entries []entry, chunks []draftChunk) []entry {
+	slices.SortFunc(chunks, func(a, b draftChunk) int { return cmp.Compare(a.key, b.key) })
+	out := make([]entry, 0, len(entries))
+	for _, c := range chunks {
+		for _, e := range entries[c.from:c.to] {
+			out = join(out, e)
+		}
+	}
+	return out
+}
+
+// Conclude takes note of what was encoded.
+func (s *Share) Conclude(d *Draft) {
+	f := &d.fitted
+	if s.gone {
+		return
+	}
+	s.touch()
+	s.weigh(f.needed, d.done)
+	s.cut = false
+	if f.level == cutShort {
+		s.change() // the next one may have room for the rest
+		s.retract(f.written)
+		for i := range s.pending.all() {
+			if p := &s.pending.all()[i]; p.token > 0 && !holds(f.written, p.seq) { // nor may one before do for it: this one replaces it
+				p.token = 0
+			}
+		}
+	}
 	s.rest()
 	s.wake()
-	return f.blob, s.token
 }
 
 // fitted is a checkpoint that has as much detail as there is room for.
@@ -126,10 +194,18 @@ func (s *Share) dropClaims() {
 }
 
 // entries lists the messages to be saved, in the order of seqs, those alike and in a row as one.
-func (s *Share) entries(final bool, now int64) []entry {
+func (s *Share) entries(final bool, now int64) []entry { return inOrder(s.draftEntries(final, now)) }
+
+// draftEntries is entries in the order of seqs within a chunk, and the chunks as they come.
+func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draftChunk) {
 	intent := milli(now + int64(s.group.spec.LockTimeout))
-	out := make([]entry, 0, 64)
-	s.table.each(func(seq core.Seq, m *message) {
+	out, chunks = make([]entry, 0, 64), make([]draftChunk, 0, len(s.table.chunks))
+	s.table.eachChunk(func(key uint64) {
+		if n := len(chunks); n > 0 {
+			chunks[n-1].to = len(out)
+		}
+		chunks = append(chunks, draftChunk{key: key, from: len(out)})
+	}, func(seq core.Seq, m *message) {
 		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
 		if m.failure != NoFailure {
 			e.text = s.texts[seq]
@@ -166,10 +242,13 @@ func (s *Share) entries(final bool, now int64) []entry {
 			}
 		}
 		if e.attempts > 0 || e.kind == kindTransferring { // one that expired unseen had none
-			out = join(out, e)
+			out = joinFrom(out, chunks[len(chunks)-1].from, e)
 		}
 	})
-	return out
+	if n := len(chunks); n > 0 {
+		chunks[n-1].to = len(out)
+	}
+	return out, chunks
 }
 
 // reduce leaves out what the level leaves out.
@@ -198,8 +277,11 @@ func reduce(entries []entry, level detail) []entry {
 }
 
 // join appends an entry, or lengthens the last one if it goes on alike.
-func join(out []entry, e entry) []entry {
-	if n := len(out); n > 0 {
+func join(out []entry, e entry) []entry { return joinFrom(out, 0, e) }
+
+// joinFrom is join that leaves the first from entries alone.
+func joinFrom(out []entry, from int, e entry) []entry {
+	if n := len(out); n > from {
 		last := &out[n-1]
 		next := *last
 		next.first, next.count = e.first, e.count

@@ -150,6 +150,18 @@ func (t *table) free(key uint64, c *chunk) {
 	}
 }
 
+// eachChunk calls chunk for every chunk, in any order, and f for each of its messages after that, in the order of seqs.
+// Neither may change the table.
+func (t *table) eachChunk(chunk func(key uint64), f func(core.Seq, *message)) {
+	for k, c := range t.chunks {
+		chunk(k)
+		for live := c.live; live != 0; live &= live - 1 {
+			i := bits.TrailingZeros64(live)
+			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i])
+		}
+	}
+}
+
 // each calls f for every message in the order of seqs. f may drop the message it is given, and put none.
 func (t *table) each(f func(core.Seq, *message)) {
 	keys := make([]uint64, 0, len(t.chunks))

@@ -328,7 +328,7 @@ func TestGroup_Model(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
-			"later": m.later, "park": m.park, "park again": m.park, "parked": m.parked, "checkpoint": m.checkpoint, "saved": m.saved, "crash": m.crash,
+			"later": m.later, "park": m.park, "park again": m.park, "parked": m.parked, "checkpoint": m.checkpoint, "slow checkpoint": m.slowCheckpoint, "saved": m.saved, "crash": m.crash,
 			"want": m.want, "rebuild": m.rebuild, "outage": m.outage, "withhold": m.withhold, "follow": m.follow,
 		})
 		m.drain(t)

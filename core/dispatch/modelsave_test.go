@@ -85,6 +85,26 @@ func (m *machine) checkpoint(t *rapid.T) {
 	}
 }
 
+// slowCheckpoint is one during which the share goes on.
+func (m *machine) slowCheckpoint(t *rapid.T) {
+	d := m.s.Draft(false, m.now)
+	m.check(t)
+	switch rapid.SampledFrom([]string{"nothing", "ack", "tick", "take"}).Draw(t, "meanwhile") {
+	case "ack":
+		m.ackProven(t)
+	case "tick":
+		m.tick(t)
+	case "take":
+		m.take(t)
+	}
+	m.unsent, m.token = d.Encode(nil), d.Token()
+	m.check(t)
+	m.s.Conclude(d)
+	if len(m.unsent) > MaxCheckpoint {
+		t.Fatalf("checkpoint has %d bytes", len(m.unsent))
+	}
+}
+
 func (m *machine) saved(t *rapid.T) {
 	if m.unsent == nil {
 		t.Skip("no checkpoint")

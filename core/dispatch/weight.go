@@ -35,7 +35,10 @@ func (s *Share) weigh(needed int, done *acklevel.Window) {
 		s.full = false
 		return
 	}
-	s.weight = &weight{entries: needed}
+	if s.weight == nil {
+		s.weight = new(weight)
+	}
+	s.weight.entries = needed
 	if s.full = s.crowded(); s.full { // to the estimate: so exactly
 		window, _ := done.Append(nil)
 		s.full = len(window)+needed >= fullAt
