@@ -199,7 +199,7 @@ func (s *Share) entries(final bool, now int64) []entry { return inOrder(s.draftE
 // draftEntries is entries in the order of seqs within a chunk, and the chunks as they come.
 func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draftChunk) {
 	intent := milli(now + int64(s.group.spec.LockTimeout))
-	out, chunks = make([]entry, 0, 64), make([]draftChunk, 0, len(s.table.chunks))
+	out, chunks = make([]entry, 0, max(64, len(s.table.chunks))), make([]draftChunk, 0, len(s.table.chunks))
 	s.table.eachChunk(func(key uint64) {
 		if n := len(chunks); n > 0 {
 			chunks[n-1].to = len(out)
