@@ -25,6 +25,17 @@ func BenchmarkPump_1000SharesAllBusy(b *testing.B)      { pump(b, 1000, 1000, 1,
 func BenchmarkPump_1000ConsumersOneCredit(b *testing.B) { pump(b, 1, 1, 1000, 1) }
 func BenchmarkPump_1000ConsumersAllCredit(b *testing.B) { pump(b, 1, 1, 1000, 1000) }
 
+// BenchmarkSaver_1000BusyShares is a second of 1,000 shares that each bring a message, and the round that saves them.
+func BenchmarkSaver_1000BusyShares(b *testing.B) {
+	p := newPumped(b, 1000, 1, 1, 1)
+	for b.Loop() {
+		for _, s := range p.shares {
+			p.round(s)
+		}
+		p.saver.save(b.Context(), p.saver.all(false), false)
+	}
+}
+
 // pump gives a group shares, of which so many bring messages in turn, and consumers, of which so many have credit.
 func pump(b *testing.B, shares, busy, consumers, credited int) {
 	for _, run := range []int{1, 100} {
