@@ -49,6 +49,13 @@ const (
 	MaxGroupDelay    = 365 * 24 * time.Hour
 	MaxNackDelay     = 12 * time.Hour
 	MaxMetadata      = 16 << 10 // bytes that a nack may leave with a message
+
+	// DefaultMaxDelayedRetries is some 1 GiB in the stores, if messages have 1 KiB.
+	DefaultMaxDelayedRetries = 1_000_000
+	// MinMaxDelayedRetries leaves each of several output hosts a part.
+	MinMaxDelayedRetries = 100
+	// MaxMaxDelayedRetries is what the retry queue's index by due time, on each of its stores, is made for.
+	MaxMaxDelayedRetries = 100_000_000
 )
 
 // GroupSpec has the settings of a consumer group. Zero fields mean the default.
@@ -68,6 +75,8 @@ type GroupSpec struct {
 	NoNackThrottle bool     `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
 	Delivery       Delivery `json:"delivery"`         // fixed at the group's creation
 	Expired        Expired  `json:"expired"`
+
+	MaxDelayedRetries int `json:"max_delayed_retries"` // from so many on, first deliveries slow down to the rate at which retries end
 }
 
 // WithDefaults fills what is not set.
@@ -76,6 +85,7 @@ func (g GroupSpec) WithDefaults() GroupSpec {
 	def(&g.LockTimeout, 60*time.Second)
 	def(&g.MaxDeliveries, 10)
 	def(&g.Breaker, BreakerAlways)
+	def(&g.MaxDelayedRetries, DefaultMaxDelayedRetries)
 	if g.OnDLQ() {
 		def(&g.Exhausted, ExhaustedBlock)
 	}
@@ -102,6 +112,8 @@ func (g GroupSpec) Validate() error {
 		return Errorf(CodeBadArgument, "max-deliveries %d is not in 1 … %d, nor %d for unlimited", g.MaxDeliveries, MaxMaxDeliveries, UnlimitedDeliveries)
 	case g.Breaker != BreakerOff && (g.Breaker < 1 || g.Breaker > BreakerAlways):
 		return Errorf(CodeBadArgument, "breaker %d is not in 1 … %d percent, nor %d for off", g.Breaker, BreakerAlways, BreakerOff)
+	case g.MaxDelayedRetries < MinMaxDelayedRetries || g.MaxDelayedRetries > MaxMaxDelayedRetries:
+		return Errorf(CodeBadArgument, "max-delayed-retries %d is not in %d … %d", g.MaxDelayedRetries, MinMaxDelayedRetries, MaxMaxDelayedRetries)
 	case g.Delay < 0 || g.Delay > MaxGroupDelay:
 		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", g.Delay, MaxGroupDelay)
 	case g.SkipOlder < 0 || g.SkipOlder > MaxRetention:

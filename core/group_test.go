@@ -13,6 +13,7 @@ func TestGroupSpec_Defaults(t *testing.T) {
 	want := core.GroupSpec{
 		Start: core.Start{Mode: core.StartLatest}, LockTimeout: time.Minute, MaxDeliveries: 10, Breaker: core.BreakerAlways,
 		Exhausted: core.ExhaustedDLQ, Delivery: core.AtLeastOnce, Expired: core.ExpiredDrop, Status: core.StatusEnabled,
+		MaxDelayedRetries: core.DefaultMaxDelayedRetries,
 	}
 	got := core.GroupSpec{}.WithDefaults()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -35,6 +36,8 @@ func TestGroupSpec_Validate(t *testing.T) {
 		"many deliveries": func(g *core.GroupSpec) { g.MaxDeliveries = core.MaxMaxDeliveries + 1 },
 		"breaker":         func(g *core.GroupSpec) { g.Breaker = -2 },
 		"large breaker":   func(g *core.GroupSpec) { g.Breaker = core.BreakerAlways + 1 },
+		"few retries":     func(g *core.GroupSpec) { g.MaxDelayedRetries = core.MinMaxDelayedRetries - 1 },
+		"many retries":    func(g *core.GroupSpec) { g.MaxDelayedRetries = core.MaxMaxDelayedRetries + 1 },
 		"delay":           func(g *core.GroupSpec) { g.Delay = -1 },
 		"long delay":      func(g *core.GroupSpec) { g.Delay = core.MaxGroupDelay + 1 },
 		"skip older":      func(g *core.GroupSpec) { g.SkipOlder = -1 },

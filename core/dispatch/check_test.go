@@ -97,6 +97,24 @@ func (g *Group) check() error {
 	if len(held) > 0 {
 		return fmt.Errorf("sessions hold messages and are not known: %v", held)
 	}
+	firsts := int64(0)
+	for _, s := range g.shares {
+		retries := 0
+		s.table.each(func(_ core.Seq, m *message) {
+			if m.phase == inFlight && m.attempts <= 1 {
+				firsts++
+			}
+			if m.isRetry() || m.phase.leaves() || m.phase == unclaimed || m.phase == unsaved { // what expired unseen leaves, or comes back
+				retries++
+			}
+		})
+		if n := s.retriesHere(); n != retries && !g.once() && !s.returning && s.missing == 0 {
+			return fmt.Errorf("a share says that it holds %d retries, and holds %d", n, retries)
+		}
+	}
+	if firsts != g.retries.firsts {
+		return fmt.Errorf("%d first attempts are in flight, counted %d", firsts, g.retries.firsts)
+	}
 	if flying != g.inFlight {
 		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
 	}

@@ -114,6 +114,7 @@ type Depth struct {
 	Parked      int   // on its way to the retry queue
 	Dying       int   // on its way to the dead letter queue
 	Blocked     int   // exhausted in a group that blocks
+	Retries     int   // of all: failed, and not at their end; see RetryLimit
 	OldestReady int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
 }
 

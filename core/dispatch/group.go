@@ -42,6 +42,7 @@ type Group struct {
 	sessions    sessions
 	throttle    throttle
 	isolation   *isolation // nil while no message is to be handed out alone
+	retries     retryLimit
 	counters    Counters
 
 	listed  []*Share // see changed.go
@@ -50,7 +51,9 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt}
+	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt}
+	g.retries.set(&spec)
+	return g
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -79,6 +82,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	redelay := spec.Delay != g.spec.Delay
 	g.spec = spec
 	g.updateBreaker()
+	g.retries.set(&spec)
 	if spec.NoNackThrottle {
 		g.throttle = throttle{}
 	}
@@ -146,6 +150,7 @@ func (g *Group) RemoveShare(s *Share) {
 	g.dropHeld(s)
 	g.inFlight -= s.of(inFlight)
 	g.claimed -= int32(s.of(unsaved, ready))
+	g.retries.firsts -= int64(s.of(inFlight)) - int64(s.repeats)
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)
@@ -165,6 +170,7 @@ func (g *Group) Ready() bool {
 	if g.admit(groupScope, 1) == 0 {
 		return false
 	}
+	g.holdFirsts()
 	return g.loneReady() || g.turns.ready() || g.mergedTurns.ready()
 }
 
@@ -181,6 +187,7 @@ func (g *Group) Depth() Depth {
 		sum.Parked += d.Parked
 		sum.Dying += d.Dying
 		sum.Blocked += d.Blocked
+		sum.Retries += d.Retries
 		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {
 			sum.OldestReady = d.OldestReady
 		}

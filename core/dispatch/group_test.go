@@ -101,12 +101,12 @@ func TestGroup_LockExpiresAndDelaysEnd(t *testing.T) {
 		seq   string
 		depth Depth
 	}{
-		{2 * time.Second, "2+1@2", Depth{InFlight: 3}},
-		{10 * time.Second, "3+1@2", Depth{InFlight: 3}},
-		{12 * time.Second, "2+1@3", Depth{InFlight: 3}},
-		{20 * time.Second, "3+1@3", Depth{InFlight: 3}},
-		{22 * time.Second, "2+1@4", Depth{InFlight: 3}},
-		{30 * time.Second, "3+1@4", Depth{InFlight: 2, Ready: 1}},
+		{2 * time.Second, "2+1@2", Depth{InFlight: 3, Retries: 1}},
+		{10 * time.Second, "3+1@2", Depth{InFlight: 3, Retries: 2}},
+		{12 * time.Second, "2+1@3", Depth{InFlight: 3, Retries: 2}},
+		{20 * time.Second, "3+1@3", Depth{InFlight: 3, Retries: 2}},
+		{22 * time.Second, "2+1@4", Depth{InFlight: 3, Retries: 2}},
+		{30 * time.Second, "3+1@4", Depth{InFlight: 2, Ready: 1, Retries: 3}},
 	} {
 		at, ok := g.NextDeadline()
 		if !ok || !at.Equal(start.Add(step.at)) {

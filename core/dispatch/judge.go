@@ -23,6 +23,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 
 // judge sends a message on: to its next attempt, here or by the retry queue, or if it had its last to its end.
 func (s *Share) judge(seq core.Seq, m *message, until int64) {
+	was := m.isRetry()
 	s.endLock(seq)
 	if m.phase.leaves() {
 		s.withdraw(seq, m)
@@ -44,6 +45,9 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 		s.move(m, blocked)
 	default:
 		s.leave(seq, m, DeadLetterQueue, 0)
+	}
+	if m.phase != none { // a retry that was settled is counted by that
+		s.group.retries.outcome(was, m.isRetry())
 	}
 }
 

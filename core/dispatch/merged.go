@@ -21,6 +21,7 @@ func (s *Share) IsMerged() bool { return s.merged }
 
 // nextInTurn takes the share out that has its turn, nil when none is in turn. Merged ones wait while they owe others.
 func (g *Group) nextInTurn() (*Share, turn) {
+	g.holdFirsts()
 	t := g.turns
 	if g.mergedTurns.waits() && (!g.turns.waits() || g.owed <= 0) {
 		t = g.mergedTurns
@@ -49,6 +50,9 @@ func (g *Group) turnOf(s *Share, kind turn, most int) int {
 		most = min(most, mergedTurn)
 	case !s.merged && g.mergedTurns.waits() && g.owed > 0:
 		most = min(most, g.owed)
+	}
+	if kind == firstTurn {
+		most = min(most, g.retries.admit(firstsScope, g.now))
 	}
 	return s.turns().admit(kind, most)
 }

@@ -14,6 +14,7 @@ import (
 //	breaker    group    all but a few probes, while nothing succeeds          breaker.go
 //	throttle   session  most, of a session that nacks all that it gets        throttle.go
 //	isolation  session  everything, of one that holds an isolated message     isolation.go
+//	retries    firsts   first deliveries, while the group has many retries    retrylimit.go
 //	claim      share    first deliveries, while others are claimed            claim.go
 //
 // The methods of policies have the same names, and each policy has those that it needs: admit; outcome, which learns what
@@ -29,14 +30,18 @@ type policy interface {
 // scope is whom a policy is asked about.
 type scope struct {
 	group   bool      // the whole group
+	firsts  bool      // what nobody was handed yet of a group
 	session SessionID // else one session; 0: unary pulls
 }
 
-var groupScope = scope{group: true}
+var (
+	groupScope  = scope{group: true}
+	firstsScope = scope{group: true, firsts: true}
+)
 
 // inOrder are the policies of the group and its sessions. That of shares, claim, is asked last: see Share.canBegin.
-func (g *Group) inOrder() [4]policy {
-	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation}
+func (g *Group) inOrder() [5]policy {
+	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation, &g.retries}
 }
 
 // admit is how many of most messages all policies let go in a scope now.

@@ -15,6 +15,7 @@ type combination struct {
 	breaker   BreakerState
 	throttled int // 0: no; 1: some messages at a time; 2: it pauses
 	isolated  bool
+	retries   int // 0: few; 1: some more first deliveries may fail; 2: as many as the group may have
 }
 
 // admits is how many of most messages a session gets: what the strictest policy lets go.
@@ -31,13 +32,26 @@ func (x combination) admits(most int) int {
 	return most
 }
 
+// admitsFirsts is the same of first deliveries.
+func (x combination) admitsFirsts(most int) int {
+	switch x.retries {
+	case 1:
+		most = min(most, 7)
+	case 2:
+		most = 0
+	}
+	return x.admits(most)
+}
+
 // combinations are all there are.
 func combinations() (all []combination) {
 	for _, paused := range []bool{false, true} {
 		for _, state := range []BreakerState{BreakerClosed, BreakerHalfOpen, BreakerOpen} {
 			for throttled := range 3 {
 				for _, isolated := range []bool{false, true} {
-					all = append(all, combination{paused, state, throttled, isolated})
+					for retries := range 3 {
+						all = append(all, combination{paused, state, throttled, isolated, retries})
+					}
 				}
 			}
 		}
@@ -71,6 +85,12 @@ func (x combination) set(t *testing.T, g *Group, s *Share) {
 			g.throttle.handed(scope{session: 1}, throttledAtOnce, g.now)
 		}
 	}
+	switch x.retries {
+	case 1:
+		g.Retries(core.DefaultMaxDelayedRetries-7-uint64(g.inFlight), 1, start)
+	case 2:
+		g.Retries(core.DefaultMaxDelayedRetries, 1, start)
+	}
 	if x.paused {
 		g.Want(0, false)
 	}
@@ -88,22 +108,22 @@ func TestPolicies_Together(t *testing.T) {
 			if got := g.admit(scope{session: 1}, most); got != want {
 				t.Errorf("%d of %d are admitted, want %d", got, most, want)
 			}
-			others := combination{paused: x.paused, breaker: x.breaker}
+			others := combination{paused: x.paused, breaker: x.breaker, retries: x.retries}
 			if got := g.admit(scope{session: 2}, most); got != others.admits(most) {
 				t.Errorf("another session: %d are admitted, want %d", got, others.admits(most))
 			}
-			if got := g.Ready(); got != (others.admits(1) > 0) {
+			if got := g.Ready(); got != (others.admitsFirsts(1) > 0) {
 				t.Errorf("ready: %v", got)
 			}
 			_, waits := g.nextPolicy()
-			if want := x.breaker == BreakerOpen || x.throttled == 2; waits != want {
+			if want := x.breaker == BreakerOpen || x.throttled == 2 || x.retries == 2; waits != want {
 				t.Errorf("it has a deadline: %v, want %v", waits, want)
 			}
 			got := 0
 			for _, r := range g.Take(1, Credit{Messages: most, Bytes: 1 << 20}, start, nil) {
 				got += int(r.Count)
 			}
-			if got != want {
+			if want := x.admitsFirsts(most); got != want {
 				t.Errorf("%d were handed out, want %d", got, want)
 			}
 			if err := g.check(); err != nil {
@@ -116,7 +136,7 @@ func TestPolicies_Together(t *testing.T) {
 // TestPolicies_Deadlines: what waits for a deadline alone goes out when it comes.
 func TestPolicies_Deadlines(t *testing.T) {
 	for _, x := range combinations() {
-		if x.paused || x.isolated || x.admits(1) > 0 {
+		if x.paused || x.isolated || x.admitsFirsts(1) > 0 {
 			continue
 		}
 		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {

@@ -89,6 +89,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	} else {
 		s.missing--
 	}
+	if m.isRetry() {
+		s.group.retries.sum.ended++
+	}
 	s.stand(m, -1)
 	if m.phase >= leaving {
 		s.tally(s.records[seq].to, m.phase, -1)

@@ -192,6 +192,8 @@ func (s *Share) flying(m *message, n int) {
 	s.group.sessions.holds(m.session, n)
 	if m.attempts > 1 {
 		s.repeats += int32(n)
+	} else {
+		s.group.retries.firsts += int64(n)
 	}
 }
 
@@ -277,6 +279,7 @@ func (s *Share) Depth() Depth {
 		Parked:   s.onTheirWay(RetryQueue),
 		Dying:    s.onTheirWay(DeadLetterQueue),
 		Blocked:  s.of(blocked),
+		Retries:  s.retriesHere(),
 
 		OldestReady: s.supply.oldest(),
 	}

@@ -179,6 +179,9 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 		if seq > last || st.done.Done(seq) {
 			continue
 		}
+		if e.kind != kindBlocked && (e.kind != kindLocked || e.attempts > 1) {
+			d.Retries++
+		}
 		switch {
 		case e.kind == kindBlocked:
 			d.Blocked++

@@ -22,18 +22,22 @@ const (
 // turns are the shares of a class that may have something to hand out, each at most once in a kind.
 type turns struct {
 	waiting [turnKinds]queue[*Share]
-	owed    int // first deliveries that go before the next retry
+	owed    int  // first deliveries that go before the next retry
+	held    bool // first deliveries are held back
 }
+
+// firstsWait reports whether some share may have a first delivery to hand out.
+func (t *turns) firstsWait() bool { return !t.held && t.waiting[firstTurn].len() > 0 }
 
 // waits reports whether some share may have something to hand out.
 func (t *turns) waits() bool {
-	return t != nil && t.waiting[firstTurn].len()+t.waiting[retryTurn].len() > 0
+	return t != nil && (t.firstsWait() || t.waiting[retryTurn].len() > 0)
 }
 
 // next takes the share out that has its turn; one must wait.
 func (t *turns) next() (*Share, turn) {
 	kind := firstTurn
-	if t.waiting[retryTurn].len() > 0 && (t.owed == 0 || t.waiting[firstTurn].len() == 0) {
+	if t.waiting[retryTurn].len() > 0 && (t.owed == 0 || !t.firstsWait()) {
 		kind = retryTurn
 	}
 	s := t.waiting[kind].pop()
@@ -44,7 +48,7 @@ func (t *turns) next() (*Share, turn) {
 // admit bounds the messages of a turn.
 func (t *turns) admit(kind turn, most int) int {
 	switch {
-	case kind == retryTurn && t.waiting[firstTurn].len() > 0:
+	case kind == retryTurn && t.firstsWait():
 		return max(1, min(most, turnMessages)/retryPart)
 	case kind == firstTurn && t.waiting[retryTurn].len() > 0 && t.owed > 0:
 		return min(most, turnMessages, t.owed)
@@ -57,7 +61,7 @@ func (t *turns) handed(kind turn, n int) {
 	switch {
 	case kind == firstTurn:
 		t.owed = max(t.owed-n, 0)
-	case t.waiting[firstTurn].len() > 0:
+	case t.firstsWait():
 		t.owed += (retryPart - 1) * n
 	}
 }
@@ -68,6 +72,9 @@ func (t *turns) ready() bool {
 		return false
 	}
 	for kind := range t.waiting {
+		if turn(kind) == firstTurn && t.held {
+			continue
+		}
 		for q := &t.waiting[kind]; q.len() > 0; {
 			s := *q.front()
 			if s.hasTurn(turn(kind)) {

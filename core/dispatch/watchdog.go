@@ -98,6 +98,9 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	if s.group.admit(groupScope, 1) == 0 { // it waits for the next probes
 		return false
 	}
+	if first := m == nil || m.attempts == 0; first && s.group.retries.admit(firstsScope, s.group.now) == 0 { // it waits for retries to end
+		return false
+	}
 	if m == nil {
 		b, i := s.supply.find(seq)
 		return s.canBegin() && b.sizeAt(i) <= bytes && s.supply.until(seq) <= s.group.now && s.withheld[seq] == 0
@@ -146,9 +149,10 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		}
 	})
 	s.touch()
-	g.inFlight = 0
+	g.inFlight, g.retries.firsts = 0, 0
 	for _, o := range g.shares {
 		g.inFlight += o.of(inFlight)
+		g.retries.firsts += int64(o.of(inFlight)) - int64(o.repeats)
 	}
 	s.wake()
 }

@@ -1,0 +1,149 @@
+package dispatch
+
+import (
+	"math"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	// RetriesKnownFor is for how long a count of a group's retries stands, unless a later one comes; then a host begins
+	// anew with what it sees itself.
+	RetriesKnownFor = time.Minute
+	// ownersUnknown is of how many hosts one takes itself for one while it knows of no count: others, or it in an earlier
+	// run, may have used up places.
+	ownersUnknown = 10
+)
+
+// retryLimit bounds the retries of a group: its messages that failed and are not settled, be they delayed, ready again or
+// in flight again, here, on other hosts or in the retry queue. Each host that owns shares has an equal part of the
+// limit, and is told every few seconds how many retries there are in all. Since that count it adds each first attempt that
+// fails here for every host, and takes off each retry that ends here, so that the places of those are shared, too. Below
+// half of the limit it admits everything; from there on first attempts in flight take places as well, since each may
+// fail, and at the limit a first delivery goes for each retry that ends, or for each first attempt that succeeds; retries
+// themselves are never held back, for otherwise none would end. It is not saved: a new owner hears of the next count, and
+// has a tenth of the limit until then.
+//
+// Its scope is the first deliveries of a group.
+type retryLimit struct {
+	most    int64 // retries of the group
+	counted int64 // retries of the group, when they were counted last
+	owners  int64 // hosts that have a part
+	until   int64 // ns: when the count does not stand any more
+	firsts  int64 // first attempts in flight here
+	sum     flow  // here, so far
+	looked  flow  // sum when retries were counted here last
+	since   flow  // sum as of the count that stands
+}
+
+// flow is how many first attempts failed, so that their messages are retries, and how many retries ended.
+type flow struct{ failed, ended int64 }
+
+// held is about how many retries the group has, if as many first attempts fail on every host as on this one.
+func (r *retryLimit) held(now int64) int64 {
+	if now >= r.until {
+		r.counted, r.owners, r.since, r.until = 0, ownersUnknown, r.sum, now+int64(RetriesKnownFor)
+	}
+	return r.counted + (r.sum.failed-r.since.failed)*r.owners - (r.sum.ended - r.since.ended)
+}
+
+// admit is how many messages may be handed out for the first time now.
+func (r *retryLimit) admit(sc scope, now int64) int {
+	if !sc.firsts {
+		return math.MaxInt
+	}
+	held := r.held(now)
+	if 2*held < r.most {
+		return math.MaxInt
+	}
+	return int(max((r.most-held)/r.owners-r.firsts, 0))
+}
+
+// nextDeadline is when a count stands no more that holds first deliveries back.
+func (r *retryLimit) nextDeadline(now int64) (at int64, ok bool) {
+	if r.admit(firstsScope, now) > 0 {
+		return 0, false
+	}
+	return r.until, true
+}
+
+// outcome notes that a message is a retry from now on, or not any more.
+func (r *retryLimit) outcome(was, is bool) {
+	switch {
+	case is && !was:
+		r.sum.failed++
+	case was && !is:
+		r.sum.ended++
+	}
+}
+
+// set gives it the limit of a spec.
+func (r *retryLimit) set(spec *core.GroupSpec) {
+	r.most = core.DefaultMaxDelayedRetries // a row of before the option lacks it
+	if spec.MaxDelayedRetries > 0 {
+		r.most = int64(spec.MaxDelayedRetries)
+	}
+}
+
+// isRetry reports whether a message failed and is not at its end.
+func (m *message) isRetry() bool {
+	switch m.phase {
+	case inFlight:
+		return m.attempts > 1
+	case blocked, handed:
+		return false
+	}
+	return m.attempts > 0
+}
+
+// retriesHere is how many retries the share holds. Those that are exhausted count until they are gone, and what expired
+// unseen counts on its way to the dead letter queue.
+func (s *Share) retriesHere() int {
+	n := s.table.n - s.of(inFlight, handed, blocked) + int(s.repeats)
+	if n == 0 || s.group.once() {
+		return 0
+	}
+	for _, seq := range s.firsts.all() { // returned unseen
+		if m := s.table.get(seq); m != nil && m.phase == ready && m.attempts == 0 {
+			n--
+		}
+	}
+	return n
+}
+
+// CountedRetries notes that the retries of the group's shares are being counted: Retries, when it is told, is of now.
+func (g *Group) CountedRetries() { g.retries.looked = g.retries.sum }
+
+// Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
+// messages for the first time.
+func (g *Group) Retries(all uint64, hosts int, now time.Time) {
+	t := g.at(now)
+	r := &g.retries
+	r.counted, r.owners = int64(min(all, math.MaxInt32)), int64(min(max(hosts, 1), math.MaxInt16))
+	r.since, r.until = r.looked, t+int64(RetriesKnownFor)
+}
+
+// RetryLimit is what is known of a group's limit of retries.
+type RetryLimit struct {
+	Reached bool  // first deliveries are held back until retries end
+	Retries int64 // of the group, about
+	Firsts  int64 // first attempts in flight here: they take places from half of the limit on
+	Most    int64
+}
+
+// RetryLimit says whether the limit of retries holds first deliveries back.
+func (g *Group) RetryLimit() RetryLimit {
+	r := &g.retries
+	return RetryLimit{Reached: r.admit(firstsScope, g.now) == 0, Retries: max(r.held(g.now), 0), Firsts: r.firsts, Most: r.most}
+}
+
+// holdFirsts has the turns know whether first deliveries are held back.
+func (g *Group) holdFirsts() {
+	held := g.retries.admit(firstsScope, g.now) == 0
+	for _, t := range [...]*turns{g.turns, g.mergedTurns} {
+		if t != nil {
+			t.held = held
+		}
+	}
+}
