@@ -104,7 +104,7 @@ func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Ex
 func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Extent, now time.Time) arithmetic.Progress {
 	const all = core.Seq(1<<63 - 1)
 	d := state.Depth(all, now)
-	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: arithmetic.DelayedIn(d)}
+	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: arithmetic.DelayedIn(d), Retries: uint64(d.Retries)}
 	if e.Kind == core.KindTimer && (!e.State.HasEnd() || e.Due.After(now)) {
 		p.Unread = arithmetic.DelayedPublish
 		if e.Queue == g.Retry {

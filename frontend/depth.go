@@ -151,6 +151,7 @@ func addDepth(sum, part *pb.Depth) {
 	sum.DelayedRetry += part.GetDelayedRetry()
 	sum.DelayedGroup += part.GetDelayedGroup()
 	sum.Blocked += part.GetBlocked()
+	sum.Retries += part.GetRetries()
 	sum.OldestReadyMs = max(sum.OldestReadyMs, part.GetOldestReadyMs())
 	sum.BreakerOpenMs = max(sum.BreakerOpenMs, part.GetBreakerOpenMs())
 	sum.AckRate += part.GetAckRate()
@@ -258,6 +259,9 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 		out.Ready, delayed.Publish = 0, delayed.Publish+out.Ready
 	}
 	out.Delayed, out.DelayedPublish, out.DelayedRetry, out.DelayedGroup = delayed.Sum(), delayed.Publish, delayed.Retry, delayed.Group
+	if out.Retries = uint64(d.Retries); l.Queue == group.Retry {
+		out.Retries = out.Ready + out.InFlight + out.Delayed
+	}
 	if out.Ready > 0 { // the oldest of them is no older than its extent
 		out.OldestReadyMs = max(1, s.now().Sub(l.ID.Time()).Milliseconds())
 	}

@@ -83,7 +83,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		return nil, err
 	}
 	f := fields(req.Msg.GetFields())
-	if err := f.check("lock_timeout", "max_deliveries", "delay", "skip_older", "backoff", "exhausted", "expired", "breaker", "no_nack_throttle", "status"); err != nil {
+	if err := f.check("lock_timeout", "max_deliveries", "delay", "skip_older", "backoff", "exhausted", "expired", "breaker", "no_nack_throttle", "max_delayed_retries", "status"); err != nil {
 		return nil, err
 	}
 	if to.Start.Mode != "" {
@@ -120,6 +120,7 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 		change(f, "expired", &now.Spec.Expired, to.Expired)
 		change(f, "breaker", &now.Spec.Breaker, to.Breaker)
 		change(f, "no_nack_throttle", &now.Spec.NoNackThrottle, to.NoNackThrottle)
+		change(f, "max_delayed_retries", &now.Spec.MaxDelayedRetries, to.MaxDelayedRetries)
 		change(f, "status", &now.Spec.Status, to.Status)
 		return now.Spec.Validate()
 	})

@@ -61,6 +61,7 @@ func TestCreateGroup_RefusesBadSpecs(t *testing.T) {
 		"start":            {&pb.GroupSpec{Name: "g", Start: "yesterday"}, core.CodeBadArgument, "start"},
 		"lock timeout":     {&pb.GroupSpec{Name: "g", LockTimeout: durationpb.New(time.Millisecond)}, core.CodeBadArgument, "lock-timeout"},
 		"max deliveries":   {&pb.GroupSpec{Name: "g", MaxDeliveries: 1001}, core.CodeBadArgument, "max-deliveries"},
+		"retries":          {&pb.GroupSpec{Name: "g", MaxDelayedRetries: 99}, core.CodeBadArgument, "max-delayed-retries"},
 		"exhausted":        {&pb.GroupSpec{Name: "g", Exhausted: "explode"}, core.CodeBadArgument, "exhausted"},
 		"status":           {&pb.GroupSpec{Name: "g", Status: "deleted"}, core.CodeBadArgument, "status"},
 		"backoff":          {&pb.GroupSpec{Name: "g", Backoff: &pb.Backoff{Min: durationpb.New(time.Second), Factor: 0.5}}, core.CodeBadArgument, "backoff"},
@@ -188,9 +189,9 @@ func TestUpdateGroup(t *testing.T) {
 	c.createQueue("/t/a")
 	c.createGroup("/t/a", "g")
 	g := must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{
-		Queue: "/t/a", Name: "g", MaxDeliveries: -1, Status: "disabled", Exhausted: "drop",
+		Queue: "/t/a", Name: "g", MaxDeliveries: -1, Status: "disabled", Exhausted: "drop", MaxDelayedRetries: 500,
 	}}))(t)
-	if g.Spec.MaxDeliveries != -1 || g.Spec.LockTimeout.AsDuration() != time.Minute || g.Spec.Exhausted != "drop" {
+	if g.Spec.MaxDeliveries != -1 || g.Spec.MaxDelayedRetries != 500 || g.Spec.LockTimeout.AsDuration() != time.Minute || g.Spec.Exhausted != "drop" {
 		t.Errorf("updated to %v", g.Spec)
 	}
 	_, err := call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})

@@ -31,6 +31,7 @@ var (
 	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
 	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
 	groupBreaker = prometheus.NewDesc("columba_outputhost_group_breaker_open_seconds", "For how long the breaker of the group has been open or half-open; 0 while it is closed.", groupLabels, nil)
+	groupLimited = prometheus.NewDesc("columba_outputhost_group_retry_limit_reached", "1 while first deliveries of the group wait for retries to end, because it has as many retries as it may; else 0.", groupLabels, nil)
 	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
 	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
 )
@@ -40,6 +41,7 @@ func (m *groupMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- groupDepth
 	out <- groupOldest
 	out <- groupBreaker
+	out <- groupLimited
 	out <- groupUnsaved
 	out <- groupEvents
 }
@@ -60,6 +62,7 @@ type groupSeries struct {
 	depth        dispatch.Depth
 	oldest       float64 // seconds
 	opened       float64 // seconds: for how long the breaker is open
+	limited      float64 // 1: the limit of retries holds first deliveries back
 	unsaved      int
 	events       [events]uint64
 	rate         float64 // messages acked per second
@@ -76,17 +79,20 @@ func (g *group) series(now time.Time) groupSeries {
 	if state, since := g.mu.rules.Breaker(); state != dispatch.BreakerClosed {
 		x.opened = now.Sub(since).Seconds()
 	}
+	if g.mu.rules.RetryLimit().Reached {
+		x.limited = 1
+	}
 	if x.depth.OldestReady > 0 {
 		x.oldest = now.Sub(time.UnixMicro(x.depth.OldestReady)).Seconds()
 	}
 	return x
 }
 
-// weight: groups with an open breaker first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
+// weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
 	d := x.depth
 	w := float64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + 60*x.rate
-	if x.opened > 0 {
+	if x.opened > 0 || x.limited > 0 {
 		w += 1e9
 	}
 	if x.events[0] > 0 {
@@ -103,7 +109,7 @@ func (x *groupSeries) add(o groupSeries) {
 	x.depth.Parked += o.depth.Parked
 	x.depth.Dying += o.depth.Dying
 	x.depth.Blocked += o.depth.Blocked
-	x.oldest, x.opened = max(x.oldest, o.oldest), max(x.opened, o.opened)
+	x.oldest, x.opened, x.limited = max(x.oldest, o.oldest), max(x.opened, o.opened), max(x.limited, o.limited)
 	x.unsaved += o.unsaved
 }
 
@@ -161,6 +167,7 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{x.queue, x.group}, more...)...)
 	}
 	gauge(groupBreaker, x.opened)
+	gauge(groupLimited, x.limited)
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
 	d := x.depth

@@ -110,6 +110,13 @@ func (s *service) CountShares(ctx context.Context, req *connect.Request[pb.Count
 	return respond(s.h.inspector.CountShares(ctx, req.Msg))
 }
 
+func (s *service) LimitRetries(_ context.Context, req *connect.Request[pb.LimitRetriesRequest]) (*connect.Response[pb.LimitRetriesResponse], error) {
+	if err := s.h.limitRetries(req.Msg); err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.LimitRetriesResponse{}), nil
+}
+
 func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
 	return respond(s.h.inspector.Peek(ctx, req.Msg))
 }

@@ -3754,6 +3754,7 @@ type ShareCounts struct {
 	DelayedPublish uint64                 `protobuf:"varint,14,opt,name=delayed_publish,json=delayedPublish,proto3" json:"delayed_publish,omitempty"`
 	DelayedRetry   uint64                 `protobuf:"varint,15,opt,name=delayed_retry,json=delayedRetry,proto3" json:"delayed_retry,omitempty"`
 	DelayedGroup   uint64                 `protobuf:"varint,16,opt,name=delayed_group,json=delayedGroup,proto3" json:"delayed_group,omitempty"`
+	Retries        uint64                 `protobuf:"varint,17,opt,name=retries,proto3" json:"retries,omitempty"` // of those that were read: failed, and not settled
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -3886,6 +3887,169 @@ func (x *ShareCounts) GetDelayedGroup() uint64 {
 	return 0
 }
 
+func (x *ShareCounts) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+type LimitRetriesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`       // of the host; another run refuses it
+	Groups        []*GroupRetries        `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"` // those of this host that have retries worth telling
+	Hosts         uint32                 `protobuf:"varint,3,opt,name=hosts,proto3" json:"hosts,omitempty"`  // output hosts that are there: of the other groups each has a part
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitRetriesRequest) Reset() {
+	*x = LimitRetriesRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitRetriesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitRetriesRequest) ProtoMessage() {}
+
+func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
+func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *LimitRetriesRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *LimitRetriesRequest) GetGroups() []*GroupRetries {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *LimitRetriesRequest) GetHosts() uint32 {
+	if x != nil {
+		return x.Hosts
+	}
+	return 0
+}
+
+type LimitRetriesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitRetriesResponse) Reset() {
+	*x = LimitRetriesResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitRetriesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitRetriesResponse) ProtoMessage() {}
+
+func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
+func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+}
+
+type GroupRetries struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Retries       uint64                 `protobuf:"varint,2,opt,name=retries,proto3" json:"retries,omitempty"` // messages that failed and are not settled, on all hosts and in the retry queue
+	Owners        uint32                 `protobuf:"varint,3,opt,name=owners,proto3" json:"owners,omitempty"`   // hosts that deliver messages of the group for the first time: each has an equal part of the limit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRetries) Reset() {
+	*x = GroupRetries{}
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRetries) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRetries) ProtoMessage() {}
+
+func (x *GroupRetries) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
+func (*GroupRetries) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *GroupRetries) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *GroupRetries) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *GroupRetries) GetOwners() uint32 {
+	if x != nil {
+		return x.Owners
+	}
+	return 0
+}
+
 // ParkedMessage is a message in a group's retry queue, without its payload.
 type ParkedMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3906,7 +4070,7 @@ type ParkedMessage struct {
 
 func (x *ParkedMessage) Reset() {
 	*x = ParkedMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3918,7 +4082,7 @@ func (x *ParkedMessage) String() string {
 func (*ParkedMessage) ProtoMessage() {}
 
 func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3931,7 +4095,7 @@ func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
 func (*ParkedMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ParkedMessage) GetId() string {
@@ -4026,7 +4190,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +4202,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +4215,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -4114,7 +4278,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4290,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4303,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -4174,7 +4338,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4350,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4363,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -4235,7 +4399,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +4411,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +4424,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -4301,7 +4465,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4477,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4490,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -4355,7 +4519,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4367,7 +4531,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4421,7 +4585,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4597,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4638,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4486,7 +4650,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4536,7 +4700,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4712,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4610,7 +4774,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4622,7 +4786,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4961,7 +5125,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x19\n" +
 	"\back_rate\x18\x02 \x01(\x01R\aackRate\x12!\n" +
 	"\fbreaker_open\x18\x03 \x01(\x03R\vbreakerOpen\x12/\n" +
-	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\x99\x03\n" +
+	"\x06shares\x18\x04 \x03(\v2\x17.columba.v1.ShareCountsR\x06shares\"\xb3\x03\n" +
 	"\vShareCounts\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\acounter\x18\x02 \x01(\x04R\acounter\x12\x18\n" +
@@ -4977,7 +5141,17 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\areading\x18\r \x01(\bR\areading\x12'\n" +
 	"\x0fdelayed_publish\x18\x0e \x01(\x04R\x0edelayedPublish\x12#\n" +
 	"\rdelayed_retry\x18\x0f \x01(\x04R\fdelayedRetry\x12#\n" +
-	"\rdelayed_group\x18\x10 \x01(\x04R\fdelayedGroupJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"\xa3\x03\n" +
+	"\rdelayed_group\x18\x10 \x01(\x04R\fdelayedGroup\x12\x18\n" +
+	"\aretries\x18\x11 \x01(\x04R\aretriesJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"o\n" +
+	"\x13LimitRetriesRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x120\n" +
+	"\x06groups\x18\x02 \x03(\v2\x18.columba.v1.GroupRetriesR\x06groups\x12\x14\n" +
+	"\x05hosts\x18\x03 \x01(\rR\x05hosts\"\x16\n" +
+	"\x14LimitRetriesResponse\"V\n" +
+	"\fGroupRetries\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x18\n" +
+	"\aretries\x18\x02 \x01(\x04R\aretries\x12\x16\n" +
+	"\x06owners\x18\x03 \x01(\rR\x06owners\"\xa3\x03\n" +
 	"\rParkedMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x16\n" +
@@ -5051,7 +5225,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12M\n" +
 	"\x06Verify\x12 .columba.v1.VerifyReplicaRequest\x1a!.columba.v1.VerifyReplicaResponse\x12B\n" +
 	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
-	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xed\b\n" +
+	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xc0\t\n" +
 	"\rOutputService\x12@\n" +
 	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -5070,7 +5244,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"ListTimers\x12\x1d.columba.v1.ListTimersRequest\x1a\x18.columba.v1.PeekResponse\x12N\n" +
 	"\vListWaiting\x12\x1e.columba.v1.ListWaitingRequest\x1a\x1f.columba.v1.ListWaitingResponse\x12N\n" +
-	"\vCountShares\x12\x1e.columba.v1.CountSharesRequest\x1a\x1f.columba.v1.CountSharesResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\vCountShares\x12\x1e.columba.v1.CountSharesRequest\x1a\x1f.columba.v1.CountSharesResponse\x12Q\n" +
+	"\fLimitRetries\x12\x1f.columba.v1.LimitRetriesRequest\x1a .columba.v1.LimitRetriesResponseB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_internal_proto_rawDescOnce sync.Once
@@ -5084,7 +5259,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -5146,191 +5321,197 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*CountSharesResponse)(nil),          // 57: columba.v1.CountSharesResponse
 	(*GroupCounts)(nil),                  // 58: columba.v1.GroupCounts
 	(*ShareCounts)(nil),                  // 59: columba.v1.ShareCounts
-	(*ParkedMessage)(nil),                // 60: columba.v1.ParkedMessage
-	(*ListParkedRequest)(nil),            // 61: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),           // 62: columba.v1.ListParkedResponse
-	(*ListTimersRequest)(nil),            // 63: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 64: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 65: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 66: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 67: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 68: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 69: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 70: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 71: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 72: columba.v1.Extent
-	(*HostAddress)(nil),                  // 73: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 74: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 75: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 76: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 77: google.protobuf.Duration
-	(*Message)(nil),                      // 78: columba.v1.Message
-	(*DelayedMessage)(nil),               // 79: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 80: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 81: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 82: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 83: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 84: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 85: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 86: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 87: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 88: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 89: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 90: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 91: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 92: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 93: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 94: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 95: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 96: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 97: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 98: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 99: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 100: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 101: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 102: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 103: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 104: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 105: columba.v1.ListDeadLettersResponse
+	(*LimitRetriesRequest)(nil),          // 60: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 61: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 62: columba.v1.GroupRetries
+	(*ParkedMessage)(nil),                // 63: columba.v1.ParkedMessage
+	(*ListParkedRequest)(nil),            // 64: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),           // 65: columba.v1.ListParkedResponse
+	(*ListTimersRequest)(nil),            // 66: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 67: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 68: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 69: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 70: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 71: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 72: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 73: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 74: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 75: columba.v1.Extent
+	(*HostAddress)(nil),                  // 76: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 77: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 78: columba.v1.UndecidedExtent
+	(*DeadLetterSelection)(nil),          // 79: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 80: google.protobuf.Duration
+	(*Message)(nil),                      // 81: columba.v1.Message
+	(*DelayedMessage)(nil),               // 82: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 83: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 84: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 85: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 86: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 87: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 88: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 89: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 90: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 91: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 92: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 93: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 94: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 95: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 96: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 97: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 98: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 99: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 100: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 101: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 102: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 103: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 104: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 105: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 106: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 107: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 108: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	71,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	72,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	73,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	72,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	74,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	75,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	74,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	75,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	76,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	75,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	77,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	78,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	16,  // 6: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
 	17,  // 7: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
 	18,  // 8: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
 	20,  // 9: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
 	21,  // 10: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	72,  // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	75,  // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	22,  // 12: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	76,  // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	72,  // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	72,  // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	72,  // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	71,  // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	71,  // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	72,  // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	71,  // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	71,  // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	71,  // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	74,  // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	71,  // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	72,  // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	71,  // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	71,  // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	79,  // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	75,  // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	75,  // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	75,  // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	74,  // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	74,  // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	75,  // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	74,  // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	74,  // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	74,  // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	77,  // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	74,  // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	75,  // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	74,  // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	74,  // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
 	38,  // 28: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	71,  // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	71,  // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	66,  // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	67,  // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	68,  // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	77,  // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	69,  // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	70,  // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	74,  // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	74,  // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	69,  // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	70,  // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	71,  // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	80,  // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	72,  // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	73,  // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
 	58,  // 37: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
 	59,  // 38: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	78,  // 39: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	74,  // 40: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	74,  // 41: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	74,  // 42: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	74,  // 43: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	60,  // 44: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	79,  // 45: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
-	4,   // 46: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	6,   // 47: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	8,   // 48: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	80,  // 49: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	81,  // 50: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	10,  // 51: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	82,  // 52: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	83,  // 53: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	84,  // 54: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	84,  // 55: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	12,  // 56: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	13,  // 57: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	15,  // 58: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	85,  // 59: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 60: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 61: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	27,  // 62: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	29,  // 63: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	31,  // 64: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	33,  // 65: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	35,  // 66: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	37,  // 67: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	39,  // 68: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	41,  // 69: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	43,  // 70: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	45,  // 71: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	47,  // 72: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	54,  // 73: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	23,  // 74: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	86,  // 75: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	53,  // 76: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	87,  // 77: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	88,  // 78: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	89,  // 79: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	90,  // 80: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	91,  // 81: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	49,  // 82: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	51,  // 83: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	25,  // 84: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	61,  // 85: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	63,  // 86: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	64,  // 87: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	56,  // 88: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	5,   // 89: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 90: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 91: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	92,  // 92: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	93,  // 93: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 94: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	94,  // 95: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	95,  // 96: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	96,  // 97: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	97,  // 98: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	23,  // 99: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	14,  // 100: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	19,  // 101: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	98,  // 102: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 103: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 104: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	28,  // 105: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	30,  // 106: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	32,  // 107: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	34,  // 108: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	36,  // 109: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	38,  // 110: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	40,  // 111: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	42,  // 112: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	44,  // 113: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	46,  // 114: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	48,  // 115: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	55,  // 116: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	24,  // 117: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	99,  // 118: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	100, // 119: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	101, // 120: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	102, // 121: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	103, // 122: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	104, // 123: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	105, // 124: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	50,  // 125: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	52,  // 126: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	26,  // 127: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	62,  // 128: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	104, // 129: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	65,  // 130: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	57,  // 131: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	89,  // [89:132] is the sub-list for method output_type
-	46,  // [46:89] is the sub-list for method input_type
-	46,  // [46:46] is the sub-list for extension type_name
-	46,  // [46:46] is the sub-list for extension extendee
-	0,   // [0:46] is the sub-list for field type_name
+	62,  // 39: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	81,  // 40: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	77,  // 41: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	77,  // 42: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	77,  // 43: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	77,  // 44: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	63,  // 45: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	82,  // 46: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	4,   // 47: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,   // 48: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,   // 49: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	83,  // 50: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	84,  // 51: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10,  // 52: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	85,  // 53: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	86,  // 54: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	87,  // 55: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	87,  // 56: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12,  // 57: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	13,  // 58: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	15,  // 59: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	88,  // 60: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 61: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 62: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	27,  // 63: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	29,  // 64: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	31,  // 65: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	33,  // 66: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	35,  // 67: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	37,  // 68: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	39,  // 69: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	41,  // 70: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	43,  // 71: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	45,  // 72: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	47,  // 73: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	54,  // 74: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	23,  // 75: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
+	89,  // 76: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	53,  // 77: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	90,  // 78: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	91,  // 79: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	92,  // 80: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	93,  // 81: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	94,  // 82: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	49,  // 83: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	51,  // 84: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	25,  // 85: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	64,  // 86: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	66,  // 87: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	67,  // 88: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	56,  // 89: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	60,  // 90: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 91: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 92: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 93: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	95,  // 94: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	96,  // 95: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 96: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	97,  // 97: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	98,  // 98: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	99,  // 99: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	100, // 100: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	23,  // 101: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
+	14,  // 102: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	19,  // 103: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	101, // 104: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 105: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 106: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	28,  // 107: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	30,  // 108: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	32,  // 109: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	34,  // 110: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	36,  // 111: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	38,  // 112: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	40,  // 113: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	42,  // 114: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	44,  // 115: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	46,  // 116: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	48,  // 117: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	55,  // 118: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	24,  // 119: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	102, // 120: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	103, // 121: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	104, // 122: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	105, // 123: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	106, // 124: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	107, // 125: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	108, // 126: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	50,  // 127: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	52,  // 128: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	26,  // 129: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	65,  // 130: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	107, // 131: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	68,  // 132: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	57,  // 133: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	61,  // 134: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	91,  // [91:135] is the sub-list for method output_type
+	47,  // [47:91] is the sub-list for method input_type
+	47,  // [47:47] is the sub-list for extension type_name
+	47,  // [47:47] is the sub-list for extension extendee
+	0,   // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -5348,7 +5529,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   71,
+			NumMessages:   74,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -476,23 +476,24 @@ func (x *Backoff) GetJitter() float64 {
 
 // GroupSpec is what a user chooses for a consumer group; unset fields take the defaults.
 type GroupSpec struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Queue          string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	Name           string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Start          string                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"` // earliest, latest, an RFC 3339 time, or a duration back like -2h
-	LockTimeout    *durationpb.Duration   `protobuf:"bytes,4,opt,name=lock_timeout,json=lockTimeout,proto3" json:"lock_timeout,omitempty"`
-	MaxDeliveries  int32                  `protobuf:"varint,5,opt,name=max_deliveries,json=maxDeliveries,proto3" json:"max_deliveries,omitempty"` // -1 = unlimited
-	Delay          *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`
-	SkipOlder      *durationpb.Duration   `protobuf:"bytes,7,opt,name=skip_older,json=skipOlder,proto3" json:"skip_older,omitempty"`
-	Backoff        *Backoff               `protobuf:"bytes,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
-	Exhausted      string                 `protobuf:"bytes,9,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // dlq, drop, block
-	Breaker        int32                  `protobuf:"varint,10,opt,name=breaker,proto3" json:"breaker,omitempty"`   // percent of failed attempts that open the breaker: 1 … 100; -1 = off
-	Status         string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
-	NoNackThrottle bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
-	Delivery       string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"` // at-least-once, at-most-once
-	Expired        string                 `protobuf:"bytes,55,opt,name=expired,proto3" json:"expired,omitempty"`   // where a message goes that expires before its delivery: drop, dlq
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Queue             string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Name              string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Start             string                 `protobuf:"bytes,3,opt,name=start,proto3" json:"start,omitempty"` // earliest, latest, an RFC 3339 time, or a duration back like -2h
+	LockTimeout       *durationpb.Duration   `protobuf:"bytes,4,opt,name=lock_timeout,json=lockTimeout,proto3" json:"lock_timeout,omitempty"`
+	MaxDeliveries     int32                  `protobuf:"varint,5,opt,name=max_deliveries,json=maxDeliveries,proto3" json:"max_deliveries,omitempty"` // -1 = unlimited
+	Delay             *durationpb.Duration   `protobuf:"bytes,6,opt,name=delay,proto3" json:"delay,omitempty"`
+	SkipOlder         *durationpb.Duration   `protobuf:"bytes,7,opt,name=skip_older,json=skipOlder,proto3" json:"skip_older,omitempty"`
+	Backoff           *Backoff               `protobuf:"bytes,8,opt,name=backoff,proto3" json:"backoff,omitempty"`
+	Exhausted         string                 `protobuf:"bytes,9,opt,name=exhausted,proto3" json:"exhausted,omitempty"` // dlq, drop, block
+	Breaker           int32                  `protobuf:"varint,10,opt,name=breaker,proto3" json:"breaker,omitempty"`   // percent of failed attempts that open the breaker: 1 … 100; -1 = off
+	Status            string                 `protobuf:"bytes,11,opt,name=status,proto3" json:"status,omitempty"`
+	NoNackThrottle    bool                   `protobuf:"varint,30,opt,name=no_nack_throttle,json=noNackThrottle,proto3" json:"no_nack_throttle,omitempty"`
+	Delivery          string                 `protobuf:"bytes,31,opt,name=delivery,proto3" json:"delivery,omitempty"`                                               // at-least-once, at-most-once
+	Expired           string                 `protobuf:"bytes,55,opt,name=expired,proto3" json:"expired,omitempty"`                                                 // where a message goes that expires before its delivery: drop, dlq
+	MaxDelayedRetries int32                  `protobuf:"varint,56,opt,name=max_delayed_retries,json=maxDelayedRetries,proto3" json:"max_delayed_retries,omitempty"` // from so many on, first deliveries slow down to the rate at which retries end: 100 … 100,000,000
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GroupSpec) Reset() {
@@ -621,6 +622,13 @@ func (x *GroupSpec) GetExpired() string {
 		return x.Expired
 	}
 	return ""
+}
+
+func (x *GroupSpec) GetMaxDelayedRetries() int32 {
+	if x != nil {
+		return x.MaxDelayedRetries
+	}
+	return 0
 }
 
 type Group struct {
@@ -1597,6 +1605,7 @@ type Depth struct {
 	DelayedPublish uint64                 `protobuf:"varint,101,opt,name=delayed_publish,json=delayedPublish,proto3" json:"delayed_publish,omitempty"` // published with a delay or a time
 	DelayedRetry   uint64                 `protobuf:"varint,102,opt,name=delayed_retry,json=delayedRetry,proto3" json:"delayed_retry,omitempty"`       // wait after a failed attempt for the next one, or for the dead letter queue
 	DelayedGroup   uint64                 `protobuf:"varint,103,opt,name=delayed_group,json=delayedGroup,proto3" json:"delayed_group,omitempty"`       // wait for the group's delay
+	Retries        uint64                 `protobuf:"varint,104,opt,name=retries,proto3" json:"retries,omitempty"`                                     // failed, and are not settled: delayed, ready again or in flight again; max_delayed_retries bounds these
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1757,6 +1766,13 @@ func (x *Depth) GetDelayedGroup() uint64 {
 	return 0
 }
 
+func (x *Depth) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
 var File_columba_v1_types_proto protoreflect.FileDescriptor
 
 const file_columba_v1_types_proto_rawDesc = "" +
@@ -1803,7 +1819,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x03min\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03min\x12\x16\n" +
 	"\x06factor\x18\x02 \x01(\x01R\x06factor\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12\x16\n" +
-	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xfa\x03\n" +
+	"\x06jitter\x18\x04 \x01(\x01R\x06jitter\"\xaa\x04\n" +
 	"\tGroupSpec\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1820,7 +1836,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x06status\x18\v \x01(\tR\x06status\x12(\n" +
 	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
 	"\bdelivery\x18\x1f \x01(\tR\bdelivery\x12\x18\n" +
-	"\aexpired\x187 \x01(\tR\aexpired\"\xf6\x02\n" +
+	"\aexpired\x187 \x01(\tR\aexpired\x12.\n" +
+	"\x13max_delayed_retries\x188 \x01(\x05R\x11maxDelayedRetries\"\xf6\x02\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
@@ -1923,7 +1940,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\rlast_consumer\x18\n" +
 	" \x01(\tR\flastConsumer\x12\x16\n" +
 	"\x06origin\x18\v \x01(\tR\x06origin\x12?\n" +
-	"\rdelayed_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xa9\x04\n" +
+	"\rdelayed_since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xc3\x04\n" +
 	"\x05Depth\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
@@ -1942,7 +1959,8 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x05bytes\x18d \x01(\x04R\x05bytes\x12'\n" +
 	"\x0fdelayed_publish\x18e \x01(\x04R\x0edelayedPublish\x12#\n" +
 	"\rdelayed_retry\x18f \x01(\x04R\fdelayedRetry\x12#\n" +
-	"\rdelayed_group\x18g \x01(\x04R\fdelayedGroupJ\x04\b\x06\x10\aB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
+	"\rdelayed_group\x18g \x01(\x04R\fdelayedGroup\x12\x18\n" +
+	"\aretries\x18h \x01(\x04R\aretriesJ\x04\b\x06\x10\aB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 
 var (
 	file_columba_v1_types_proto_rawDescOnce sync.Once

@@ -69,6 +69,8 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		NoNackThrottle: p.GetNoNackThrottle(),
 		Delivery:       core.Delivery(p.GetDelivery()),
 		Expired:        core.Expired(p.GetExpired()),
+
+		MaxDelayedRetries: int(p.GetMaxDelayedRetries()),
 	}
 	if b := p.GetBackoff(); b != nil {
 		s.Backoff = core.Backoff{Min: b.Min.AsDuration(), Factor: b.Factor, Max: b.Max.AsDuration(), Jitter: b.Jitter}
@@ -97,6 +99,8 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		NoNackThrottle: s.NoNackThrottle,
 		Delivery:       string(s.Delivery),
 		Expired:        string(s.Expired),
+
+		MaxDelayedRetries: int32(s.MaxDelayedRetries),
 	}
 	if b := s.Backoff; b != (core.Backoff{}) {
 		out.Backoff = &pb.Backoff{Min: DurationToProto(b.Min), Factor: b.Factor, Max: DurationToProto(b.Max), Jitter: b.Jitter}

@@ -87,8 +87,9 @@ type group struct {
 	parts   map[core.ExtentID]*part
 	hosts   map[core.HostID]paced
 	depth   backlog.Depth
-	counted uint32 // extents of depth
-	unknown uint32 // extents that could not be counted, at least not to their end
+	owners  []core.HostID // of its shares, without those of the retry queue alone
+	counted uint32        // extents of depth
+	unknown uint32        // extents that could not be counted, at least not to their end
 }
 
 // paced is what one owner says of a group.
@@ -307,7 +308,7 @@ func (b *book) report(host core.HostID, run core.RunID, groups []*pb.GroupCounts
 			g.take(core.ExtentID{ID: extent}, &part{
 				host: host, run: run, counter: x.Counter, asleep: x.Asleep, reading: x.Reading, at: now,
 				Progress: backlog.Progress{
-					Settled: x.Settled, Ready: x.Ready, InFlight: x.InFlight, Blocked: x.Blocked,
+					Settled: x.Settled, Ready: x.Ready, InFlight: x.InFlight, Blocked: x.Blocked, Retries: x.Retries,
 					Delayed: backlog.Delayed{Publish: x.DelayedPublish, Retry: x.DelayedRetry, Group: x.DelayedGroup},
 					Unread:  backlog.Class(x.Unread), Due: x.Due, Oldest: x.Oldest,
 				},

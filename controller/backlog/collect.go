@@ -123,6 +123,7 @@ func (c *Collector) Round(ctx context.Context) {
 		c.askOwners(ctx, hosts, looks)
 	}
 	c.computeDirty()
+	c.tellRetries(ctx, hosts)
 	if ctx.Err() == nil {
 		c.book.endRound(c.cfg.Now())
 	}

@@ -2,6 +2,7 @@ package backlog
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -100,7 +101,7 @@ func (b *book) growLocked(q *queue, e Extent, counts backlog.Extent, known bool)
 
 // computeLocked counts one group's backlog.
 func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now time.Time) (out []lacking) {
-	g.depth, g.counted, g.unknown = backlog.Depth{}, 0, 0
+	g.depth, g.owners, g.counted, g.unknown = backlog.Depth{}, g.owners[:0], 0, 0
 	ahead := 0 // extents with messages that nobody has read
 	for _, id := range g.pending {
 		e := extents[id]
@@ -125,6 +126,11 @@ func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now tim
 			is.Unread = backlog.DelayedGroup // all of it is too young for the group
 		}
 		d := backlog.Of(counts, is)
+		if e.Queue == g.Retry {
+			d.Retries = d.Messages() - d.Blocked
+		} else if p.host != "" && !p.orphan && !slices.Contains(g.owners, p.host) {
+			g.owners = append(g.owners, p.host)
+		}
 		if d.Ready > 0 && d.Oldest == 0 && e.Kind != core.KindTimer && !p.reading {
 			d.Oldest = e.Created.UnixMicro() // it is no older
 		}

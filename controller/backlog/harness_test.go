@@ -253,7 +253,8 @@ type fakeOwner struct {
 	shares   map[share]*pb.ShareCounts
 	at       map[share]uint64
 	next     map[share]int64 // enqueue times that looking finds
-	page     int             // groups in one answer; 0: all
+	told     *pb.LimitRetriesRequest
+	page     int // groups in one answer; 0: all
 	looked   int
 }
 
@@ -266,6 +267,11 @@ func (o *fakeOwner) says(g metadata.GroupRecord, e *Extent, c *pb.ShareCounts) {
 	}
 	o.position++
 	o.shares[share{g.ID, e.ID}], o.at[share{g.ID, e.ID}] = c, o.position
+}
+
+func (o *fakeOwner) LimitRetries(_ context.Context, req *connect.Request[pb.LimitRetriesRequest]) (*connect.Response[pb.LimitRetriesResponse], error) {
+	o.told = req.Msg
+	return connect.NewResponse(&pb.LimitRetriesResponse{}), nil
 }
 
 func (o *fakeOwner) CountShares(_ context.Context, req *connect.Request[pb.CountSharesRequest]) (*connect.Response[pb.CountSharesResponse], error) {

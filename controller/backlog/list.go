@@ -242,7 +242,7 @@ func parseToken(s string) (t token, err error) {
 
 func (r *row) proto(now time.Time) *pb.Depth {
 	d := &pb.Depth{
-		Queue: r.path, Group: r.group, Ready: r.Ready, InFlight: r.InFlight, Delayed: r.Delayed.Sum(), Blocked: r.Blocked, Dead: r.dead,
+		Queue: r.path, Group: r.group, Ready: r.Ready, InFlight: r.InFlight, Delayed: r.Delayed.Sum(), Blocked: r.Blocked, Retries: r.Retries, Dead: r.dead,
 		DelayedPublish: r.Delayed.Publish, DelayedRetry: r.Delayed.Retry, DelayedGroup: r.Delayed.Group,
 		OldestReadyMs: r.age(now), AckRate: r.ackRate, PublishRate: r.rate, UnknownExtents: r.unknown, Extents: r.counted, Bytes: r.Bytes,
 	}

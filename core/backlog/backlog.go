@@ -68,6 +68,7 @@ type Progress struct {
 	// Messages that the owner of the share holds: they were read, or handed out, and are not settled.
 	Ready, InFlight, Blocked uint64
 	Delayed                  Delayed
+	Retries                  uint64 // of all these: failed before, and not at their end
 
 	Unread Class  // what the others are
 	Due    uint64 // of unread ones that are delayed: ready all the same
@@ -81,6 +82,7 @@ func (p Progress) Held() uint64 { return p.Ready + p.InFlight + p.Delayed.Sum() 
 type Depth struct {
 	Ready, InFlight, Blocked uint64
 	Delayed                  Delayed
+	Retries                  uint64 // of all these but the blocked ones: failed before
 
 	Bytes  uint64 // an estimate
 	Oldest int64  // unix µs: when the oldest ready message was enqueued; 0: not known
@@ -95,6 +97,7 @@ func (d *Depth) Add(o Depth) {
 	d.InFlight += o.InFlight
 	d.Delayed.Add(o.Delayed)
 	d.Blocked += o.Blocked
+	d.Retries += o.Retries
 	d.Bytes += o.Bytes
 	if d.Oldest == 0 || o.Oldest != 0 && o.Oldest < d.Oldest {
 		d.Oldest = o.Oldest
@@ -113,7 +116,7 @@ func Unread(e Extent, p Progress) uint64 {
 // Of is the backlog of a group in one extent.
 func Of(e Extent, p Progress) Depth {
 	unread := Unread(e, p)
-	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Blocked: p.Blocked, Oldest: p.Oldest}
+	d := Depth{Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed, Blocked: p.Blocked, Retries: p.Retries, Oldest: p.Oldest}
 	if waiting := d.Delayed.Of(p.Unread); waiting != nil {
 		due := min(p.Due, unread)
 		d.Ready, *waiting = d.Ready+due, *waiting+unread-due

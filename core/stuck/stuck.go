@@ -27,6 +27,7 @@ const (
 	NoCredit           Reason = "no_credit"
 	BreakerOpen        Reason = "breaker_open"
 	Throttled          Reason = "throttled"
+	RetryLimit         Reason = "delayed_retry_limit"
 	Isolated           Reason = "isolated"
 	NoReplica          Reason = "no_readable_replica"
 	OutstandingLimit   Reason = "outstanding_limit"
@@ -59,6 +60,7 @@ var texts = map[Reason]string{
 	NoCredit:           "all consumers hold as many messages as they asked for. Start more consumers, or wait until these settle some; `columba depth QUEUE GROUP` counts the messages in flight",
 	BreakerOpen:        "nothing that the group delivers succeeds, so its breaker is open: failed attempts do not count, and a few messages at a time are delivered as probes until one is acked. last_error has the last failure: check the workers and the services that they need",
 	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group QUEUE GROUP --no-nack-throttle` switches them off",
+	RetryLimit:         "the group has as many retries as it may, so new messages are delivered only as retries end: by an ack, or as dead letters. Find out why messages fail (`columba list delayed QUEUE GROUP`), or raise the limit with `columba update group QUEUE GROUP --max-delayed-retries`",
 	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. If none is idle within 30 s, the message is delivered like any other",
 	NoReplica:          "no store that has the message can be read. `columba list extents QUEUE` shows the extent, `columba list hosts` the stores that are down: bring one back. If their disks are lost for good, `columba seal --force QUEUE EXTENT` skips the records that no store holds any more",
 	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until consumers settle some. `columba depth QUEUE GROUP` counts them by state",
@@ -88,6 +90,7 @@ type View struct {
 	Takers      int  // consumers and pulls
 	Credit      int  // of them, those that would take a message now
 	Throttled   bool // all that would take a message have to pause first
+	RetryLimit  bool // first deliveries wait for retries to end
 	BreakerOpen bool // or half-open: nothing that the group hands out succeeds
 	Waiting     bool // something could be handed out to one that has credit
 	Full        bool // the checkpoint is
@@ -113,10 +116,11 @@ func (v *View) Reasons() []Reason {
 	switch own {
 	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable:
 		// The message is where it should be. The messages behind it may have reasons of their own to wait.
-		if v.AtLimit || v.Full {
+		if v.AtLimit || v.Full || v.RetryLimit {
 			out = out[:0]
 			add(OutstandingLimit, v.AtLimit)
 			add(CheckpointFull, v.Full)
+			add(RetryLimit, v.RetryLimit)
 			add(own, true)
 		}
 		add(LeaseExpired, v.Lapsed)
@@ -128,6 +132,7 @@ func (v *View) Reasons() []Reason {
 		return out
 	}
 	add(BreakerOpen, v.BreakerOpen && v.Takers == 0) // else it looks as if a consumer were all that is missing
+	add(RetryLimit, v.RetryLimit)
 	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)
@@ -203,6 +208,8 @@ func (v *View) waits() Reason {
 		return CheckpointFull
 	case first && v.AtLimit:
 		return OutstandingLimit
+	case v.Attempts == 0 && v.RetryLimit:
+		return RetryLimit
 	case v.Place == dispatch.PlaceUnsaved && v.SaveFails:
 		return CheckpointNotSaved
 	case v.Place == dispatch.PlaceAlone: // whoever is to have it may be kept without credit until then

@@ -44,6 +44,10 @@ func TestView_Reasons(t *testing.T) {
 		"in flight, full":          {with(flying, func(v *View) { v.Full = true }), []Reason{CheckpointFull, InFlight}},
 		"delayed":                  {with(at(dispatch.PlaceDelayed, 2, 1), nil), []Reason{Delayed}},
 		"delayed, metadata away":   {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.SaveFails = true }), []Reason{Delayed, CheckpointNotSaved}},
+		"delayed, many retries":    {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.RetryLimit = true }), []Reason{RetryLimit, Delayed}},
+		"buffered, many retries":   {with(buffered, func(v *View) { v.RetryLimit = true }), []Reason{RetryLimit}},
+		"a retry, many retries":    {with(ready, func(v *View) { v.RetryLimit = true }), []Reason{Ready, RetryLimit}},
+		"nobody, many retries":     {with(buffered, func(v *View) { v.Takers, v.RetryLimit = 0, true }), []Reason{NoConsumer, RetryLimit}},
 		"kept back":                {with(at(dispatch.PlaceDelayed, 0, 1), nil), []Reason{GroupDelay}},
 		"blocked":                  {with(at(dispatch.PlaceBlocked, 3, 1), nil), []Reason{Blocked}},
 		"dying":                    {with(dying, nil), []Reason{DeadLettering}},
@@ -95,7 +99,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
 			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
-			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(), RetryLimit: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
 		seen := map[Reason]bool{}

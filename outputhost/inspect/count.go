@@ -157,6 +157,7 @@ func changedCounts(g Group, since, at uint64, now time.Time) *pb.GroupCounts {
 	g.Lock()
 	defer g.Unlock()
 	was := g.Counted()
+	g.Rules().CountedRetries()
 	rate, opened := g.AckRate(now), int64(0)
 	if state, since := g.Rules().Breaker(); state != dispatch.BreakerClosed {
 		opened = since.UnixMicro()
@@ -187,6 +188,7 @@ func changedCounts(g Group, since, at uint64, now time.Time) *pb.GroupCounts {
 		out.Shares = append(out.Shares, &pb.ShareCounts{
 			Extent: id.ID[:], Counter: s.Generation(), Settled: p.Settled, Ready: p.Ready, InFlight: p.InFlight, Blocked: p.Blocked,
 			DelayedPublish: p.Delayed.Publish, DelayedRetry: p.Delayed.Retry, DelayedGroup: p.Delayed.Group, Unread: uint32(p.Unread), Due: p.Due, Oldest: p.Oldest, Asleep: asleep, Reading: c.reading,
+			Retries: p.Retries,
 		})
 	}
 	return out
@@ -203,7 +205,7 @@ func progress(s Share, now time.Time) (p backlog.Progress, asleep bool) {
 	c, d := s.Counted(), s.Rules().Depth()
 	p = backlog.Progress{
 		Settled: s.Rules().Consumed(), Ready: uint64(d.Ready), InFlight: uint64(d.InFlight), Delayed: backlog.DelayedIn(d),
-		Blocked: uint64(d.Blocked), Oldest: d.OldestReady,
+		Blocked: uint64(d.Blocked), Retries: uint64(d.Retries), Oldest: d.OldestReady,
 	}
 	switch {
 	case timersWait(s) || s.Rules().KeptBack():

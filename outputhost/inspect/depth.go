@@ -45,6 +45,7 @@ func (x *Inspector) Depth(ctx context.Context, g Group) (*pb.Depth, error) {
 		out.InFlight += uint64(d.InFlight)
 		delayed.Add(backlog.DelayedIn(d))
 		out.Blocked += uint64(d.Blocked)
+		out.Retries += retries(s, d, unread)
 		out.Ready += uint64(d.Ready)
 		if waits := timersWait(s); waits || s.Rules().KeptBack() {
 			class := delayed.Of(unreadClass(s))
@@ -86,6 +87,14 @@ func (x *Inspector) Depth(ctx context.Context, g Group) (*pb.Depth, error) {
 		out.OldestReadyMs = max(0, (now.UnixMicro()-oldest)/1000)
 	}
 	return out, nil
+}
+
+// retries counts messages of a share that failed before, and are not at their end: of the retry queue all.
+func retries(s Share, d dispatch.Depth, unread uint64) uint64 {
+	if !s.Rules().IsReturning() {
+		return uint64(d.Retries)
+	}
+	return unread + uint64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying)
 }
 
 const (

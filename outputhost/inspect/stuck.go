@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -76,6 +77,9 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 	case stuck.CheckpointNotSaved:
 		out.Detail = errorText(saveErr)
 	}
+	if out.Detail == "" && slices.Contains(reasons, stuck.RetryLimit) {
+		out.Detail = retryLimitText(g.Rules().RetryLimit())
+	}
 	if v.Standing.Record == nil {
 		v.Standing.Record = worst.record
 	}
@@ -84,6 +88,10 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 		out.Message.Enqueued = unixMicro(worst.enqueued)
 	}
 	return out, nil
+}
+
+func retryLimitText(l dispatch.RetryLimit) string {
+	return fmt.Sprintf("the limit is %d; the group has about %d retries, and %d messages are in flight for the first time, each of which may become one", l.Most, l.Retries, l.Firsts)
 }
 
 func errorText(err error) string {
@@ -235,5 +243,6 @@ func view(g Group, b *blocked, now time.Time) stuck.View {
 	v.ParkFails = depth.Parked > 0 && g.TransferError(dispatch.RetryQueue) != nil
 	state, _ := g.Rules().Breaker()
 	v.BreakerOpen = state != dispatch.BreakerClosed
+	v.RetryLimit = g.Rules().RetryLimit().Reached
 	return v
 }

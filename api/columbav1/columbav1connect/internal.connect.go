@@ -148,6 +148,9 @@ const (
 	// OutputServiceCountSharesProcedure is the fully-qualified name of the OutputService's CountShares
 	// RPC.
 	OutputServiceCountSharesProcedure = "/columba.v1.OutputService/CountShares"
+	// OutputServiceLimitRetriesProcedure is the fully-qualified name of the OutputService's
+	// LimitRetries RPC.
+	OutputServiceLimitRetriesProcedure = "/columba.v1.OutputService/LimitRetries"
 )
 
 // ControllerServiceClient is a client for the columba.v1.ControllerService service.
@@ -1033,6 +1036,8 @@ type OutputServiceClient interface {
 	ListWaiting(context.Context, *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error)
 	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
 	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
+	// LimitRetries tells the host how many retries groups have in all. It replaces what was told before. Controllers call it after each count.
+	LimitRetries(context.Context, *connect.Request[columbav1.LimitRetriesRequest]) (*connect.Response[columbav1.LimitRetriesResponse], error)
 }
 
 // NewOutputServiceClient constructs a client for the columba.v1.OutputService service. By default,
@@ -1136,6 +1141,12 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("CountShares")),
 			connect.WithClientOptions(opts...),
 		),
+		limitRetries: connect.NewClient[columbav1.LimitRetriesRequest, columbav1.LimitRetriesResponse](
+			httpClient,
+			baseURL+OutputServiceLimitRetriesProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("LimitRetries")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -1156,6 +1167,7 @@ type outputServiceClient struct {
 	listTimers        *connect.Client[columbav1.ListTimersRequest, columbav1.PeekResponse]
 	listWaiting       *connect.Client[columbav1.ListWaitingRequest, columbav1.ListWaitingResponse]
 	countShares       *connect.Client[columbav1.CountSharesRequest, columbav1.CountSharesResponse]
+	limitRetries      *connect.Client[columbav1.LimitRetriesRequest, columbav1.LimitRetriesResponse]
 }
 
 // Assign calls columba.v1.OutputService.Assign.
@@ -1233,6 +1245,11 @@ func (c *outputServiceClient) CountShares(ctx context.Context, req *connect.Requ
 	return c.countShares.CallUnary(ctx, req)
 }
 
+// LimitRetries calls columba.v1.OutputService.LimitRetries.
+func (c *outputServiceClient) LimitRetries(ctx context.Context, req *connect.Request[columbav1.LimitRetriesRequest]) (*connect.Response[columbav1.LimitRetriesResponse], error) {
+	return c.limitRetries.CallUnary(ctx, req)
+}
+
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
 	// Assign replaces the host's list of shares, unless it holds a newer version.
@@ -1260,6 +1277,8 @@ type OutputServiceHandler interface {
 	ListWaiting(context.Context, *connect.Request[columbav1.ListWaitingRequest]) (*connect.Response[columbav1.ListWaitingResponse], error)
 	// CountShares answers what has changed in the counts of this host's shares since an earlier answer. Controllers ask every few seconds.
 	CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error)
+	// LimitRetries tells the host how many retries groups have in all. It replaces what was told before. Controllers call it after each count.
+	LimitRetries(context.Context, *connect.Request[columbav1.LimitRetriesRequest]) (*connect.Response[columbav1.LimitRetriesResponse], error)
 }
 
 // NewOutputServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -1359,6 +1378,12 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("CountShares")),
 		connect.WithHandlerOptions(opts...),
 	)
+	outputServiceLimitRetriesHandler := connect.NewUnaryHandler(
+		OutputServiceLimitRetriesProcedure,
+		svc.LimitRetries,
+		connect.WithSchema(outputServiceMethods.ByName("LimitRetries")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/columba.v1.OutputService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case OutputServiceAssignProcedure:
@@ -1391,6 +1416,8 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceListWaitingHandler.ServeHTTP(w, r)
 		case OutputServiceCountSharesProcedure:
 			outputServiceCountSharesHandler.ServeHTTP(w, r)
+		case OutputServiceLimitRetriesProcedure:
+			outputServiceLimitRetriesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1458,4 +1485,8 @@ func (UnimplementedOutputServiceHandler) ListWaiting(context.Context, *connect.R
 
 func (UnimplementedOutputServiceHandler) CountShares(context.Context, *connect.Request[columbav1.CountSharesRequest]) (*connect.Response[columbav1.CountSharesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.CountShares is not implemented"))
+}
+
+func (UnimplementedOutputServiceHandler) LimitRetries(context.Context, *connect.Request[columbav1.LimitRetriesRequest]) (*connect.Response[columbav1.LimitRetriesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.LimitRetries is not implemented"))
 }

@@ -1,0 +1,69 @@
+package backlog
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+const (
+	// worthTelling is the part of its limit from which on hosts are told how many retries a group has. What a host does
+	// not know of is less than that.
+	worthTelling = 1000
+	// toldAtOnce bounds the groups that one host is told of: those nearest to their limits.
+	toldAtOnce = 10_000
+)
+
+// tellRetries tells output hosts how many retries the groups have whose shares they own, as they have just been
+// counted. A host that is told nothing for long goes by what it sees itself.
+func (c *Collector) tellRetries(ctx context.Context, hosts []membership.Host) {
+	told := c.book.retries()
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	for _, h := range hosts {
+		calls.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+			defer cancel()
+			req := &pb.LimitRetriesRequest{Run: h.Run.ID[:], Groups: told[h.ID], Hosts: uint32(len(hosts))}
+			if _, err := c.cfg.Cluster.Output(h.Address).LimitRetries(ctx, connect.NewRequest(req)); err != nil {
+				c.cfg.Log.Debug("an output host was not told how many retries its groups have", "host", h.ID, "err", convert.FromRPC(err))
+			}
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+}
+
+// retries are how many retries groups have, for each host that owns shares of them.
+func (b *book) retries() map[core.HostID][]*pb.GroupRetries {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[core.HostID][]*pb.GroupRetries)
+	most := make(map[*pb.GroupRetries]uint64)
+	for id, g := range b.groups {
+		limit := uint64(cmp.Or(g.Spec.MaxDelayedRetries, core.DefaultMaxDelayedRetries))
+		if g.depth.Retries == 0 || g.depth.Retries < limit/worthTelling {
+			continue
+		}
+		told := &pb.GroupRetries{Group: id.ID[:], Retries: g.depth.Retries, Owners: uint32(max(len(g.owners), 1))}
+		most[told] = limit
+		for _, host := range g.owners {
+			out[host] = append(out[host], told)
+		}
+	}
+	for host, all := range out {
+		if len(all) > toldAtOnce {
+			slices.SortFunc(all, func(a, b *pb.GroupRetries) int { return cmp.Compare(b.Retries*most[a], a.Retries*most[b]) })
+			out[host] = all[:toldAtOnce]
+		}
+	}
+	return out
+}
