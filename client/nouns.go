@@ -68,6 +68,7 @@ type Depth struct {
 	// way to the dead letter queue; DelayedGroup wait for the group's delay.
 	DelayedPublish, DelayedRetry, DelayedGroup uint64
 	Blocked                                    uint64 // exhausted, in a group that blocks
+	Retries                                    uint64 // of ready, in flight and delayed: failed before. GroupSpec.MaxDelayedRetries bounds these
 	Dead                                       uint64
 	OldestReady                                time.Duration // age, whole milliseconds
 	BreakerOpen                                time.Duration // for how long the breaker of the group has been open or half-open; 0: it is closed
@@ -187,7 +188,7 @@ func hostOf(p *pb.HostInfo) (HostInfo, error) {
 func depthOf(p *pb.Depth) (Depth, error) {
 	return Depth{
 		Queue: p.Queue, Group: p.Group, Ready: p.Ready, InFlight: p.InFlight, Delayed: p.Delayed,
-		DelayedPublish: p.DelayedPublish, DelayedRetry: p.DelayedRetry, DelayedGroup: p.DelayedGroup, Blocked: p.Blocked,
+		DelayedPublish: p.DelayedPublish, DelayedRetry: p.DelayedRetry, DelayedGroup: p.DelayedGroup, Blocked: p.Blocked, Retries: p.Retries,
 		Dead: p.Dead, OldestReady: time.Duration(p.OldestReadyMs) * time.Millisecond,
 		AckRate: p.AckRate, PublishRate: p.PublishRate, Drain: time.Duration(p.DrainMs) * time.Millisecond, UnknownExtents: int(p.UnknownExtents),
 		BreakerOpen: time.Duration(p.BreakerOpenMs) * time.Millisecond,

@@ -27,6 +27,7 @@ type groupFlags struct {
 	expired                       string
 	breaker                       string
 	noNackThrottle                bool
+	maxDelayedRetries             int
 	atMostOnce                    bool
 }
 
@@ -45,6 +46,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f.StringVar(&g.expired, "expired", "", "where a message goes that expires before its delivery: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")
 	f.StringVar(&g.breaker, "breaker", "", "percentage of failed attempts that opens the breaker, 1 … 100, or off. While it is open, a few messages are delivered as probes, and failed attempts do not count; a new group has 100: it opens when nothing succeeds")
+	f.IntVar(&g.maxDelayedRetries, "max-delayed-retries", 0, "retries that the group holds; from so many on, new messages are delivered only as retries end. 100 … 100000000; a new group has 1000000")
 	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch off the nack throttle, which slows down a consumer that only nacks")
 }
 
@@ -72,6 +74,10 @@ func (g *groupFlags) spec(args []string) (*pb.GroupSpec, error) {
 	if g.cmd.Flags().Changed("lock-timeout") && g.lockTimeout == 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "lock-timeout 0 is not in %s … %s", core.MinLockTimeout, core.MaxLockTimeout)
 	}
+	if n := g.maxDelayedRetries; g.cmd.Flags().Changed("max-delayed-retries") && (n < core.MinMaxDelayedRetries || n > core.MaxMaxDelayedRetries) {
+		return nil, core.Errorf(core.CodeBadArgument, "max-delayed-retries %d is not in %d … %d", n, core.MinMaxDelayedRetries, core.MaxMaxDelayedRetries)
+	}
+	s.MaxDelayedRetries = int32(g.maxDelayedRetries)
 	s.LockTimeout = optional(g.cmd, "lock-timeout", g.lockTimeout)
 	s.Delay = optional(g.cmd, "delay", g.delay)
 	s.SkipOlder = optional(g.cmd, "skip-older", g.skipOlder)

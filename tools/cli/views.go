@@ -61,6 +61,7 @@ func groupFields(g *pb.Group) []field {
 		{name: "delivery", value: s.GetDelivery()},
 		{name: "breaker", value: breakerSetting(s.GetBreaker()), detail: true},
 		{name: "no_nack_throttle", value: s.GetNoNackThrottle(), detail: true},
+		{name: "max_delayed_retries", value: s.GetMaxDelayedRetries(), detail: true},
 		{name: "status", value: s.GetStatus()},
 		{name: "created", value: instant(g.GetCreated())},
 	}
@@ -185,6 +186,7 @@ func depthFields(d *pb.Depth) []field {
 		{name: "delayed_publish", value: d.GetDelayedPublish(), detail: true},
 		{name: "delayed_retry", value: d.GetDelayedRetry(), detail: true},
 		{name: "delayed_group", value: d.GetDelayedGroup(), detail: true},
+		{name: "retries", value: d.GetRetries(), detail: true},
 		{name: "blocked", value: d.GetBlocked()},
 		{name: "dead", value: d.GetDead()},
 		{name: "oldest_ready_ms", value: d.GetOldestReadyMs()},
