@@ -12,7 +12,7 @@ import (
 // deliveryRules are the rows of the table of delivery rules. Each is shown in process and by the binary's commands.
 var deliveryRules = []string{
 	"LockTimeout", "MaxDeliveries", "Isolation", "Nack", "Reject", "ShortWaits", "LongWaits", "NotWritable", "Credits", "ConsumerGoesAway", "OutstandingLimit",
-	"DeliveryMode", "Exhausted", "Breaker", "NackThrottle", "Start", "GroupDelay", "SkipOlder", "ExpireAt", "Order",
+	"DeliveryMode", "Exhausted", "Breaker", "NackThrottle", "RetryLimit", "Start", "GroupDelay", "SkipOlder", "ExpireAt", "Order",
 }
 
 // TestDeliveryRulesAreShown compares the rules with the tests that are named for them, and with the table in the docs.
