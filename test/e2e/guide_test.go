@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 // TestGuide_CommandsWork runs the commands of each page of the user guide, from top to bottom, against a server of its own, and compares the
@@ -29,7 +31,7 @@ func TestGuide_CommandsWork(t *testing.T) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(page), ".md"), func(t *testing.T) {
 			t.Parallel()
-			s := startServer(t)
+			s := newHarness(t)
 			dir := t.TempDir()
 			for _, step := range steps {
 				s.runStep(dir, step)
@@ -56,10 +58,10 @@ func guideSteps(page string) (out []guideStep) {
 	return out
 }
 
-func (s *server) runStep(dir string, step guideStep) {
+func (s *harness) runStep(dir string, step guideStep) {
 	s.t.Helper()
 	if strings.HasPrefix(step.commands, "columba depth") { // what was done before it may need a moment
-		eventually(s.t, step.commands+"prints "+step.prints, func() bool { return beginsAs(s.bash(dir, step.commands), step.prints) })
+		process.Eventually(s.t, step.commands+"prints "+step.prints, func() bool { return beginsAs(s.bash(dir, step.commands), step.prints) })
 		return
 	}
 	if out := s.bash(dir, step.commands); !strings.HasSuffix(out, step.prints) {
@@ -77,13 +79,13 @@ func beginsAs(text, page string) bool {
 }
 
 // bash is what commands print that have to exit with 0.
-func (s *server) bash(dir, commands string) string {
+func (s *harness) bash(dir, commands string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "COLUMBA_ADDR=" + s.addr, "HOME=" + dir}
+	cmd.Env = []string{"PATH=" + filepath.Dir(process.Program) + ":" + os.Getenv("PATH"), "COLUMBA_ADDR=" + s.Addr, "HOME=" + dir}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -38,11 +38,11 @@ func TestReadme_Tour(t *testing.T) {
 	// The shell ends its server, and waits for it.
 	commands = "trap 'kill %1; wait' EXIT\n" + commands + "columba depth /demo/trips -o json\n"
 	addr := process.FreeAddr(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH"), "COLUMBA_ADDR=" + addr, "COLUMBA_LISTEN=" + addr, "HOME=" + dir}
+	cmd.Env = []string{"PATH=" + filepath.Dir(process.Program) + ":" + os.Getenv("PATH"), "COLUMBA_ADDR=" + addr, "COLUMBA_LISTEN=" + addr, "HOME=" + dir}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 func TestOneServer_BadInput(t *testing.T) {
-	s := startServer(t)
-	s.must("", "create", "queue", "/t/a")
-	s.must("", "create", "group", "/t/a", "g")
+	s := newHarness(t)
+	s.Must("", "create", "queue", "/t/a")
+	s.Must("", "create", "group", "/t/a", "g")
 	for _, c := range []struct {
 		args string
 		code int
@@ -51,55 +53,55 @@ func TestOneServer_BadInput(t *testing.T) {
 		{"explode", 2, "(bad_argument)"},
 		{"list queues --addr 127.0.0.1:1 --timeout 200ms", 5, "(unavailable)"},
 	} {
-		r := s.run("x\n", strings.Split(c.args, " ")...)
-		if r.code != c.code || !strings.Contains(r.stderr, c.says) || !strings.HasPrefix(r.stderr, "error: ") {
-			t.Errorf("columba %.60s: exit code %d, want %d; stderr %q, want %q", c.args, r.code, c.code, r.stderr, c.says)
+		r := s.Run("x\n", strings.Split(c.args, " ")...)
+		if r.Code != c.code || !strings.Contains(r.Stderr, c.says) || !strings.HasPrefix(r.Stderr, "error: ") {
+			t.Errorf("columba %.60s: exit code %d, want %d; stderr %q, want %q", c.args, r.Code, c.code, r.Stderr, c.says)
 		}
 	}
-	s.must("", "list", "hosts") // it lives
+	s.Must("", "list", "hosts") // it lives
 }
 
 func TestOneServer_ManyQueues(t *testing.T) {
 	const n = 1200
-	s := startServer(t)
+	s := newHarness(t)
 	var paths strings.Builder
 	for i := range n {
 		fmt.Fprintf(&paths, "/many/q%d\n", i)
 	}
-	s.must(paths.String(), "create", "queue", "--from-stdin")
-	if got := strings.Count(s.must("", "list", "queues", "--prefix", "/many/", "-o", "json"), "\n"); got != n {
+	s.Must(paths.String(), "create", "queue", "--from-stdin")
+	if got := strings.Count(s.Must("", "list", "queues", "--prefix", "/many/", "-o", "json"), "\n"); got != n {
 		t.Errorf("%d queues are listed, want %d", got, n)
 	}
-	if r := s.run(paths.String(), "create", "queue", "--from-stdin"); r.code != 1 || strings.Count(r.stderr, "(already_exists)") != n {
-		t.Errorf("again: exit code %d, %d times already_exists", r.code, strings.Count(r.stderr, "(already_exists)"))
+	if r := s.Run(paths.String(), "create", "queue", "--from-stdin"); r.Code != 1 || strings.Count(r.Stderr, "(already_exists)") != n {
+		t.Errorf("again: exit code %d, %d times already_exists", r.Code, strings.Count(r.Stderr, "(already_exists)"))
 	}
 }
 
 func TestOneServer_DrainsAndKeeps(t *testing.T) {
-	s := startServer(t)
-	s.must("", "create", "queue", "/t/a")
-	s.must("", "create", "group", "/t/a", "g", "--start", "earliest")
-	s.must(numbers(1, 1000), "publish", "/t/a")
-	wantAll(t, "before", count(s.must("", "consume", "/t/a", "g", "--count", "500", "--timeout", "20s")), 500, true)
-	if code := s.stop(); code != 0 {
-		t.Errorf("exit code %d after SIGTERM, want 0; log:\n%s", code, s.log)
+	s := newHarness(t)
+	s.Must("", "create", "queue", "/t/a")
+	s.Must("", "create", "group", "/t/a", "g", "--start", "earliest")
+	s.Must(numbers(1, 1000), "publish", "/t/a")
+	wantAll(t, "before", count(s.Must("", "consume", "/t/a", "g", "--count", "500", "--timeout", "20s")), 500, true)
+	if code := s.Stop(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM, want 0; log:\n%s", code, s.Log())
 	}
-	inspected := s.must("", "inspect", "extents", s.data, "-o", "json")
+	inspected := s.Must("", "inspect", "extents", s.Data, "-o", "json")
 	type extent struct{ Extent string }
-	for _, e := range decode[extent](t, inspected) {
-		s.must("", "inspect", "extent", s.data, e.Extent)
+	for _, e := range process.Decode[extent](t, inspected) {
+		s.Must("", "inspect", "extent", s.Data, e.Extent)
 	}
-	s.start()
-	if got := count(s.must("", "consume", "/t/a", "g", "--count", "500", "--timeout", "20s")); len(got) != 500 {
+	s.Start()
+	if got := count(s.Must("", "consume", "/t/a", "g", "--count", "500", "--timeout", "20s")); len(got) != 500 {
 		t.Errorf("after a restart %d of the other 500 messages came", len(got))
 	}
-	if r := s.run("", "inspect", "extents", s.data); r.code != 4 || !strings.Contains(r.stderr, "(directory_locked)") {
-		t.Errorf("inspect beside a server: exit code %d: %s", r.code, r.stderr)
+	if r := s.Run("", "inspect", "extents", s.Data); r.Code != 4 || !strings.Contains(r.Stderr, "(directory_locked)") {
+		t.Errorf("inspect beside a server: exit code %d: %s", r.Code, r.Stderr)
 	}
 }
 
 func TestServe_RefusesBadDirectories(t *testing.T) {
-	s := startServer(t)
+	s := newHarness(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -109,7 +111,7 @@ func TestServe_RefusesBadDirectories(t *testing.T) {
 		code       int
 		says       string
 	}{
-		{"in use", "serve --data " + s.data + " --listen 127.0.0.1:0", 4, "(directory_locked)"},
+		{"in use", "serve --data " + s.Data + " --listen 127.0.0.1:0", 4, "(directory_locked)"},
 		{"no parent", "serve --data " + filepath.Join(t.TempDir(), "a", "b") + " --listen 127.0.0.1:0", 3, "(not_found)"},
 		{"a file", "serve --listen 127.0.0.1:0 --data " + file, 2, "(bad_argument)"},
 		{"open address", "serve --listen 0.0.0.0:0 --data " + filepath.Join(t.TempDir(), "d"), 2, "--insecure"},
@@ -117,23 +119,23 @@ func TestServe_RefusesBadDirectories(t *testing.T) {
 		{"argument", "serve now", 2, "(bad_argument)"},
 		{"config", "serve --config /does/not/exist", 2, "(bad_argument)"},
 	} {
-		r := s.run("", strings.Fields(c.args)...)
-		if r.code != c.code || !strings.Contains(r.stderr, c.says) || r.stdout != "" {
-			t.Errorf("%s: exit code %d, want %d; stdout %q, stderr %q", c.name, r.code, c.code, r.stdout, r.stderr)
+		r := s.Run("", strings.Fields(c.args)...)
+		if r.Code != c.code || !strings.Contains(r.Stderr, c.says) || r.Stdout != "" {
+			t.Errorf("%s: exit code %d, want %d; stdout %q, stderr %q", c.name, r.Code, c.code, r.Stdout, r.Stderr)
 		}
 	}
-	s.must("", "list", "hosts")
+	s.Must("", "list", "hosts")
 }
 
 func TestCompletion_Works(t *testing.T) {
-	s := startServer(t)
-	s.must("", "create", "queue", "/t/alpha")
+	s := newHarness(t)
+	s.Must("", "create", "queue", "/t/alpha")
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if out := s.must("", "completion", shell); !strings.Contains(out, "columba") {
+		if out := s.Must("", "completion", shell); !strings.Contains(out, "columba") {
 			t.Errorf("%s: %.60q", shell, out)
 		}
 	}
-	if out := s.must("", "__complete", "publish", "/t/"); !strings.HasPrefix(out, "/t/alpha\n") {
+	if out := s.Must("", "__complete", "publish", "/t/"); !strings.HasPrefix(out, "/t/alpha\n") {
 		t.Errorf("completion of /t/: %q", out)
 	}
 }

@@ -6,27 +6,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 // TestVerifyExtent: a replica on a disk that returned wrong bytes is quarantined by the command, and comes back by it once the disk returns the right ones.
 func TestVerifyExtent(t *testing.T) {
-	s := startServer(t)
-	s.must("", "create", "queue", "/demo/a")
-	s.must("", "create", "group", "/demo/a", "g")
-	s.must(strings.Repeat(strings.Repeat("x", 1000)+"\n", 300), "publish", "/demo/a")
+	s := newHarness(t)
+	s.Must("", "create", "queue", "/demo/a")
+	s.Must("", "create", "group", "/demo/a", "g")
+	s.Must(strings.Repeat(strings.Repeat("x", 1000)+"\n", 300), "publish", "/demo/a")
 	type extent struct{ Extent string }
-	id := decode[extent](t, s.must("", "list", "extents", "/demo/a", "-o", "json"))[0].Extent
-	s.must("", "seal", "/demo/a", id)
+	id := process.Decode[extent](t, s.Must("", "list", "extents", "/demo/a", "-o", "json"))[0].Extent
+	s.Must("", "seal", "/demo/a", id)
 	type verified struct {
 		Store, Outcome, Reason string
 		Bytes                  int
 	}
 	verify := func(outcome string, code int) verified {
 		t.Helper()
-		r := s.run("", "verify", "extent", id, "-o", "json")
-		got := decode[verified](t, r.stdout)
-		if r.code != code || len(got) != 1 || got[0].Outcome != outcome {
-			t.Fatalf("verify: code %d, %s%s; want one replica, %s, and code %d", r.code, r.stdout, r.stderr, outcome, code)
+		r := s.Run("", "verify", "extent", id, "-o", "json")
+		got := process.Decode[verified](t, r.Stdout)
+		if r.Code != code || len(got) != 1 || got[0].Outcome != outcome {
+			t.Fatalf("verify: code %d, %s%s; want one replica, %s, and code %d", r.Code, r.Stdout, r.Stderr, outcome, code)
 		}
 		return got[0]
 	}
@@ -34,25 +36,25 @@ func TestVerifyExtent(t *testing.T) {
 		t.Errorf("%+v, want that all was read", v)
 	}
 	again := func() { // what the log holds is written as tables at the start
-		s.stop()
-		s.start()
+		s.Stop()
+		s.Start()
 	}
 	again()
-	s.stop()
-	mend := flip(t, filepath.Join(s.data, "store"))
-	s.start()
+	s.Stop()
+	mend := flip(t, filepath.Join(s.Data, "store"))
+	s.Start()
 	if v := verify("damaged", 1); v.Reason == "" {
 		t.Errorf("%+v, want a reason", v)
 	}
-	s.stop()
+	s.Stop()
 	mend()
-	s.start()
+	s.Start()
 	verify("lifted", 0)
 	verify("sound", 0)
-	if lines := strings.Count(s.must("", "consume", "/demo/a", "g", "--count", "300"), "\n"); lines != 300 {
+	if lines := strings.Count(s.Must("", "consume", "/demo/a", "g", "--count", "300"), "\n"); lines != 300 {
 		t.Errorf("%d messages are read, want 300", lines)
 	}
-	if audit := s.must("", "list", "audit", id); strings.Count(audit, "verify extent") != 4 {
+	if audit := s.Must("", "list", "audit", id); strings.Count(audit, "verify extent") != 4 {
 		t.Errorf("the audit says\n%s", audit)
 	}
 }
