@@ -44,7 +44,7 @@ func TestOneServer_BadInput(t *testing.T) {
 		{"publish /t/a --at 2136-01-02T15:04:05Z", 2, "at most a year ahead"},
 		{"publish /t/a --file /", 2, "is a directory"},
 		{"publish /t/a/g.dlq", 2, "(unsupported) – publish to /t/a instead"},
-		{"update group /t/a g --start earliest", 2, "leave --start out"},
+		{"update group /t/a g --start earliest", 2, "move the group with `columba seek`"},
 		{"inspect extents /does/not/exist", 3, "(not_found)"},
 		{"demo --dir /does/not/exist", 2, "(bad_argument)"},
 		{"completion tcsh", 2, "(bad_argument)"},
