@@ -71,15 +71,15 @@ type machine struct {
 	buffers []*counted
 	unsent  []byte // checkpoint taken, not yet saved
 	token   uint64
-	lent    []Transfer              // yielded, not answered
-	parks   []Transfer              // the same
-	expires map[core.Seq]time.Time  // of a log, of what was offered ever
-	timers  map[core.Seq]timerTimes // of a timer extent, of what was offered ever; nil: a log
-	nacks   map[SessionID]int       // in a row
-	paused  map[SessionID]time.Time // throttled sessions, until
-	excused map[core.Seq]uint16     // attempts, as of the last look
-	skipped uint64                  // by this owner
-	lapsed  uint64                  // the same
+	lent    []Transfer               // yielded, not answered
+	parks   []Transfer               // the same
+	expires map[core.Seq]time.Time   // of a log, of what was offered ever
+	timers  map[core.Seq]timerTimes  // of a timer extent, of what was offered ever; nil: a log
+	nacks   map[SessionID]int        // in a row
+	paces   map[SessionID]*paceModel // of throttled sessions
+	excused map[core.Seq]uint16      // attempts, as of the last look
+	skipped uint64                   // by this owner
+	lapsed  uint64                   // the same
 	cancels cancels
 	dead    map[core.Seq]bool // the dead letter queue has it, whoever appended it
 	looker  looker
@@ -177,20 +177,33 @@ func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 
 // pace checks what a session that only nacks was given, and has it pause.
 func (m *machine) pace(t *rapid.T, session SessionID, n int) {
-	over := m.nacks[session] - freeNacks
-	if over <= 0 || m.spec.NoNackThrottle || n == 0 {
+	if m.nacks[session] <= freeNacks || m.spec.NoNackThrottle || n == 0 {
 		return
 	}
-	if n > throttledAtOnce || m.now.Before(m.paused[session]) {
-		t.Fatalf("session %d got %d messages after %d nacks in a row, %s before the end of its pause", session, n, m.nacks[session], m.paused[session].Sub(m.now))
+	p := m.paces[session]
+	if p == nil {
+		p = &paceModel{nacks: m.nacks[session], pause: minThrottlePause}
+		m.paces[session] = p
+	} else if m.nacks[session] >= p.nacks+throttledAtOnce {
+		p.nacks, p.pause = m.nacks[session], min(2*p.pause, maxThrottlePause)
 	}
-	m.paused[session] = m.now.Add(min(minThrottlePause<<min(over/throttledAtOnce, 10), maxThrottlePause))
+	if n > throttledAtOnce || m.now.Before(p.until) {
+		t.Fatalf("session %d got %d messages after %d nacks in a row, %s before the end of its pause", session, n, m.nacks[session], p.until.Sub(m.now))
+	}
+	p.until = m.now.Add(p.pause)
+}
+
+// paceModel is what the model knows of a throttled session.
+type paceModel struct {
+	nacks int // when its pause doubled
+	pause time.Duration
+	until time.Time
 }
 
 // forgive ends the throttling of a session that acked.
 func (m *machine) forgive(session SessionID) {
 	delete(m.nacks, session)
-	delete(m.paused, session)
+	delete(m.paces, session)
 }
 
 // counted are the attempts of a message that count.
@@ -292,7 +305,7 @@ func (m *machine) update(t *rapid.T) {
 	m.spec.Breaker, m.spec.NoNackThrottle = rapid.SampledFrom([]int{core.BreakerOff, 1, 50, core.BreakerAlways}).Draw(t, "breaker"), rapid.Bool().Draw(t, "no nack throttle")
 	if m.spec.NoNackThrottle {
 		clear(m.nacks)
-		clear(m.paused)
+		clear(m.paces)
 	}
 	m.g.Update(m.spec, m.now)
 	for seq, f := range m.fates {

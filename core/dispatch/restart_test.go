@@ -52,7 +52,7 @@ func (m *machine) start(t *rapid.T) {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
 	m.skipped, m.lapsed, m.excused = 0, 0, maps.Clone(m.s.excused)
-	m.nacks, m.paused = map[SessionID]int{}, map[SessionID]time.Time{}
+	m.nacks, m.paces = map[SessionID]int{}, map[SessionID]*paceModel{}
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {
 		if st.done.Done(seq) {

@@ -7,14 +7,16 @@ import (
 
 const (
 	freeNacks        = 20 // in a row cost nothing
-	throttledAtOnce  = 10 // messages between two pauses; so many nacks double the pause
+	throttledAtOnce  = 10 // messages between two pauses, at most; the pause doubles once so many have come back
 	minThrottlePause = 50 * time.Millisecond
 	maxThrottlePause = 5 * time.Second
 )
 
 // throttle slows down a session that nacks whatever it gets. After 20 nacks in a row the session gets ten messages at a
-// time, and nothing in the pause after them. The pause is 50 ms at first, and doubles with every ten further nacks, up
-// to 5 s. An ack of anything that the session was given ends that. It is not saved: sessions end with their owner.
+// time, and nothing in the pause after them. The pause is 50 ms at first, and doubles up to 5 s with each pause after
+// which only nacks have come back, ten of them since it doubled before. More do not count: a session that held a
+// thousand messages when it began to nack is told by its next pauses, like one that held ten. An ack of anything that
+// the session was given ends the throttling. It is not saved: sessions end with their owner.
 //
 // Its scope is one session; all unary pulls of a group are one.
 type throttle struct {
@@ -23,9 +25,11 @@ type throttle struct {
 
 // pace is how fast a session gets messages.
 type pace struct {
-	nacks int   // in a row
-	taken int   // since the last pause, < throttledAtOnce
-	until int64 // ns: nothing before
+	nacks int           // in a row
+	since int           // of these, since the pause doubled
+	taken int           // since the last pause, < throttledAtOnce
+	pause time.Duration // the last one; 0: there was none
+	until int64         // ns: nothing before
 }
 
 // admit is how many messages a session may be handed out now.
@@ -54,6 +58,7 @@ func (t *throttle) outcome(sc scope, o outcome) {
 	}
 	p := t.paces[sc.session]
 	p.nacks++
+	p.since++
 	t.paces[sc.session] = p
 }
 
@@ -71,14 +76,13 @@ func (t *throttle) handed(sc scope, n int, now int64) {
 		return
 	}
 	p.taken = 0
-	pause := minThrottlePause
-	for range (p.nacks - freeNacks) / throttledAtOnce {
-		if pause *= 2; pause >= maxThrottlePause {
-			pause = maxThrottlePause
-			break
-		}
+	switch {
+	case p.pause == 0:
+		p.pause, p.since = minThrottlePause, 0
+	case p.since >= throttledAtOnce:
+		p.pause, p.since = min(2*p.pause, maxThrottlePause), 0
 	}
-	p.until = now + int64(pause)
+	p.until = now + int64(p.pause)
 	t.paces[sc.session] = p
 }
 

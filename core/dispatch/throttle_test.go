@@ -72,6 +72,43 @@ func TestThrottle_SlowerAndSlower(t *testing.T) {
 	}
 }
 
+// TestThrottle_CountsPauses: the pause doubles with each pause after which ten nacks came back, or many more.
+func TestThrottle_CountsPauses(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 2000)
+	now := start
+	for _, r := range g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, now, nil) { // all that it held when it began to fail
+		for i := range r.Count {
+			if err := s.Nack(r.Base+core.Seq(i), r.Attempt, time.Minute, nil, 0, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pause := func(when string, nacks int, want time.Duration) {
+		t.Helper()
+		runs := g.Take(1, Credit{Messages: 1000, Bytes: 1 << 20}, now, nil)
+		if len(runs) != 1 || runs[0].Count != throttledAtOnce || !g.Throttled(1) {
+			t.Fatalf("%s: got %v, throttled %v", when, runs, g.Throttled(1))
+		}
+		for i := range core.Seq(nacks) {
+			if err := s.Nack(runs[0].Base+i, 1, time.Minute, nil, 0, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deadline(t, g, now.Add(want))
+		now = now.Add(want)
+	}
+	pause("the first pause", throttledAtOnce, minThrottlePause)
+	pause("only nacks came back", 1, 2*minThrottlePause)
+	pause("one nack came back", throttledAtOnce-1, 2*minThrottlePause)
+	pause("another nine came back", 0, 4*minThrottlePause)
+	pause("nothing came back", throttledAtOnce, 4*minThrottlePause)
+	for want := 8 * minThrottlePause; want < maxThrottlePause; want *= 2 {
+		pause("only nacks came back", throttledAtOnce, want)
+	}
+	pause("the longest pause", throttledAtOnce, maxThrottlePause)
+	pause("the longest pause", throttledAtOnce, maxThrottlePause)
+}
+
 // One that acks now and then is not throttled, nor is another session for what this one does.
 func TestThrottle_OnlyThoseWhoOnlyNack(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 400)
