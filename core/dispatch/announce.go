@@ -51,10 +51,10 @@ func reasonOf(to Destination, m *message) Reason {
 }
 
 // stays reports whether a message waits until it is known whether its attempt counts, before any checkpoint says that
-// it leaves.
+// it leaves. What failed before the last success waits for nothing: no breaker counts it any more.
 func (s *Share) stays(x *transfer) bool {
 	until := x.failed + int64(routes[x.to].patience)
-	if s.group.now >= until {
+	if s.group.now >= until || x.failed < s.group.succeededAt {
 		return false
 	}
 	if x.to == DeadLetterQueue {
@@ -94,20 +94,16 @@ func (s *Share) LeavingMany() bool {
 	return false
 }
 
-// goes reports whether none of the first n messages that are leaving stays until it is known whether its attempt
-// counts.
+// goes reports whether none of about the first n messages that are leaving stays until it is known whether its attempt
+// counts. They began to leave in the order in which they failed, so the last of them tells.
 func (s *Share) goes(to Destination, n int) bool {
 	if s.group.breaker.gathers() == 0 {
 		return true
 	}
-	for _, b := range s.transfers[to].waiting.all() { // in the order in which they failed
+	all := s.transfers[to].fromNext()
+	for _, b := range all[min(n-1, len(all)):] {
 		if m, x := s.inTransfer(b, to); m != nil && m.phase == leaving {
-			if s.stays(x) {
-				return false
-			}
-			if n--; n == 0 {
-				break
-			}
+			return !s.stays(x)
 		}
 	}
 	return true
@@ -151,21 +147,26 @@ func (s *Share) announce() {
 }
 
 func (s *Share) announceTo(to Destination, room int) {
-	for _, b := range s.transfers[to].waiting.all() {
-		if room == 0 {
-			return
-		}
+	r := &s.transfers[to]
+	for _, b := range r.fromNext() {
 		m, x := s.inTransfer(b, to)
-		if m == nil || m.phase != leaving {
-			continue
+		if m != nil && m.phase == leaving {
+			if room == 0 || s.stays(x) {
+				return
+			}
+			x.token = s.token
+			s.step(m, x, announced)
+			room--
 		}
-		if s.stays(x) {
-			return
-		}
-		x.token = s.token
-		s.step(m, x, announced)
-		room--
+		r.next = b.number + 1
 	}
+}
+
+// fromNext are the messages that wait for a checkpoint, from the first one on that may be in phase leaving.
+func (r *transfers) fromNext() []begun {
+	all := r.waiting.all()
+	at, _ := slices.BinarySearchFunc(all, r.next, func(b begun, next uint64) int { return cmp.Compare(b.number, next) })
+	return all[at:]
 }
 
 // retract takes back what the checkpoint had no room for: written are its entries. There is no hurry with the next one,
@@ -184,6 +185,7 @@ func (s *Share) retract(written []entry) {
 			if !holds(written, b.seq) {
 				x.token = 0
 				s.step(m, x, leaving)
+				s.transfers[to].next = 0
 			}
 		}
 	}

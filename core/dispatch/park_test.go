@@ -257,3 +257,32 @@ func TestPark_AtOnceHasNoDeadline(t *testing.T) {
 		t.Errorf("the next deadline is %s, %v; %d wait for a checkpoint, want 1", at, ok, s.Leaving())
 	}
 }
+
+// TestPark_ASuccessEndsTheWait: a message stays until it is known whether its attempt counts. That is known of all that
+// failed before anything succeeded, however many fail after it.
+func TestPark_ASuccessEndsTheWait(t *testing.T) {
+	for _, exhausted := range []bool{false, true} {
+		spec, to := core.GroupSpec{NoNackThrottle: true}, RetryQueue
+		if exhausted {
+			spec.MaxDeliveries, to = 1, DeadLetterQueue
+		}
+		g, s := newShare(t, spec, 20)
+		take(g, 20, start)
+		fail := func(from, to core.Seq, now time.Time) {
+			t.Helper()
+			for seq := from; seq <= to; seq++ {
+				if err := s.Nack(seq, 1, time.Hour, nil, 0, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		fail(1, 5, start)
+		s.Ack(6, 1, 1, second(1), nil)
+		fail(7, 11, second(1).Add(time.Millisecond))
+		save(s, second(1).Add(2*time.Millisecond))
+		some := g.TakeTransfers(to, 20, nil)
+		if len(some) != 5 || some[4].Seq != 5 {
+			t.Errorf("to the %s: %d leave, want the five that failed before the success", to, len(some))
+		}
+	}
+}

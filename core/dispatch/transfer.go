@@ -56,6 +56,7 @@ type transfer struct {
 type transfers struct {
 	waiting  queue[begun] // phases leaving and announced, in the order in which they began to leave; others are skipped
 	begun    uint64       // transfers so far
+	next     uint64       // none with a lower number is in phase leaving
 	leaving  int          // in phase leaving
 	underWay int          // in the phases after it
 }
