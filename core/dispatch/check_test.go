@@ -125,7 +125,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	var count [phases]int32
 	var transfers [Destinations]transfers
 	left, live := map[*batch]int{}, map[*batch]int{}
-	missing, tracked, again := 0, 0, int32(0)
+	missing, tracked, again, failed := 0, 0, int32(0), 0
 	retries, pending := map[core.Seq]bool{}, map[core.Seq]bool{}
 	for _, seq := range s.retries.all() {
 		retries[seq] = true
@@ -149,6 +149,12 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		tracked++
 		if m.phase == inFlight && m.attempts > 1 {
 			again++
+		}
+		if m.failedBefore() {
+			failed++
+		}
+		if s.displaceable(seq) != nil && !slices.Contains(s.occupancy.nacked, seq) {
+			fail("seq %d was nacked and waits, and nothing knows that it may be displaced", seq)
 		}
 		count[m.phase]++
 		if m.batch == nil {
@@ -226,6 +232,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	}
 	count[none] = s.count[none]
 	switch {
+	case failed != s.failedMessages():
+		return fmt.Errorf("%d messages have failed and stay, counted %d", failed, s.failedMessages())
 	case again != s.repeats:
 		return fmt.Errorf("%d retries are in flight, counted %d", again, s.repeats)
 	case count != s.count:

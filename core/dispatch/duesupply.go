@@ -215,9 +215,13 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 	case s.lapsed(r.batch, i):
 		d.begin(c, message{})
 		s.lapse(seq, s.table.get(seq))
-	case s.returning && s.pastExhausts(r.batch.pastAt(i)): // max deliveries was lowered since it was parked
+	case s.returning && s.attemptsLeft(r.batch.pastAt(i)) <= 0: // max deliveries was lowered since it was parked
 		d.begin(c, message{})
 		s.judge(seq, s.table.get(seq), 0)
+	case s.returning && r.batch.pastAt(i).Expired && s.attemptsLeft(r.batch.pastAt(i)) == 1 && !s.group.once():
+		d.begin(c, message{})
+		s.setApart(seq, s.table.get(seq))
+		s.group.chooseNext()
 	case budget.fits(c.size):
 		return c
 	}

@@ -38,6 +38,7 @@ type Group struct {
 	taking      handout        // of the Take under way
 	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
 	credit      int            // see Want
+	mostFailed  int            // MaxFailed
 	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle
@@ -51,7 +52,7 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt}
+	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt, mostFailed: MaxFailed}
 	g.retries.set(&spec)
 	return g
 }

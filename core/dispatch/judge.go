@@ -6,7 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// ParkAfter is the longest wait in memory; a message that has to wait longer waits in the retry queue.
+// ParkAfter is the longest wait in memory; a message that has to wait longer waits in the retry queue. Others may, too:
+// see occupancy.go.
 const ParkAfter = 30 * time.Second
 
 // failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
@@ -32,11 +33,14 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	switch {
 	case !exhausted && s.waitsElsewhere(seq, until):
 		s.leave(seq, m, RetryQueue, until)
+	case !exhausted && s.isDisplaced(m, until):
+		s.displace(seq, m, until)
 	case !exhausted && until == 0:
 		s.retry(seq, m)
 	case !exhausted:
 		m.due = until
 		s.move(m, delayed)
+		s.waitsNacked(seq, m)
 		s.group.wakeAt(s, seq, until)
 	case s.group.spec.Exhausted == core.ExhaustedDrop:
 		s.group.counters.Dropped++
@@ -76,6 +80,7 @@ func (s *Share) retry(seq core.Seq, m *message) {
 func (s *Share) await(seq core.Seq, m *message) {
 	s.change()
 	s.move(m, unclaimed)
+	s.waitsNacked(seq, m)
 	if m.batch != nil {
 		s.group.unclaimed.push(deadRef{s, seq})
 		s.group.claimRetries()

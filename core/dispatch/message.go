@@ -23,7 +23,7 @@ import (
 //	       unclaimed ◀── Checkpoint while nobody takes messages ── unsaved, ready
 //
 //	       last attempt failed, Reject   │                                                 │
-//	          (dlq), or a long delay     ├─▶ leaving … see transfer.go ─ Transferred ──────┤
+//	          (dlq), long wait, displaced├─▶ leaving … see transfer.go ─ Transferred ──────┤
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unclaimed | leaving | done
 //

@@ -37,52 +37,56 @@ func records(base core.Seq, n int, buffer Buffer) Records {
 
 // fate is what the model knows of one message.
 type fate struct {
-	attempts int       // of the highest delivery this owner, or a durable checkpoint, knows
-	locked   bool      // until …
-	until    time.Time // … or not before
-	over     bool      // acknowledged, dead-lettered or dropped
-	dying    bool
-	blocked  bool
-	rejected bool
-	lent     bool      // it is being appended to the dead letter queue
-	letter   bool      // it may be there already
-	leaves   bool      // for the retry queue, at until
-	away     bool      // it may be there already
-	replaced bool      // its metadata are
-	begun    bool      // it was handed out, as far as the owner knows
-	session  SessionID // that got it last from this owner
-	unsure   bool      // its lock is of an owner that died
-	spent    int       // attempts that did not count for that
-	appended time.Time // as its batch says
-	expire   time.Time // zero: never
+	attempts  int       // of the highest delivery this owner, or a durable checkpoint, knows
+	locked    bool      // until …
+	until     time.Time // … or not before
+	over      bool      // acknowledged, dead-lettered or dropped
+	dying     bool
+	blocked   bool
+	rejected  bool
+	lent      bool      // it is being appended to the dead letter queue
+	letter    bool      // it may be there already
+	leaves    bool      // for the retry queue, at until
+	away      bool      // it may be there already
+	replaced  bool      // its metadata are
+	displaced bool      // it leaves although it could wait here, and the retry queue has not refused it
+	begun     bool      // it was handed out, as far as the owner knows
+	session   SessionID // that got it last from this owner
+	unsure    bool      // its lock is of an owner that died
+	spent     int       // attempts that did not count for that
+	appended  time.Time // as its batch says
+	expire    time.Time // zero: never
 }
 
 func (f *fate) lapsed(now time.Time) bool { return !f.expire.IsZero() && !now.Before(f.expire) }
 
 // machine drives one group with one extent against a model, with crashes.
 type machine struct {
-	g       *Group
-	s       *Share
-	spec    core.GroupSpec
-	now     time.Time
-	fates   map[core.Seq]*fate
-	written core.Seq // of the extent
-	durable []byte   // last saved checkpoint
-	buffers []*counted
-	unsent  []byte // checkpoint taken, not yet saved
-	token   uint64
-	lent    []Transfer               // yielded, not answered
-	parks   []Transfer               // the same
-	expires map[core.Seq]time.Time   // of a log, of what was offered ever
-	timers  map[core.Seq]timerTimes  // of a timer extent, of what was offered ever; nil: a log
-	nacks   map[SessionID]int        // in a row
-	paces   map[SessionID]*paceModel // of throttled sessions
-	excused map[core.Seq]uint16      // attempts, as of the last look
-	skipped uint64                   // by this owner
-	lapsed  uint64                   // the same
-	cancels cancels
-	dead    map[core.Seq]bool // the dead letter queue has it, whoever appended it
-	looker  looker
+	g          *Group
+	s          *Share
+	spec       core.GroupSpec
+	now        time.Time
+	fates      map[core.Seq]*fate
+	written    core.Seq // of the extent
+	durable    []byte   // last saved checkpoint
+	buffers    []*counted
+	unsent     []byte // checkpoint taken, not yet saved
+	token      uint64
+	lent       []Transfer               // yielded, not answered
+	parks      []Transfer               // the same
+	expires    map[core.Seq]time.Time   // of a log, of what was offered ever
+	timers     map[core.Seq]timerTimes  // of a timer extent, of what was offered ever; nil: a log
+	nacks      map[SessionID]int        // in a row
+	paces      map[SessionID]*paceModel // of throttled sessions
+	excused    map[core.Seq]uint16      // attempts, as of the last look
+	skipped    uint64                   // by this owner
+	lapsed     uint64                   // the same
+	cancels    cancels
+	dead       map[core.Seq]bool // the dead letter queue has it, whoever appended it
+	mostFailed int               // of the group
+	allowed    int               // failed messages in memory
+	waits      map[core.Seq]bool // what could be displaced, as of the last look
+	looker     looker
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -253,7 +257,7 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is withheld and delivered", seq)
 	case f.lapsed(m.now):
 		t.Fatalf("seq %d is delivered %s after it expired", seq, m.now.Sub(f.expire))
-	case f.leaves && (f.away || f.replaced):
+	case f.leaves && (f.away || f.replaced || f.displaced):
 		t.Fatalf("seq %d is delivered from here, and may be in the retry queue: %+v", seq, *f)
 	case m.now.Before(f.until):
 		t.Fatalf("seq %d is delivered %s early", seq, f.until.Sub(m.now))
@@ -286,13 +290,16 @@ func (m *machine) tooOld(f *fate) bool {
 
 func (m *machine) tick(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 12_000).Draw(t, "ms")) * time.Millisecond)
+	leave := m.toRetry()
 	m.g.Tick(m.now)
+	m.refused(leave)
 	for seq, f := range m.fates {
 		if f.locked && !f.until.After(m.now) {
 			m.expired(seq)
 		}
 	}
 	m.uncounted(t)
+	m.displacedNow(t)
 	if at, ok := m.g.NextDeadline(); ok && !at.After(m.now) {
 		t.Fatalf("after a tick at %s the next deadline is %s", m.now, at)
 	}
@@ -318,6 +325,8 @@ func (m *machine) update(t *rapid.T) {
 			f.leaves = f.replaced
 		}
 	}
+	m.displacedNow(t)
+	m.allowed = max(m.mostFailed, m.s.failedMessages())
 }
 
 var delays = rapid.SampledFrom([]time.Duration{0, 0, 5 * time.Second, 15 * time.Second})
@@ -333,7 +342,7 @@ func TestGroup_Model(t *testing.T) {
 		m := &machine{now: time.Unix(1_700_000_000, 0), expires: map[core.Seq]time.Time{}, dead: map[core.Seq]bool{}, spec: core.GroupSpec{
 			LockTimeout: 10 * time.Second, MaxDeliveries: rapid.IntRange(1, 4).Draw(t, "max"), Delay: delays.Draw(t, "group delay"), SkipOlder: ages.Draw(t, "skip older"),
 			Exhausted: policies.Draw(t, "exhausted"), Expired: ends.Draw(t, "expired"),
-		}.WithDefaults()}
+		}.WithDefaults(), mostFailed: rapid.SampledFrom([]int{1, 3, 8, MaxFailed}).Draw(t, "most failed")}
 		if rapid.Bool().Draw(t, "timers") {
 			m.timers = make(map[core.Seq]timerTimes)
 		}

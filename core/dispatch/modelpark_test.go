@@ -27,6 +27,7 @@ func (m *machine) later(t *rapid.T) {
 
 // park checks what is to be appended to the retry queue: that it leaves is durable.
 func (m *machine) park(t *rapid.T) {
+	m.displacedNow(t)
 	for _, p := range m.g.TakeTransfers(RetryQueue, rapid.IntRange(0, 5).Draw(t, "most"), nil) {
 		f := m.fates[p.Seq]
 		if f == nil || !f.leaves || f.over || !bytes.Equal(p.Record, payload(p.Seq)) || int(p.Attempts) != f.attempts || f.replaced != (p.Metadata != nil) {
@@ -58,11 +59,12 @@ func (m *machine) parked(t *rapid.T) {
 	switch rapid.IntRange(0, 3).Draw(t, "outcome") {
 	case 0, 1:
 		p.Share.Transferred(p.Seq, m.now)
-		f.over, f.leaves, f.away = true, false, false
+		f.over, f.leaves, f.away, f.displaced = true, false, false, false
 	case 2:
 		p.Share.TransferFailed(p.Seq, true, m.now.Add(time.Second), m.now)
 	default:
 		p.Share.TransferFailed(p.Seq, false, m.now.Add(time.Second), m.now)
 		f.away = m.s.records[p.Seq].mayBeThere // of an earlier append
+		f.displaced = false
 	}
 }

@@ -69,7 +69,7 @@ func (m *machine) ackProven(t *rapid.T) {
 // failed is what the model makes of a failed attempt.
 func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 	f := m.fate(seq)
-	f.unsure = false
+	f.unsure, f.displaced = false, false
 	f.locked, f.until, f.leaves = false, until, f.replaced || until.Sub(m.now) > ParkAfter
 	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
 		f.until, f.leaves = time.Time{}, false
@@ -116,6 +116,7 @@ func (m *machine) fail(t *rapid.T, seq core.Seq, f *fate, delay time.Duration) {
 	}
 	m.failed(seq, m.now.Add(delay), false)
 	m.uncounted(t)
+	m.displacedNow(t)
 }
 
 // outage has one worker fail all it gets, for a while.

@@ -121,6 +121,7 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 func TestPark_ManyStay(t *testing.T) {
 	const n = transfersAtOnce
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, Breaker: core.BreakerOff}, n)
+	g.mostFailed = n // they fail twice
 	fail := func(delay time.Duration) {
 		for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 30}, start, nil) {
 			for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {

@@ -27,6 +27,7 @@ type Past struct {
 	Excused  uint16       // of the others, those that do not count
 	Unsure   uint8        // of these, those that do not count since they were unsure
 	Epoch    uint64       // of the group, when it was parked
+	Expired  bool         // the lock of the last of them ran out; else it was nacked
 }
 
 // Returning makes s a share of the group's retry queue, before anything is offered to it.
@@ -52,16 +53,22 @@ func (s *Share) came(b *batch, i int, seq core.Seq) (first bool) {
 // here is how many deliveries there were in the present life of a message.
 func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
 
-// pastExhausts reports whether a parked message has no attempt left.
-func (s *Share) pastExhausts(past Past) bool {
+// attemptsLeft is how many attempts a parked message has.
+func (s *Share) attemptsLeft(past Past) int {
 	most := s.group.spec.MaxDeliveries
-	return most != core.UnlimitedDeliveries && int(past.here()-min(past.Excused, past.here())) >= most
+	if most == core.UnlimitedDeliveries {
+		return math.MaxInt
+	}
+	return most - int(past.here()-min(past.Excused, past.here()))
 }
 
 // goOn has a parked message go on where it left off.
 func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	m.attempts = past.here()
 	m.failure = Nacked
+	if past.Expired { // its last attempt is isolated
+		m.failure = LockExpired
+	}
 	delete(s.excused, seq) // of before the share was rebuilt
 	if past.Excused > 0 {
 		s.excuse(seq, m, past.Excused)

@@ -44,6 +44,7 @@ func (m *machine) start(t *rapid.T) {
 		}
 	}
 	m.g = NewGroup(m.spec)
+	m.g.mostFailed = m.mostFailed
 	if m.timers != nil {
 		st.Cancel(&m.cancels.called, m.cancels.kept)
 		m.s = m.g.AddTimers(core.ExtentID{}, st, m.now)
@@ -89,6 +90,8 @@ func (m *machine) start(t *rapid.T) {
 			}
 		}
 	}
+	m.displacedNow(t)
+	m.allowed = max(m.mostFailed, m.s.failedMessages()) // locks of the owner before
 }
 
 // leaks checks that a share that was removed, or settled everything, holds no buffer.
@@ -118,6 +121,7 @@ func (m *machine) check(t *rapid.T) {
 	if m.timers != nil {
 		m.checkKnown(t)
 	}
+	m.bounded(t)
 	for seq := core.Seq(1); seq <= m.written; seq++ {
 		f, done := m.fate(seq), m.s.done.Done(seq)
 		if done && !f.over && !f.begun && m.tooOld(f) {

@@ -176,8 +176,8 @@ func (s *Share) Inherited(seq core.Seq) bool {
 }
 
 // Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
-// after the group's backoff, which random in [0, 1) jitters. When that is long, or its metadata were replaced, it is parked until then. After the
-// last attempt it is exhausted instead. Text is copied. CodeStale unless attempt is the current, locked delivery.
+// after the group's backoff, which random in [0, 1) jitters. When that is long, its metadata were replaced, or MaxFailed messages have failed
+// before it, it is parked until then. After the last attempt it is exhausted instead. Text is copied. CodeStale unless attempt is the current, locked delivery.
 func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []byte, random float64, now time.Time) error {
 	t := s.group.at(now)
 	m := s.current(seq, attempt)

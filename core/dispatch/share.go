@@ -42,7 +42,8 @@ type Share struct {
 	noted     int                      // bytes of texts, and of metadata in records
 	cut       bool                     // the last checkpoint was cut short
 	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
-	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
+	occupancy occupancy
+	extended  map[core.Seq]int64 // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int
@@ -178,6 +179,9 @@ func (s *Share) move(m *message, to phase) {
 // stand counts n more messages in the phase of one.
 func (s *Share) stand(m *message, n int) {
 	s.count[m.phase] += int32(n)
+	if m.attempts == 0 && m.phase.waitsAgain() {
+		s.occupancy.unseen += int32(n)
+	}
 	switch {
 	case m.phase == inFlight:
 		s.flying(m, n)
@@ -240,6 +244,7 @@ func (s *Share) rest() {
 	s.excused, s.unsure, s.weight = nil, nil, nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
+	s.occupancy = occupancy{}
 }
 
 // Frontier is the ack level: every seq up to it is settled.

@@ -60,7 +60,9 @@ func (s *Share) Standing(seq core.Seq) Standing {
 		st.Place, st.Enqueued, st.Record = PlaceBuffered, b.enqueuedAt(i), b.recordAt(i)
 		if s.returning {
 			past := b.pastAt(i)
-			st.Attempts, st.Failure = past.here(), Nacked
+			if st.Attempts, st.Failure = past.here(), Nacked; past.Expired {
+				st.Failure = LockExpired
+			}
 		}
 		switch until := s.supply.until(seq); {
 		case s.withheld[seq] > 0:

@@ -120,6 +120,9 @@ func (s *Share) handOut(h *handout, c chosen) {
 // again begins the next attempt of a message, and answers its number.
 func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	m := s.table.get(seq)
+	if m.attempts == 0 {
+		s.occupancy.unseen--
+	}
 	if m.attempts < math.MaxUint16 {
 		m.attempts++
 	}

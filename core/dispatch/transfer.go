@@ -42,6 +42,7 @@ type transfer struct {
 	to         Destination
 	reason     Reason
 	mayBeThere bool   // an append of it to the destination may have come to pass
+	displaced  bool   // it leaves although it waits for less long, and the retry queue has not refused it; see occupancy.go
 	due        int64  // ns: when it may be handed out again; 0: never
 	failed     int64  // ns: when it failed, and began to leave
 	appended   int64  // ns: when an append of unknown outcome ended first; 0: none did here
@@ -239,7 +240,7 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 // TransferFailed keeps a message that TakeTransfers yielded until retryAt, when it is yielded again. unknown says that
 // the queue may have it nevertheless, or get it yet: then it is kept for TransferDoubt at least, if it is a dead
 // letter. One for the retry queue that is here only, as far as is known, is handed out from here when its time comes
-// before.
+// before, also if it was displaced.
 func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
@@ -256,6 +257,8 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 		if doubt := routes[x.to].doubt; doubt > 0 {
 			due = max(due, s.group.now+int64(doubt))
 		}
+	} else {
+		x.displaced = false
 	}
 	if x.mayReturn() {
 		due = min(due, x.due)
@@ -265,7 +268,7 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 
 // mayReturn reports whether a message that leaves can as well be handed out from here.
 func (x *transfer) mayReturn() bool {
-	return routes[x.to].returns && !x.mayBeThere && x.metadata == nil
+	return routes[x.to].returns && !x.mayBeThere && x.metadata == nil && !x.displaced
 }
 
 // dueTransfer has a message handed out from here whose time has come before it left, or tries again what is held.

@@ -177,6 +177,9 @@ func (s *Share) replace(seq core.Seq, was *message) {
 	case inFlight, delayed:
 		s.move(m, was.phase)
 		s.group.wakeAt(s, seq, m.due)
+		if was.phase == delayed {
+			s.waitsNacked(seq, m)
+		}
 	case unclaimed, unsaved, lone:
 		s.retry(seq, m)
 	case leaving, announced, transferring, appending, held:

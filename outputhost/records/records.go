@@ -86,5 +86,5 @@ func Due(body []byte) (out dispatch.DueRecords, err error) {
 // pastOf is what a record says of a message that was parked, or is a dead letter.
 func pastOf(r *wire.Record) dispatch.Past {
 	p := wire.ReadPast(r.Extra)
-	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, Epoch: p.Epoch}
+	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, Epoch: p.Epoch, Expired: string(r.ReasonCode) == dispatch.LockExpired.String()}
 }
