@@ -8,18 +8,21 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
 )
 
 // saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it
-// has settled many messages since, as a crash would deliver them again, and at once when retries wait for theirs.
-// Changes that become due while a write is under way go into the next one. Claims and done rows are written beside
-// that, of several groups at a time, so that a group whose rows hang holds up no other; until its own are written, the
-// group is not saved again.
+// has settled many messages since, as a crash would deliver them again, and at once when retries wait for theirs. The
+// last ones are paced by their bytes: a lone one is written at once, and more than saveBytes a second are not, but for
+// one of each group in Config.CheckpointBusy. Changes that become due meanwhile, or while a write is under way, go into the
+// next one. Claims and done rows are written beside that, of several groups at a time, so that a group whose rows hang
+// holds up no other; until its own are written, the group is not saved again.
 type saver struct {
 	h     *Host
 	wake  chan struct{}
 	slots chan struct{} // groups whose claims and done rows are being written
+	bytes quota.Bucket  // of checkpoints
 	mu    struct {
 		sync.Mutex
 		dirty   map[*group]urgency
@@ -30,6 +33,10 @@ type saver struct {
 		warned  time.Time           // when that was logged last
 	}
 }
+
+// saveBytes is how many bytes of checkpoints a host writes in a second before retries wait for theirs: a share whose
+// messages fail has up to 64 KiB of them, each time.
+const saveBytes = 1_000_000
 
 // saveWarning is between two warnings that checkpoints cannot be saved.
 const saveWarning = 10 * time.Second
@@ -44,11 +51,12 @@ const (
 	saveNone urgency = iota // nothing changed
 	saveSoon                // with the next round of all groups
 	saveBusy                // not before Config.CheckpointBusy has passed since its last
-	saveNow
+	saveNow                 // or, while too many bytes are written so soon, as if it was busy
 )
 
 func newSaver(h *Host) *saver {
 	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
+	s.bytes.Set(saveBytes, h.deps.Now())
 	s.mu.dirty, s.mu.busy = make(map[*group]urgency), make(map[*group]struct{})
 	return s
 }
@@ -100,9 +108,14 @@ func (s *saver) run(ctx context.Context) {
 		case <-s.wake:
 		case <-busy.C:
 		}
-		due, next := s.due(all, s.h.deps.Now())
+		now := s.h.deps.Now()
+		due, next := s.due(all, now)
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		for _, settle := range s.write(cctx, due, all, false) {
+		settles, bytes := s.write(cctx, due, all, false)
+		if s.bytes.Wait(now) == 0 { // what does not wait for the others owes nothing then
+			s.bytes.Take(min(bytes, saveBytes), now)
+		}
+		for _, settle := range settles {
 			settling.Go(func() { settle(ctx) })
 		}
 		cancel()
@@ -113,19 +126,21 @@ func (s *saver) run(ctx context.Context) {
 // due takes the groups that are to be saved now, and says when the next busy one will be.
 func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) {
 	next = time.Hour
+	paced := s.bytes.Wait(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g, u := range s.mu.dirty {
 		if _, busy := s.mu.busy[g]; busy {
 			continue
 		}
-		wait := time.Duration(0)
+		wait := s.h.cfg.CheckpointBusy - now.Sub(time.Unix(0, g.savedAt.Load()))
 		switch {
-		case all || u == saveNow:
+		case all:
+			wait = 0
 		case u == saveSoon:
 			continue
-		default:
-			wait = s.h.cfg.CheckpointBusy - now.Sub(time.Unix(0, g.savedAt.Load()))
+		case u == saveNow:
+			wait = min(wait, paced)
 		}
 		if wait > 0 {
 			next = min(next, wait)
@@ -191,15 +206,17 @@ func (p saved) writes() bool { return p.done || p.claim != nil }
 // save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	var settling sync.WaitGroup
-	for _, settle := range s.write(ctx, due, true, final) {
+	settles, _ := s.write(ctx, due, true, final)
+	for _, settle := range settles {
 		settling.Go(func() { settle(ctx) })
 	}
 	settling.Wait()
 }
 
-// write writes the checkpoints of groups: of all their shares that changed, or of those that are due sooner. On an error they stay dirty. It answers what is
-// still to be done of groups that have claims or done rows to write.
-func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settles []func(ctx context.Context)) {
+// write writes the checkpoints of groups: of all their shares that changed, or of those that are due sooner. On an error
+// they stay dirty. It answers what is still to be done of groups that have claims or done rows to write, and how many
+// bytes the checkpoints have.
+func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settles []func(ctx context.Context), bytes int) {
 	now := s.h.deps.Now()
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
@@ -209,13 +226,16 @@ func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settl
 			s.note(g, left)
 		}
 	}
+	for _, r := range rows {
+		bytes += len(r.Value)
+	}
 	if len(rows) > 0 && !s.put(ctx, rows) {
 		for _, g := range due {
 			g.notSaved(parts[g])
 			s.note(g, saveSoon)
 			s.over(g)
 		}
-		return nil
+		return nil, bytes
 	}
 	for g, ps := range parts {
 		settle := func(ctx context.Context) {
@@ -241,7 +261,7 @@ func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settl
 			settle(ctx)
 		})
 	}
-	return settles
+	return settles, bytes
 }
 
 // put writes rows, and reports whether they are durable.
