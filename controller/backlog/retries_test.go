@@ -11,7 +11,7 @@ import (
 // TestRetries_AreTold: the retries of a group are what its shares hold and all that is left of its retry queue; owners of
 // its shares are told, but the one of the retry queue alone, and only when there are many.
 func TestRetries_AreTold(t *testing.T) {
-	r := newRig(t, 10)
+	r := newHarness(t, 10)
 	q, retry := r.queue("/t/q"), r.queue("/t/q/g.retry")
 	g := r.group(q, "/t/q", "g")
 	g.Retry, g.Spec.MaxDelayedRetries = retry, 100_000
