@@ -184,6 +184,10 @@ func (s *Share) due(seq core.Seq, m *message) {
 		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
 		s.failed(seq, m, 0)
 	case delayed:
+		if s.exhausted(seq, m) {
+			s.judge(seq, m, 0)
+			break
+		}
 		s.retry(seq, m)
 	case leaving, announced, held:
 		s.dueTransfer(seq, m)

@@ -18,8 +18,29 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 	} else {
 		s.attemptFailed(seq, m)
 	}
-	s.judge(seq, m, until)
+	if s.dropsLater(seq, m) {
+		was := m.isRetry()
+		s.endLock(seq)
+		s.delayUntil(seq, m, s.group.now+int64(routes[DeadLetterQueue].patience))
+		s.group.retries.outcome(was, true)
+	} else {
+		s.judge(seq, m, until)
+	}
 	s.weighs(seq, m)
+}
+
+// dropsLater reports whether a group that drops keeps an exhausted message until it is known whether its attempt counts,
+// for as long as one that becomes a dead letter stays: see Share.stays.
+func (s *Share) dropsLater(seq core.Seq, m *message) bool {
+	g := s.group
+	return g.spec.Exhausted == core.ExhaustedDrop && m.failure != Rejected && g.breaker.gathers() > 0 && s.exhausted(seq, m)
+}
+
+// delayUntil has a message wait in memory.
+func (s *Share) delayUntil(seq core.Seq, m *message, until int64) {
+	m.due = until
+	s.move(m, delayed)
+	s.group.wakeAt(s, seq, until)
 }
 
 // judge sends a message on: to its next attempt, here or by the retry queue, or if it had its last to its end.
@@ -38,10 +59,8 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	case !exhausted && until == 0:
 		s.retry(seq, m)
 	case !exhausted:
-		m.due = until
-		s.move(m, delayed)
+		s.delayUntil(seq, m, until)
 		s.waitsNacked(seq, m)
-		s.group.wakeAt(s, seq, until)
 	case s.group.spec.Exhausted == core.ExhaustedDrop:
 		s.group.counters.Dropped++
 		s.settle(seq, m)

@@ -43,6 +43,7 @@ type fate struct {
 	over      bool      // acknowledged, dead-lettered or dropped
 	dying     bool
 	blocked   bool
+	drops     bool // at until, unless the breaker opens
 	rejected  bool
 	lent      bool      // it is being appended to the dead letter queue
 	letter    bool      // it may be there already
@@ -79,6 +80,7 @@ type machine struct {
 	nacks      map[SessionID]int        // in a row
 	paces      map[SessionID]*paceModel // of throttled sessions
 	excused    map[core.Seq]uint16      // attempts, as of the last look
+	open       bool                     // the breaker, then
 	skipped    uint64                   // by this owner
 	lapsed     uint64                   // the same
 	cancels    cancels
@@ -213,7 +215,8 @@ func (m *machine) forgive(session SessionID) {
 // counted are the attempts of a message that count.
 func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - int(m.s.excused[seq]) }
 
-// uncounted checks that failures do not count only while the breaker is open, and takes over which messages that saved.
+// uncounted checks that failures do not count only while the breaker is open, or when the failure of a probe closes one
+// with a percentage, and takes over which messages that saved.
 func (m *machine) uncounted(t *rapid.T) {
 	state, since := m.g.Breaker()
 	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
@@ -224,18 +227,18 @@ func (m *machine) uncounted(t *rapid.T) {
 		if n == m.excused[seq] {
 			continue
 		}
-		if state == BreakerClosed || m.spec.Breaker == core.BreakerOff || since.After(m.now) {
+		if state == BreakerClosed && !m.open || m.spec.Breaker == core.BreakerOff || since.After(m.now) {
 			t.Fatalf("attempts of seq %d do not count, the breaker is %s, and set to %d", seq, state, m.spec.Breaker)
 		}
 		if int(n) > f.attempts {
 			t.Fatalf("%d of %d attempts of seq %d are excused", n, f.attempts, seq)
 		}
 		expired := m.s.table.get(seq).failure == Lapsed
-		if (f.dying || f.blocked) && !f.rejected && !expired && m.counted(seq) < m.spec.MaxDeliveries {
-			f.dying, f.blocked, f.until, f.leaves = false, false, time.Time{}, f.replaced
+		if (f.dying || f.blocked || f.drops) && !f.rejected && !expired && m.counted(seq) < m.spec.MaxDeliveries {
+			f.dying, f.blocked, f.drops, f.until, f.leaves = false, false, false, time.Time{}, f.replaced
 		}
 	}
-	m.excused = maps.Clone(m.s.excused)
+	m.excused, m.open = maps.Clone(m.s.excused), state != BreakerClosed
 }
 
 func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
@@ -247,8 +250,8 @@ func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {
 		t.Fatalf("seq %d is a dead letter and delivered again", seq)
 	case f.blocked:
 		t.Fatalf("seq %d is blocked and delivered again", seq)
-	case f.dying:
-		t.Fatalf("seq %d is dying and delivered again", seq)
+	case f.dying || f.drops:
+		t.Fatalf("seq %d had its last attempt and is delivered again", seq)
 	case !f.begun && m.now.Before(m.appended(seq).Add(m.spec.Delay)):
 		t.Fatalf("seq %d is delivered %s after it was appended, the delay is %s", seq, m.now.Sub(m.appended(seq)), m.spec.Delay)
 	case !f.begun && m.tooOld(f):
@@ -297,6 +300,9 @@ func (m *machine) tick(t *rapid.T) {
 		if f.locked && !f.until.After(m.now) {
 			m.expired(seq)
 		}
+		if f.drops && !f.until.After(m.now) && m.s.done.Done(seq) {
+			f.drops, f.over = false, true
+		}
 	}
 	m.uncounted(t)
 	m.displacedNow(t)
@@ -317,7 +323,7 @@ func (m *machine) update(t *rapid.T) {
 	m.g.Update(m.spec, m.now)
 	for seq, f := range m.fates {
 		blocked := f.blocked
-		f.blocked = false
+		f.blocked, f.drops = false, false
 		switch rejected := blocked && f.rejected; {
 		case (m.counted(seq) >= m.spec.MaxDeliveries || rejected) && !f.locked && !f.over && !f.dying && !f.leaves:
 			m.failed(seq, time.Time{}, rejected)

@@ -31,7 +31,7 @@ func (m *machine) ack(t *rapid.T) {
 	for at := seq; at < seq+count; at++ {
 		if f := m.fates[at]; f != nil && f.attempts >= attempt && !f.over && !f.gone() {
 			m.forgive(f.session)
-			f.over, f.locked, f.dying, f.blocked, f.leaves = true, false, false, false, false
+			f.over, f.locked, f.dying, f.blocked, f.drops, f.leaves = true, false, false, false, false, false
 		} else {
 			want[at] = true
 		}
@@ -63,7 +63,7 @@ func (m *machine) ackProven(t *rapid.T) {
 	if !f.over && f.begun {
 		m.forgive(f.session)
 	}
-	f.over, f.locked, f.dying, f.blocked, f.leaves = true, false, false, false, false
+	f.over, f.locked, f.dying, f.blocked, f.drops, f.leaves = true, false, false, false, false, false
 }
 
 // failed is what the model makes of a failed attempt.
@@ -77,6 +77,9 @@ func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 		f.dying = m.spec.Exhausted == core.ExhaustedDLQ
 		f.blocked = m.spec.Exhausted == core.ExhaustedBlock
 		f.rejected = rejected
+		if x := m.s.table.get(seq); f.over && !rejected && x != nil && x.phase == delayed {
+			f.over, f.drops, f.until = false, true, time.Unix(0, x.due)
+		}
 	}
 }
 
@@ -88,6 +91,9 @@ func (m *machine) expired(seq core.Seq) {
 		return
 	}
 	f.spent++
+	if m.excused == nil { // no attempt was, before
+		m.excused = map[core.Seq]uint16{}
+	}
 	m.excused[seq]++
 	until := f.until
 	m.failed(seq, until, false)

@@ -82,7 +82,7 @@ func (s *Share) displaces() bool {
 // attempt.
 func (s *Share) displaceable(seq core.Seq) *message {
 	m := s.table.get(seq)
-	if m != nil && m.failure == Nacked && (m.phase == delayed || m.phase == unclaimed) {
+	if m != nil && m.failure == Nacked && (m.phase == delayed || m.phase == unclaimed) && !s.exhausted(seq, m) {
 		return m
 	}
 	return nil

@@ -66,9 +66,10 @@ func (g *Group) opened(led []failing) {
 			continue
 		}
 		g.counters.NotCounted += uint64(x.fails)
+		drops := m.phase == delayed && s.exhausted(seq, m)
 		s.excuse(seq, m, x.fails)
 		s.change()
-		if (s.recalled(seq, m) || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
+		if (s.recalled(seq, m) || drops || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
 			s.judge(seq, m, 0)
 			s.wake()
 		}

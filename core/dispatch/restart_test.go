@@ -53,6 +53,7 @@ func (m *machine) start(t *rapid.T) {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
 	m.skipped, m.lapsed, m.excused = 0, 0, maps.Clone(m.s.excused)
+	m.open = m.g.breaker.isOpen()
 	m.nacks, m.paces = map[SessionID]int{}, map[SessionID]*paceModel{}
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {
@@ -108,6 +109,7 @@ func (m *machine) check(t *rapid.T) {
 	if err := m.g.check(); err != nil {
 		t.Fatal(err)
 	}
+	m.open = m.g.breaker.isOpen()
 	m.sees(t)
 	blocked := 0
 	for _, f := range m.fates {
