@@ -1,6 +1,10 @@
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"math"
+
+	"github.com/columbamq/columba/core"
+)
 
 // claimAtOnce bounds a claim.
 const claimAtOnce = 512
@@ -44,12 +48,23 @@ func (g *Group) claimRetries() {
 	}
 	for room := g.credit - g.claims(); room > 0 && g.unclaimed.len() > 0; {
 		s, seq := g.unclaimed.front().share, g.unclaimed.front().seq
+		if g.cameBack = !g.cameBack && s.claimReturned(); g.cameBack {
+			room--
+			continue
+		}
 		g.unclaimed.pop()
 		if m := s.table.get(seq); m != nil && m.phase == unclaimed && m.batch != nil {
 			s.claimRetry(seq, m)
 			room--
 		}
 	}
+}
+
+// claimReturned claims a message that came back from the retry queue and was not handed out since, and reports whether
+// there was one. It has each second claim beside retries of its share: those keep the share claiming, so that with
+// little credit, and messages that fail at once, it would never come to the others.
+func (s *Share) claimReturned() bool {
+	return s.returning && s.hasRoom() && s.claimNext(budget{messages: 1, bytes: math.MaxInt}) > 0
 }
 
 func (s *Share) claimRetry(seq core.Seq, m *message) {

@@ -39,6 +39,7 @@ type Group struct {
 	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
 	credit      int            // see Want
 	mostFailed  int            // MaxFailed
+	cameBack    bool           // the last claim was of such a message, see claimReturned
 	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle

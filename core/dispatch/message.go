@@ -162,7 +162,7 @@ func (t *table) eachChunk(chunk func(key uint64), f func(core.Seq, *message)) {
 	}
 }
 
-// each calls f for every message in the order of seqs. f may drop the message it is given, and put none.
+// each calls f for every message in the order of seqs. f may drop messages, and put none.
 func (t *table) each(f func(core.Seq, *message)) {
 	keys := make([]uint64, 0, len(t.chunks))
 	for k := range t.chunks {
@@ -171,7 +171,10 @@ func (t *table) each(f func(core.Seq, *message)) {
 	slices.Sort(keys)
 	for _, k := range keys {
 		c := t.chunks[k]
-		for live := c.live; live != 0; live &= live - 1 {
+		if c == nil { // f has dropped all of it
+			continue
+		}
+		for live := c.live; live != 0; live = live & (live - 1) & c.live {
 			i := bits.TrailingZeros64(live)
 			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i])
 		}

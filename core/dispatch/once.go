@@ -25,8 +25,12 @@ type given struct {
 // claim has up to a credit of messages wait for the checkpoint that says that they are done, or counts their next
 // attempt.
 func (s *Share) claim(messages, bytes int) {
+	s.claimNext(budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true})
+}
+
+// claimNext claims the next messages of the supply, and answers how many.
+func (s *Share) claimNext(left budget) (n int) {
 	s.change()
-	left := budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true}
 	for left.messages > 0 && !left.stopped && s.supply.ready() {
 		c := s.supply.choose(left.messages, left.bytes, &left)
 		if c.count > 0 {
@@ -35,9 +39,11 @@ func (s *Share) claim(messages, bytes int) {
 				s.pending.push(saving{seq: c.first + core.Seq(i)})
 			}
 			left.spend(c.count, c.size)
+			n += c.count
 		}
 		s.look()
 	}
+	return n
 }
 
 // give hands a claimed message out, for good.

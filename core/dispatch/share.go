@@ -214,6 +214,11 @@ func (s *Share) canBegin() bool {
 	if s.claims() && s.claimPolicy().admit(1) == 0 {
 		return false
 	}
+	return s.hasRoom()
+}
+
+// hasRoom reports whether a message of the supply could be begun, as far as the share's limits are concerned.
+func (s *Share) hasRoom() bool {
 	return s.supply.ready() && !s.full && !s.waits && s.table.n-s.missing < MaxOutstanding
 }
 

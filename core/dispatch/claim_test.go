@@ -1,0 +1,91 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+)
+
+// cameBack is a share of the retry queue with n messages that came back after one attempt.
+func cameBack(t *testing.T, g *Group, n int) *Share {
+	t.Helper()
+	s := g.AddTimers(extent(1), State{}, start)
+	s.Returning()
+	d := DueRecords{Offsets: []uint32{0}, Bytes: make([]byte, n)}
+	for i := range n {
+		d.Seqs = append(d.Seqs, core.Seq(i+1))
+		d.Offsets = append(d.Offsets, uint32(i+1))
+		d.DeliverAt, d.Enqueued = append(d.DeliverAt, 0), append(d.Enqueued, 1)
+		d.Past = append(d.Past, Past{Origin: core.Receipt{Seq: core.Seq(i + 1)}, Attempts: 1})
+	}
+	if err := s.OfferDue(d, start); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestClaim_ReturnedBesideRetries: messages that came back from the retry queue, and fail at once again and again, do not
+// keep those back that came with them, however little credit there is.
+func TestClaim_ReturnedBesideRetries(t *testing.T) {
+	const good = 10
+	for _, poison := range []int{1, 2, 20} {
+		for _, credit := range []int{1, 5, 100} {
+			t.Run(fmt.Sprint(poison, " poison, credit ", credit), func(t *testing.T) {
+				g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, Breaker: core.BreakerOff}.WithDefaults())
+				s := cameBack(t, g, poison+good)
+				acked, took := 0, 0
+				for range 500 {
+					g.Want(credit, true)
+					runs := g.Take(1, Credit{Messages: credit, Bytes: 1 << 20}, start, nil)
+					for _, r := range runs {
+						for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
+							if took++; int(seq) > poison {
+								s.Ack(seq, 1, r.Attempt, start, nil)
+								acked++
+							} else if err := s.Nack(seq, r.Attempt, 0, nil, 0, start); err != nil {
+								t.Fatal(err)
+							}
+						}
+					}
+					if n := g.claims(); n > max(credit, poison) {
+						t.Fatalf("%d are claimed", n)
+					}
+					if acked == good {
+						break
+					}
+					save(s, start)
+					if err := g.check(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if acked < good || took > 3*(poison+good)+credit {
+					t.Errorf("%d of %d good messages came with %d deliveries", acked, good, took)
+				}
+			})
+		}
+	}
+}
+
+// TestGroup_UpdateSettlesWhatComesWithIt: an update of the rules has a message claimed, and with it others of its chunks
+// settled.
+func TestGroup_UpdateSettlesWhatComesWithIt(t *testing.T) {
+	g := NewGroup(core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock, NoNackThrottle: true, Breaker: core.BreakerOff}.WithDefaults())
+	s := cameBack(t, g, 200)
+	g.Want(1, true)
+	take(g, 1, start)
+	save(s, start)
+	for _, r := range g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil) {
+		if err := s.Nack(r.Base, r.Attempt, 0, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if d := g.Depth(); d.Blocked != 1 {
+		t.Fatalf("got %+v, want one blocked", d)
+	}
+	g.Update(core.GroupSpec{MaxDeliveries: 3, Exhausted: core.ExhaustedBlock, NoNackThrottle: true, Breaker: core.BreakerOff}.WithDefaults(), start)
+	g.Update(core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedDrop, NoNackThrottle: true, Breaker: core.BreakerOff}.WithDefaults(), start)
+	if err := g.check(); err != nil {
+		t.Fatal(err)
+	}
+}
