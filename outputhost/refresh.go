@@ -330,7 +330,7 @@ func (g *group) freeLocked() (bytes int) {
 	most := g.mostHeldLocked()
 	for _, c := range g.mu.consumers {
 		switch {
-		case c.credit.messages <= 0 || c.credit.bytes <= 0 || g.mu.rules.Throttled(c.id) || g.mayHoldLocked(c, most) == 0:
+		case c.credit.messages <= 0 || c.credit.bytes <= 0 || !g.mu.rules.Admits(c.id) || g.mayHoldLocked(c, most) == 0:
 		case c.held == 0:
 			bytes = math.MaxInt
 		default:

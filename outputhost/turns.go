@@ -125,9 +125,9 @@ func (g *group) demandLocked() (n int) {
 	if g.mu.credits != nil {
 		n = g.mu.credits.demand
 	}
-	if g.mu.rules.AnyThrottled() {
+	if !g.mu.rules.AdmitsAll() {
 		for _, c := range g.mu.consumers {
-			if g.mu.rules.Throttled(c.id) {
+			if !g.mu.rules.Admits(c.id) {
 				n -= c.demand
 			}
 		}

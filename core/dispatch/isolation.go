@@ -263,9 +263,8 @@ func (s *Share) uncountAlone() {
 	}
 	seq := a.counted.seq
 	if m := s.table.get(seq); m != nil && (m.phase == unsaved || m.phase == ready) {
-		s.move(m, lone)
-		if m.batch != nil {
-			s.waitAlone(seq)
+		if s.isLone(seq, m) { // else a breaker that opened since has left it more attempts
+			s.setApart(seq, m)
 		}
 		a.counted = loner{}
 	}

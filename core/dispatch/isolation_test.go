@@ -317,3 +317,29 @@ func TestIsolation_ItsShareGoesOn(t *testing.T) {
 		t.Error("it does not wait for an idle session")
 	}
 }
+
+// TestIsolation_NotLastAnyMore: while nobody takes messages, a message that was next to be isolated waits like any other
+// if the breaker has given it more attempts since.
+func TestIsolation_NotLastAnyMore(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 40)
+	g.Connected(2)
+	take(g, breakerLeast, start)
+	now := start.Add(10 * time.Second)
+	if err := s.Extend(1, 1, 9*time.Second, start); err != nil {
+		t.Fatal(err)
+	}
+	g.Tick(start.Add(9 * time.Second))
+	save(s, now)
+	if !g.isolation.isNext(s, 1) {
+		t.Fatalf("seq 1 is not the next to be isolated: %+v", g.isolation)
+	}
+	g.Tick(now)
+	if !g.breaker.isOpen() {
+		t.Fatal("the breaker did not open")
+	}
+	g.Want(0, false)
+	save(s, now)
+	if err := g.check(); err != nil {
+		t.Error(err)
+	}
+}

@@ -52,6 +52,17 @@ func (g *Group) admit(sc scope, most int) int {
 	return most
 }
 
+// Admits reports whether the policies of a session let it have a message now. Those of the group are not asked.
+func (g *Group) Admits(session SessionID) bool {
+	sc := scope{session: session}
+	return g.throttle.admit(sc, g.now) > 0 && g.isolation.admit(sc, g.now) > 0
+}
+
+// AdmitsAll reports whether Admits holds for every session without a look at each. It may be false although it does.
+func (g *Group) AdmitsAll() bool {
+	return len(g.throttle.paces) == 0 && (g.isolation == nil || len(g.isolation.given) == 0)
+}
+
 // nextPolicy is the next deadline of the policies.
 func (g *Group) nextPolicy() (next int64, ok bool) {
 	for _, p := range g.inOrder() {

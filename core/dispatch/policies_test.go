@@ -230,3 +230,20 @@ func TestIsolation_Policy(t *testing.T) {
 		t.Errorf("after the ack: admits %d", got)
 	}
 }
+
+// TestGroup_Admits: a session that holds an isolated message takes nothing more, whatever its credit.
+func TestGroup_Admits(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
+	g.Connected(2)
+	take(g, 1, start)
+	now := start.Add(10 * time.Second)
+	g.Tick(now)
+	save(s, now)
+	if !g.Admits(1) || !g.Admits(2) {
+		t.Fatal("a session that holds nothing takes nothing")
+	}
+	want(t, "isolated", take(g, 10, now), "1+1@2")
+	if g.Admits(1) || !g.Admits(2) || g.Throttled(1) {
+		t.Errorf("admits %v, another session %v; throttled %v", g.Admits(1), g.Admits(2), g.Throttled(1))
+	}
+}

@@ -114,13 +114,3 @@ func (g *Group) acked(session SessionID) {
 func (g *Group) Throttled(session SessionID) bool {
 	return g.throttle.admit(scope{session: session}, g.now) == 0
 }
-
-// AnyThrottled reports whether Throttled holds for any session.
-func (g *Group) AnyThrottled() bool {
-	for session := range g.throttle.paces {
-		if g.Throttled(session) {
-			return true
-		}
-	}
-	return false
-}
