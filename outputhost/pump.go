@@ -124,7 +124,7 @@ func (g *group) leaveLocked(w *work) {
 	}
 }
 
-// touchLocked has the next pump look at a share. What the rules of a share do to it, they tell themselves: see
+// touchLocked has the next pump look at a share. The rules of the share tell of their own changes: see
 // dispatch.Group.TakeChanged.
 func (g *group) touchLocked(s *share) {
 	if !s.touched && !s.removed {

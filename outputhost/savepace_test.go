@@ -93,10 +93,14 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 
 		time.Sleep(5 * time.Second)
 		before := meta.writes.Load()
-		b.saver.note(g, saveNow)
 		g.mu.Lock()
-		s.rules.Ack(2, 1, 1, time.Now(), nil)
+		for _, r := range g.mu.rules.Take(1, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, time.Now(), nil) {
+			if err := s.rules.Nack(r.Base, r.Attempt, 0, nil, 0, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		g.mu.Unlock()
+		b.saver.note(g, saveNow)
 		synctest.Wait()
 		if n := meta.writes.Load() - before; n != 1 {
 			t.Errorf("after a rest %d checkpoints are written at once, want one", n)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// worthTelling is the part of its limit from which on hosts are told how many retries a group has. What a host does
-	// not know of is less than that.
+	// worthTelling is the part of its limit from which on hosts are told how many retries a group has. A host
+	// lacks fewer than that.
 	worthTelling = 1000
 	// toldAtOnce bounds the groups that one host is told of: those nearest to their limits.
 	toldAtOnce = 10_000

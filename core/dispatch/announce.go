@@ -51,7 +51,7 @@ func reasonOf(to Destination, m *message) Reason {
 }
 
 // stays reports whether a message waits until it is known whether its attempt counts, before any checkpoint says that
-// it leaves. What failed before the last success waits for nothing: no breaker counts it any more.
+// it leaves. A message that failed before the last success waits for nothing: no breaker counts it any more.
 func (s *Share) stays(x *transfer) bool {
 	until := x.failed + int64(routes[x.to].patience)
 	if s.group.now >= until || x.failed < s.group.succeededAt {

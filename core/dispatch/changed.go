@@ -2,9 +2,9 @@ package dispatch
 
 import "time"
 
-// A group lists the shares that changed, so that its owner looks at those and not at all of them. What a share answers
-// to Unsaved, Leaving, LeavingMany, Changed, WantsMore, ReadCredit, ReadFrom, Unread, Lacks, Begun, Held and Noted
-// changes only when the share is listed. Leaving and LeavingMany may fall without that, as nothing follows from it.
+// A group lists the shares that changed, so that its owner looks at those and not at all of them. The answers of a
+// share to Unsaved, Leaving, LeavingMany, Changed, WantsMore, ReadCredit, ReadFrom, Unread, Lacks, Begun, Held and Noted
+// change only when the share is listed. Leaving and LeavingMany may fall without that, as nothing follows from it.
 
 // touch lists the share, once until the list is taken.
 func (s *Share) touch() {

@@ -267,7 +267,7 @@ func TestState_Golden(t *testing.T) {
 }
 
 // TestState_ShiftedDeadlines saves deadlines that came long ago, and the latest one there is, after a clock was found
-// to be wrong: by owners of a crowded share, and by a hand-over. What is saved can be read.
+// to be wrong: by owners of a crowded share, and by a hand-over. Saved states can be read.
 func TestState_ShiftedDeadlines(t *testing.T) {
 	for what, due := range map[string]int64{"one that has come": 1, "the latest": maxDue} {
 		for _, by := range []time.Duration{-time.Hour, time.Hour} {

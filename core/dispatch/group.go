@@ -35,7 +35,7 @@ type Group struct {
 	copies      *copies                      // nil until a message comes back from the retry queue
 	policies    policyStates
 	given       []given        // in a group that delivers at most once
-	taking      handout        // of the Take under way
+	taking      *handout       // of the Take under way; nil before the first
 	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
 	credit      int            // see Want
 	mostFailed  int            // MaxFailed

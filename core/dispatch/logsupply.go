@@ -99,8 +99,8 @@ func (l *logSupply) choose(most, bytes int, budget *budget) chosen {
 	return chosen{batch: b, first: first, count: count, size: int(b.Offsets[i+count] - start)}
 }
 
-// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. What has
-// lapsed before them is settled.
+// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. Lapsed messages
+// before them are settled.
 func (l *logSupply) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
 	for ; first <= b.last; first++ {
 		if !l.has(first) {
@@ -209,8 +209,8 @@ func (l *logSupply) oldest() int64 {
 	return (*l.batches.front()).Enqueued
 }
 
-// look settles the oldest messages while the group skips them. What is behind the oldest waits for it: append times
-// never go back within an extent.
+// look settles the oldest messages while the group skips them. Messages behind the oldest wait for it: append
+// times never go back within an extent.
 func (l *logSupply) look() (alarm int64) {
 	s := l.share
 	spec := &s.group.spec

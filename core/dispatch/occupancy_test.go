@@ -9,7 +9,7 @@ import (
 )
 
 // failingSpec is of a group in which nothing but the bound of failed messages keeps messages back.
-var failingSpec = core.GroupSpec{Breaker: core.BreakerOff, NoNackThrottle: true, MaxDeliveries: core.UnlimitedDeliveries}
+var failingSpec = core.GroupSpec{Breaker: core.BreakerOff, NoNackThrottle: true, MaxDeliveries: core.UnlimitedDeliveries, MaxDelayedRetries: 100_000_000}
 
 // failingShare is a share of which n messages are in flight.
 func failingShare(t *testing.T, spec core.GroupSpec, n int) (*Group, *Share) {

@@ -97,8 +97,8 @@ func (m *message) isRetry() bool {
 	return m.attempts > 0
 }
 
-// retriesHere is how many retries the share holds. Those that are exhausted count until they are gone, and what expired
-// unseen counts on its way to the dead letter queue.
+// retriesHere is how many retries the share holds. Exhausted messages count until they are gone, and messages
+// that expired unseen count on their way to the dead letter queue.
 func (s *Share) retriesHere() int {
 	n := s.table.n - s.of(inFlight, handed, blocked) + int(s.repeats)
 	if n == 0 || s.group.once() {

@@ -29,7 +29,10 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	now64 := g.at(now)
 	g.settleGiven()
 	most := g.admit(scope{session: session}, credit.Messages)
-	h := &g.taking
+	if g.taking == nil {
+		g.taking = new(handout)
+	}
+	h := g.taking
 	*h = handout{
 		budget:  budget{messages: most, bytes: credit.Bytes, oversize: credit.Oversize},
 		session: session, due: now64 + int64(g.spec.LockTimeout), runs: runs,
