@@ -72,11 +72,10 @@ type GroupSpec struct {
 	Breaker       int           `json:"breaker"` // percent of failed attempts that open the breaker, 1 … 100, or BreakerOff
 	Status        Status        `json:"status"`
 
-	NoNackThrottle bool     `json:"no_nack_throttle"` // consumers that only nack get messages as fast as others
-	Delivery       Delivery `json:"delivery"`         // fixed at the group's creation
-	Expired        Expired  `json:"expired"`
-
-	MaxDelayedRetries int `json:"max_delayed_retries"` // from so many on, first deliveries slow down to the rate at which retries end
+	MaxDelayedRetries int32    `json:"max_delayed_retries"` // from so many on, first deliveries slow down to the rate at which retries end
+	NoNackThrottle    bool     `json:"no_nack_throttle"`    // consumers that only nack get messages as fast as others
+	Delivery          Delivery `json:"delivery"`            // fixed at the group's creation
+	Expired           Expired  `json:"expired"`
 }
 
 // WithDefaults fills what is not set.

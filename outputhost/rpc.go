@@ -184,7 +184,7 @@ func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*
 	}
 	out := &pb.HoldTimersResponse_GroupHold{Group: group.ID[:], Counter: s.generation}
 	for _, m := range messages {
-		out.Messages = append(out.Messages, cancels.Hold(s.rules, core.Seq(m.Seq), time.UnixMilli(m.Due), s.began, now))
+		out.Messages = append(out.Messages, cancels.Hold(s.rules, core.Seq(m.Seq), time.UnixMilli(m.Due), time.Unix(0, s.began), now))
 	}
 	return out
 }

@@ -36,7 +36,7 @@ type share struct {
 	counted    inspect.CountedShare      // what controllers were told of its counts
 	watch      dispatch.Watch            // of the watchdog
 	gone       uint64                    // how many messages selections took of the extent, as far as known here
-	began      time.Time                 // when it was resumed here
+	began      int64                     // unix ns: when it was resumed here
 	announced  int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
 	claim      *claims.Claim             // of a group that delivers at most once, else nil
 	held       int                       // bytes it holds, as counted in the host's memory
@@ -151,7 +151,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		old.late = nil
 		old.countHeldLocked()
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now}
+	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
 	if !announced.IsZero() {
 		s.announced = announced.UnixNano()
 	}

@@ -70,7 +70,7 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		Delivery:       core.Delivery(p.GetDelivery()),
 		Expired:        core.Expired(p.GetExpired()),
 
-		MaxDelayedRetries: int(p.GetMaxDelayedRetries()),
+		MaxDelayedRetries: p.GetMaxDelayedRetries(),
 	}
 	if b := p.GetBackoff(); b != nil {
 		s.Backoff = core.Backoff{Min: b.Min.AsDuration(), Factor: b.Factor, Max: b.Max.AsDuration(), Jitter: b.Jitter}
@@ -100,7 +100,7 @@ func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
 		Delivery:       string(s.Delivery),
 		Expired:        string(s.Expired),
 
-		MaxDelayedRetries: int32(s.MaxDelayedRetries),
+		MaxDelayedRetries: s.MaxDelayedRetries,
 	}
 	if b := s.Backoff; b != (core.Backoff{}) {
 		out.Backoff = &pb.Backoff{Min: DurationToProto(b.Min), Factor: b.Factor, Max: DurationToProto(b.Max), Jitter: b.Jitter}

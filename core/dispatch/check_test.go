@@ -97,7 +97,7 @@ func (g *Group) check() error {
 	if len(held) > 0 {
 		return fmt.Errorf("sessions hold messages and are not known: %v", held)
 	}
-	firsts := int64(0)
+	firsts := int32(0)
 	for _, s := range g.shares {
 		retries := 0
 		s.table.each(func(_ core.Seq, m *message) {
@@ -112,10 +112,10 @@ func (g *Group) check() error {
 			return fmt.Errorf("a share says that it holds %d retries, and holds %d", n, retries)
 		}
 	}
-	if firsts != g.retries.firsts {
-		return fmt.Errorf("%d first attempts are in flight, counted %d", firsts, g.retries.firsts)
+	if firsts != g.firsts {
+		return fmt.Errorf("%d first attempts are in flight, counted %d", firsts, g.firsts)
 	}
-	if flying != g.inFlight {
+	if flying != int(g.inFlight) {
 		return fmt.Errorf("group counts %d in flight, shares %d", g.inFlight, flying)
 	}
 	return nil
@@ -153,7 +153,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		if m.failedBefore() {
 			failed++
 		}
-		if s.displaceable(seq) != nil && !slices.Contains(s.occupancy.nacked, seq) {
+		if s.displaceable(seq) != nil && !slices.Contains(s.nacked, seq) {
 			fail("seq %d was nacked and waits, and nothing knows that it may be displaced", seq)
 		}
 		count[m.phase]++

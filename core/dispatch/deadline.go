@@ -32,9 +32,9 @@ func (g *Group) lockRun(s *Share, base core.Seq, count uint32, attempt uint16, d
 		}
 		return
 	}
-	if g.locks.len() >= g.locksMost {
+	if g.locks.len() >= int(g.locksMost) {
 		g.locks.filter((*lock).trim)
-		g.locksMost = max(64, 2*g.locks.len())
+		g.locksMost = int32(max(64, 2*g.locks.len()))
 	}
 	g.locks.push(lock{due, s, base, count, attempt})
 }
@@ -66,7 +66,7 @@ func (t *timer) live() bool {
 
 // wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
 func (g *Group) wakeAt(s *Share, seq core.Seq, due int64) {
-	if len(g.timers) >= g.timersMost {
+	if len(g.timers) >= int(g.timersMost) {
 		n := 0
 		for _, t := range g.timers {
 			if t.live() {
@@ -79,7 +79,7 @@ func (g *Group) wakeAt(s *Share, seq core.Seq, due int64) {
 		for i := n/2 - 1; i >= 0; i-- {
 			g.sink(i)
 		}
-		g.timersMost = max(64, 2*n)
+		g.timersMost = int32(max(64, 2*n))
 	}
 	g.timers = append(g.timers, timer{due, seq, s})
 	for i := len(g.timers) - 1; i > 0; {

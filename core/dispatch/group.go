@@ -17,20 +17,23 @@ type Group struct {
 	shares      map[core.ExtentID]*Share
 	turns       *turns // nil until a share has something to hand out
 	mergedTurns *turns // of shares of merged messages; nil until there is one
-	owed        int    // messages that go before the next merged one
 
-	base        time.Time // the first instant given
-	last        time.Time // the one given last
+	last        time.Time // the instant given last
+	lastNs      int64     // the same in ns, as nanos has it
 	now         int64     // the latest, ns
 	paused      pause
 	connected   int8  // 2: or more; see Connected
+	cameBack    bool  // the last claim was of such a message, see claimReturned
 	claimed     int32 // messages in a phase that isClaimed
-	inFlight    int
+	firsts      int32 // of those in flight, first attempts
+	locksMost   int32 // void locks are swept out at this length
+	timersMost  int32 // void timers are swept out at this length
+	mostFailed  int32 // MaxFailed
+	owed        int32 // messages that go before the next merged one
+	inFlight    int32
 	succeededAt int64                        // ns: when a message was acked or rejected last
 	locks       queue[lock]                  // by rising due
-	locksMost   int                          // void locks are swept out at this length
 	timers      []timer                      // heap by due
-	timersMost  int                          // void timers are swept out at this length
 	transfers   [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
 	copies      *copies                      // nil until a message comes back from the retry queue
 	policies    policyStates
@@ -38,13 +41,11 @@ type Group struct {
 	taking      *handout       // of the Take under way; nil before the first
 	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
 	credit      int            // see Want
-	mostFailed  int            // MaxFailed
-	cameBack    bool           // the last claim was of such a message, see claimReturned
 	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle
-	isolation   *isolation // nil while no message is to be handed out alone
-	retries     retryLimit
+	isolation   *isolation  // nil while no message is to be handed out alone
+	retries     *retryLimit // nil until there is a retry
 	counters    Counters
 
 	listed  []*Share // see changed.go
@@ -53,9 +54,7 @@ type Group struct {
 
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	g := &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt, mostFailed: MaxFailed}
-	g.retries.set(&spec)
-	return g
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt, mostFailed: MaxFailed}
 }
 
 // at is now in ns, never before an instant given earlier.
@@ -63,19 +62,19 @@ func (g *Group) at(now time.Time) int64 {
 	if now == g.last { // the settlements of a frame share one
 		return g.now
 	}
-	if g.base.IsZero() {
-		g.base = now
+	if g.last.IsZero() {
+		g.last, g.lastNs = now, now.UnixNano()
 	}
-	g.last = now
-	g.now = max(g.now, g.nanos(now))
+	g.last, g.lastNs = now, g.nanos(now)
+	g.now = max(g.now, g.lastNs)
 	return g.now
 }
 
 // nanos is t in unix ns as the wall clock would show it had nobody set it since the first instant given; instant is the
 // reverse.
-func (g *Group) nanos(t time.Time) int64 { return g.base.UnixNano() + int64(t.Sub(g.base)) }
+func (g *Group) nanos(t time.Time) int64 { return g.lastNs + int64(t.Sub(g.last)) }
 
-func (g *Group) instant(ns int64) time.Time { return g.base.Add(time.Duration(ns - g.base.UnixNano())) }
+func (g *Group) instant(ns int64) time.Time { return g.last.Add(time.Duration(ns - g.lastNs)) }
 
 // Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
 // exhausted under the new ones, are judged again.
@@ -104,6 +103,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 			}
 		})
 		s.dropClaims()
+		s.listNacked()
 		if d, ok := s.supply.(*dueSupply); ok && redelay {
 			d.requeue()
 		}
@@ -150,9 +150,9 @@ func (g *Group) RemoveShare(s *Share) {
 	g.leaveAlone(s)
 	delete(g.shares, s.extent)
 	g.dropHeld(s)
-	g.inFlight -= s.of(inFlight)
+	g.inFlight -= int32(s.of(inFlight))
 	g.claimed -= int32(s.of(unsaved, ready))
-	g.retries.firsts -= int64(s.of(inFlight)) - int64(s.repeats)
+	g.firsts -= int32(s.of(inFlight)) - s.repeats
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)

@@ -22,7 +22,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 		was := m.isRetry()
 		s.endLock(seq)
 		s.delayUntil(seq, m, s.group.now+int64(routes[DeadLetterQueue].patience))
-		s.group.retries.outcome(was, true)
+		s.group.retried(was, true)
 	} else {
 		s.judge(seq, m, until)
 	}
@@ -70,7 +70,7 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 		s.leave(seq, m, DeadLetterQueue, 0)
 	}
 	if m.phase != none { // a retry that was settled is counted by that
-		s.group.retries.outcome(was, m.isRetry())
+		s.group.retried(was, m.isRetry())
 	}
 }
 

@@ -1,6 +1,9 @@
 package dispatch
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Messages that were merged into the group, dead letters that get another chance, bypass its delay and its skipping of older ones. While there
 // is something else to hand out they are at most one in mergedPart of it: poison must not starve fresh work.
@@ -13,7 +16,7 @@ const (
 // Merged makes s a share of merged messages, before anything is offered to it; rate bounds how many per second are handed out for the first
 // time, 0: no bound.
 func (s *Share) Merged(rate int) {
-	s.merged, s.rate = true, rate
+	s.merged, s.rate = true, int32(min(rate, math.MaxInt32))
 }
 
 // IsMerged reports whether the share's messages were merged into the group.
@@ -37,9 +40,9 @@ func (g *Group) handedOf(s *Share, kind turn, n int) {
 	s.turns().handed(kind, n)
 	switch {
 	case !s.merged:
-		g.owed = max(g.owed-n, 0)
+		g.owed = max(g.owed-int32(n), 0)
 	case g.turns.waits():
-		g.owed += (mergedPart - 1) * n
+		g.owed += (mergedPart - 1) * int32(n)
 	}
 }
 
@@ -49,7 +52,7 @@ func (g *Group) turnOf(s *Share, kind turn, most int) int {
 	case s.merged && g.turns.waits():
 		most = min(most, mergedTurn)
 	case !s.merged && g.mergedTurns.waits() && g.owed > 0:
-		most = min(most, g.owed)
+		most = min(most, int(g.owed))
 	}
 	if kind == firstTurn {
 		most = min(most, g.retries.admit(firstsScope, g.now))

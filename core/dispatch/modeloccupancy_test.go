@@ -39,6 +39,11 @@ func (m *machine) displacedNow(t *rapid.T) {
 func (m *machine) bounded(t *rapid.T) {
 	m.displacedNow(t)
 	n := m.s.failedMessages()
+	m.s.table.each(func(seq core.Seq, x *message) {
+		if x.phase == delayed && m.s.exhausted(seq, x) { // it waits for some seconds to be dropped
+			n--
+		}
+	})
 	if m.spec.Exhausted == core.ExhaustedBlock {
 		m.allowed = math.MaxInt
 	}

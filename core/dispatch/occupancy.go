@@ -1,6 +1,10 @@
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
 
 // Failed messages must not fill a share: it reads no further while it holds as many messages as it may, and the next
 // good ones are behind them. So at most MaxFailed messages of a share stay in memory that were handed out before,
@@ -12,7 +16,8 @@ import "github.com/columbamq/columba/core"
 //  2. A message whose lock expired stays, since its consumer may ack it late, and once it is in the retry queue that is
 //     too late. A nacked message that waits is displaced in its place, the latest first, as it has the longest wait.
 //     If there is none the message is displaced itself.
-//  3. In a group that blocks nothing is displaced. A group that delivers at most once has no retries.
+//  3. In a group that blocks nothing is displaced. A group that delivers at most once has no retries. In a group that
+//     drops, an exhausted message that waits for the breaker stays: it has no other attempt.
 //
 // A displaced message is not handed out from here when its time comes on its way, unlike others: else a message without
 // a delay would never leave. It is when the retry queue has refused it. So a share can hold more failed messages than
@@ -27,12 +32,6 @@ import "github.com/columbamq/columba/core"
 
 // MaxFailed is how many failed messages of a share stay in memory. See adr/0052.
 const MaxFailed = 1000
-
-// occupancy is what a share knows of its failed messages besides the counts of their phases.
-type occupancy struct {
-	unseen int32      // messages in a phase in which others wait for their next attempt, that no application has seen
-	nacked []core.Seq // that were nacked and wait, in the order in which they began to; others are skipped
-}
 
 // waitsAgain reports whether a message in this phase waits for its next attempt. It may be its first one, if it was
 // returned unseen or is claimed.
@@ -51,7 +50,7 @@ func (m *message) failedBefore() bool {
 
 // failedMessages is how many messages the share holds that were handed out before, and neither leave nor are blocked.
 func (s *Share) failedMessages() int {
-	return s.of(delayed, unclaimed, unsaved, ready, lone) - int(s.occupancy.unseen) + int(s.repeats)
+	return s.of(delayed, unclaimed, unsaved, ready, lone) - int(s.unseen) + int(s.repeats)
 }
 
 // waitsNacked notes that a message waits for its next attempt after a nack, and may be displaced for another one.
@@ -59,18 +58,20 @@ func (s *Share) waitsNacked(seq core.Seq, m *message) {
 	if m.failure != Nacked {
 		return
 	}
-	o := &s.occupancy
-	if len(o.nacked) >= 64+2*s.of(delayed, unclaimed) {
-		n := 0
-		for _, seq := range o.nacked {
-			if s.displaceable(seq) != nil {
-				o.nacked[n] = seq
-				n++
-			}
-		}
-		o.nacked = o.nacked[:n]
+	if len(s.nacked) >= 64+2*s.of(delayed, unclaimed) {
+		s.nacked = slices.DeleteFunc(s.nacked, func(seq core.Seq) bool { return s.displaceable(seq) == nil })
 	}
-	o.nacked = append(o.nacked, seq)
+	s.nacked = append(s.nacked, seq)
+}
+
+// listNacked finds the messages anew that may be displaced, since the rules of the group were changed.
+func (s *Share) listNacked() {
+	s.nacked = nil
+	s.table.each(func(seq core.Seq, _ *message) {
+		if s.displaceable(seq) != nil {
+			s.nacked = append(s.nacked, seq)
+		}
+	})
 }
 
 // displaces reports whether messages of the group are displaced at all.
@@ -103,7 +104,7 @@ func (s *Share) isDisplaced(m *message, until int64) bool {
 			return true
 		}
 	}
-	if others < s.group.mostFailed {
+	if others < int(s.group.mostFailed) {
 		return false
 	}
 	return m.failure == Nacked || !s.displaceNacked()
@@ -111,10 +112,10 @@ func (s *Share) isDisplaced(m *message, until int64) bool {
 
 // displaceNacked displaces the message that was nacked last of those that wait, and reports whether there was one.
 func (s *Share) displaceNacked() bool {
-	for o := &s.occupancy; len(o.nacked) > 0; {
-		last := len(o.nacked) - 1
-		seq := o.nacked[last]
-		o.nacked = o.nacked[:last]
+	for len(s.nacked) > 0 {
+		last := len(s.nacked) - 1
+		seq := s.nacked[last]
+		s.nacked = s.nacked[:last]
 		m := s.displaceable(seq)
 		if m == nil {
 			continue

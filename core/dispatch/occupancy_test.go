@@ -213,7 +213,7 @@ func TestOccupancy_Refused(t *testing.T) {
 // TestOccupancy_ManyInACheckpoint resumes from the checkpoint of a build without the bound.
 func TestOccupancy_ManyInACheckpoint(t *testing.T) {
 	g := NewGroup(failingSpec.WithDefaults())
-	g.mostFailed = math.MaxInt
+	g.mostFailed = math.MaxInt32
 	s := g.AddShare(extent(1), State{}, start)
 	offer(t, s, 4000)
 	g.Take(1, Credit{Messages: 4000, Bytes: 1 << 30}, start, nil)

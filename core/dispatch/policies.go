@@ -41,7 +41,7 @@ var (
 
 // inOrder are the policies of the group and its sessions. That of shares, claim, is asked last: see Share.canBegin.
 func (g *Group) inOrder() [5]policy {
-	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation, &g.retries}
+	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation, g.retries}
 }
 
 // admit is how many of most messages all policies let go in a scope now.

@@ -44,7 +44,7 @@ func (m *machine) start(t *rapid.T) {
 		}
 	}
 	m.g = NewGroup(m.spec)
-	m.g.mostFailed = m.mostFailed
+	m.g.mostFailed = int32(m.mostFailed)
 	if m.timers != nil {
 		st.Cancel(&m.cancels.called, m.cancels.kept)
 		m.s = m.g.AddTimers(core.ExtentID{}, st, m.now)

@@ -25,13 +25,13 @@ const (
 // themselves are never held back, for otherwise none would end. It is not saved: a new owner hears of the next count, and
 // has a tenth of the limit until then.
 //
-// Its scope is the first deliveries of a group.
+// Its scope is the first deliveries of a group. A nil limit is that of a group without retries.
 type retryLimit struct {
+	group   *Group
 	most    int64 // retries of the group
 	counted int64 // retries of the group, when they were counted last
 	owners  int64 // hosts that have a part
 	until   int64 // ns: when the count does not stand any more
-	firsts  int64 // first attempts in flight here
 	sum     flow  // here, so far
 	looked  flow  // sum when retries were counted here last
 	since   flow  // sum as of the count that stands
@@ -50,14 +50,14 @@ func (r *retryLimit) held(now int64) int64 {
 
 // admit is how many messages may be handed out for the first time now.
 func (r *retryLimit) admit(sc scope, now int64) int {
-	if !sc.firsts {
+	if r == nil || !sc.firsts {
 		return math.MaxInt
 	}
 	held := r.held(now)
 	if 2*held < r.most {
 		return math.MaxInt
 	}
-	return int(max((r.most-held)/r.owners-r.firsts, 0))
+	return int(max((r.most-held)/r.owners-int64(r.group.firsts), 0))
 }
 
 // nextDeadline is when a count stands no more that holds first deliveries back.
@@ -68,18 +68,30 @@ func (r *retryLimit) nextDeadline(now int64) (at int64, ok bool) {
 	return r.until, true
 }
 
-// outcome notes that a message is a retry from now on, or not any more.
-func (r *retryLimit) outcome(was, is bool) {
+// retryLimit is that of the group, made if need be: most groups never have a retry.
+func (g *Group) retryLimit() *retryLimit {
+	if g.retries == nil {
+		g.retries = &retryLimit{group: g}
+		g.retries.set(&g.spec)
+	}
+	return g.retries
+}
+
+// retried notes that a message is a retry from now on, or not any more.
+func (g *Group) retried(was, is bool) {
 	switch {
 	case is && !was:
-		r.sum.failed++
+		g.retryLimit().sum.failed++
 	case was && !is:
-		r.sum.ended++
+		g.retryLimit().sum.ended++
 	}
 }
 
 // set gives it the limit of a spec.
 func (r *retryLimit) set(spec *core.GroupSpec) {
+	if r == nil {
+		return
+	}
 	r.most = core.DefaultMaxDelayedRetries // a row of before the option lacks it
 	if spec.MaxDelayedRetries > 0 {
 		r.most = int64(spec.MaxDelayedRetries)
@@ -113,13 +125,17 @@ func (s *Share) retriesHere() int {
 }
 
 // CountedRetries notes that the retries of the group's shares are being counted: Retries, when it is told, is of now.
-func (g *Group) CountedRetries() { g.retries.looked = g.retries.sum }
+func (g *Group) CountedRetries() {
+	if g.retries != nil {
+		g.retries.looked = g.retries.sum
+	}
+}
 
 // Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
 // messages for the first time.
 func (g *Group) Retries(all uint64, hosts int, now time.Time) {
 	t := g.at(now)
-	r := &g.retries
+	r := g.retryLimit()
 	r.counted, r.owners = int64(min(all, math.MaxInt32)), int64(min(max(hosts, 1), math.MaxInt16))
 	r.since, r.until = r.looked, t+int64(RetriesKnownFor)
 }
@@ -134,8 +150,8 @@ type RetryLimit struct {
 
 // RetryLimit says whether the limit of retries holds first deliveries back.
 func (g *Group) RetryLimit() RetryLimit {
-	r := &g.retries
-	return RetryLimit{Reached: r.admit(firstsScope, g.now) == 0, Retries: max(r.held(g.now), 0), Firsts: r.firsts, Most: r.most}
+	r := g.retryLimit()
+	return RetryLimit{Reached: r.admit(firstsScope, g.now) == 0, Retries: max(r.held(g.now), 0), Firsts: int64(g.firsts), Most: r.most}
 }
 
 // holdFirsts has the turns know whether first deliveries are held back.

@@ -45,7 +45,7 @@ func TestRetryLimit_Policy(t *testing.T) {
 		{counted: 1000, owners: 1000, want: 0},
 	} {
 		r := retryLimit{
-			most: 100, counted: x.counted, owners: x.owners, until: sec, firsts: x.firsts,
+			most: 100, counted: x.counted, owners: x.owners, until: sec, group: &Group{firsts: int32(x.firsts)},
 			sum: flow{7 + x.failed, 3 + x.ended}, since: flow{7, 3},
 		}
 		if got := r.admit(firstsScope, 0); got != x.want {
@@ -225,7 +225,7 @@ func TestRetryLimit_Shares(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var all [hosts]retryLimit
 	for i := range all {
-		all[i].most = 300
+		all[i].most, all[i].group = 300, new(Group)
 	}
 	held, ended := 0, 0
 	var went [hosts]int
@@ -267,7 +267,7 @@ func TestRetryLimit_Counts(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
 			spec := core.GroupSpec{
-				MaxDeliveries: 1 + random.IntN(4), LockTimeout: 10 * time.Second, NoNackThrottle: true, MaxDelayedRetries: 1 + random.IntN(60),
+				MaxDeliveries: 1 + random.IntN(4), LockTimeout: 10 * time.Second, NoNackThrottle: true, MaxDelayedRetries: 1 + random.Int32N(60),
 				Breaker: []int{core.BreakerOff, core.BreakerAlways}[random.IntN(2)], Exhausted: ends[random.IntN(len(ends))],
 			}
 			g, s := newShare(t, spec, 300)
@@ -308,7 +308,7 @@ func TestRetryLimit_Counts(t *testing.T) {
 				if err := g.check(); err != nil {
 					t.Fatal(err)
 				}
-				sum := g.retries.sum
+				sum := g.retryLimit().sum
 				if got, want := sum.failed-sum.ended, int64(g.Depth().Retries)+int64(g.Counters().Parked); got != want {
 					t.Fatalf("the flow is %+v: %d retries; the shares hold %d, the retry queue got %d", sum, got, g.Depth().Retries, g.Counters().Parked)
 				}

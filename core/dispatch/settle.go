@@ -89,12 +89,11 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	} else {
 		s.missing--
 	}
-	if m.isRetry() {
-		s.group.retries.sum.ended++
-	}
-	s.stand(m, -1)
-	if m.phase >= leaving {
-		s.tally(s.records[seq].to, m.phase, -1)
+	if m.phase == inFlight && m.attempts == 1 { // most are
+		s.count[inFlight]--
+		s.flying(m, -1)
+	} else {
+		s.forgetRetry(seq, m)
 	}
 	if m.failure != NoFailure {
 		s.forgetText(seq)
@@ -113,6 +112,17 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	}
 	s.table.n--
 	*m = message{}
+}
+
+// forgetRetry is what forget does to one that is not in its first attempt.
+func (s *Share) forgetRetry(seq core.Seq, m *message) {
+	if m.isRetry() {
+		s.group.retryLimit().sum.ended++
+	}
+	s.stand(m, -1)
+	if m.phase >= leaving {
+		s.tally(s.records[seq].to, m.phase, -1)
+	}
 }
 
 // settle ends a message that has a phase.

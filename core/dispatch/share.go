@@ -25,6 +25,7 @@ type Share struct {
 	inTurn [turnKinds]bool
 
 	listed, staying bool // see changed.go
+	cut             bool // the last checkpoint was cut short
 
 	done      acklevel.Window
 	next      core.Seq // everything below was read, or is done
@@ -40,10 +41,9 @@ type Share struct {
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noted     int                      // bytes of texts, and of metadata in records
-	cut       bool                     // the last checkpoint was cut short
 	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
-	occupancy occupancy
-	extended  map[core.Seq]int64 // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
+	nacked    []core.Seq               // messages that were nacked and wait, in the order in which they began to; others are skipped
+	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int
@@ -65,7 +65,8 @@ type Share struct {
 	returning bool // see Returning
 	chained   bool // see Wait
 	waits     bool
-	rate      int
+	rate      int32
+	unseen    int32 // messages in a phase in which others wait for their next attempt, that no application has seen
 	paced     int64 // ns: the rate lets no message go before
 	alarm     int64 // ns: when to look again; 0: no need
 }
@@ -89,9 +90,10 @@ func (s *Share) Lacks() bool { return s.missing > 0 }
 // outstanding is how many messages were read, or restored, and not settled.
 func (s *Share) outstanding() int { return s.table.n + s.supply.len() }
 
-// WantsMore reports whether the share takes another batch: false at a limit.
+// WantsMore reports whether the share takes another batch: false at a limit. A share that is full still reads the messages
+// that it resumed from a checkpoint: nothing else makes room in the next ones.
 func (s *Share) WantsMore() bool {
-	return !s.gone && !s.full && s.outstanding()-s.missing < MaxOutstanding && s.heldBytes < MaxOutstandingBytes
+	return !s.gone && (!s.full || s.missing > 0) && s.outstanding()-s.missing < MaxOutstanding && s.heldBytes < MaxOutstandingBytes
 }
 
 // ReadCredit is how many bytes of batches the share takes now. The reader subtracts what it asked for before and has
@@ -180,7 +182,7 @@ func (s *Share) move(m *message, to phase) {
 func (s *Share) stand(m *message, n int) {
 	s.count[m.phase] += int32(n)
 	if m.attempts == 0 && m.phase.waitsAgain() {
-		s.occupancy.unseen += int32(n)
+		s.unseen += int32(n)
 	}
 	switch {
 	case m.phase == inFlight:
@@ -192,12 +194,12 @@ func (s *Share) stand(m *message, n int) {
 
 // flying counts a message that is in flight from now on, or with n -1 is not any more.
 func (s *Share) flying(m *message, n int) {
-	s.group.inFlight += n
+	s.group.inFlight += int32(n)
 	s.group.sessions.holds(m.session, n)
 	if m.attempts > 1 {
 		s.repeats += int32(n)
 	} else {
-		s.group.retries.firsts += int64(n)
+		s.group.firsts += int32(n)
 	}
 }
 
@@ -249,7 +251,7 @@ func (s *Share) rest() {
 	s.excused, s.unsure, s.weight = nil, nil, nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noted = nil, 0
-	s.occupancy = occupancy{}
+	s.nacked, s.unseen = nil, 0
 }
 
 // Frontier is the ack level: every seq up to it is settled.

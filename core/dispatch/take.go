@@ -124,7 +124,7 @@ func (s *Share) handOut(h *handout, c chosen) {
 func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	m := s.table.get(seq)
 	if m.attempts == 0 {
-		s.occupancy.unseen--
+		s.unseen--
 	}
 	if m.attempts < math.MaxUint16 {
 		m.attempts++

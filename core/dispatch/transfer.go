@@ -229,7 +229,7 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 	}
 	if s.records[seq].to == RetryQueue {
 		s.group.counters.Parked++
-		s.group.retries.sum.ended-- // it goes on there
+		s.group.retryLimit().sum.ended-- // it goes on there
 	} else {
 		s.group.counters.Dead++
 	}

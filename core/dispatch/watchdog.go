@@ -149,10 +149,10 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		}
 	})
 	s.touch()
-	g.inFlight, g.retries.firsts = 0, 0
+	g.inFlight, g.firsts = 0, 0
 	for _, o := range g.shares {
-		g.inFlight += o.of(inFlight)
-		g.retries.firsts += int64(o.of(inFlight)) - int64(o.repeats)
+		g.inFlight += int32(o.of(inFlight))
+		g.firsts += int32(o.of(inFlight)) - o.repeats
 	}
 	s.wake()
 }

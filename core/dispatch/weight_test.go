@@ -164,3 +164,23 @@ func TestShare_NothingStaysForEver(t *testing.T) {
 		retried(t, g, s, now.Add(time.Minute))
 	})
 }
+
+// TestShare_FullReadsWhatItLacks: a share whose checkpoints are full is resumed, and saved before its messages are read.
+// It still reads those, or nothing of it could ever go on.
+func TestShare_FullReadsWhatItLacks(t *testing.T) {
+	g, s, held := sparse(t, 200, 8000)
+	for i, seq := range held {
+		if err := s.Nack(seq, 1, time.Duration(i*7919%29_000)*time.Millisecond, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, err := DecodeState(save(s, start))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := NewGroup(g.spec)
+	s = next.AddShare(extent(1), st, start)
+	if save(s, start); s.Lacks() && !s.WantsMore() {
+		t.Fatalf("it lacks %d messages, and reads nothing", s.missing)
+	}
+}
