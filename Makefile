@@ -41,7 +41,7 @@ RACESEEDS := 15
 ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first.
-components = $(if $(filter ./...,$(PACKAGES)),./storehost/extentlog ./controller ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
+components = $(if $(filter ./...,$(PACKAGES)),./core/dispatch ./storehost/extentlog ./controller ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
 clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.

@@ -188,13 +188,20 @@ func (m *machine) pace(t *rapid.T, session SessionID, n int) {
 	}
 	p := m.paces[session]
 	if p == nil {
-		p = &paceModel{nacks: m.nacks[session], pause: minThrottlePause}
+		p = &paceModel{}
 		m.paces[session] = p
-	} else if m.nacks[session] >= p.nacks+throttledAtOnce {
-		p.nacks, p.pause = m.nacks[session], min(2*p.pause, maxThrottlePause)
 	}
-	if n > throttledAtOnce || m.now.Before(p.until) {
-		t.Fatalf("session %d got %d messages after %d nacks in a row, %s before the end of its pause", session, n, m.nacks[session], p.until.Sub(m.now))
+	if p.taken += n; p.taken > throttledAtOnce || m.now.Before(p.until) {
+		t.Fatalf("session %d got %d messages after %d nacks in a row, %d since its pause, %s before the end of one", session, n, m.nacks[session], p.taken, p.until.Sub(m.now))
+	}
+	if p.taken < throttledAtOnce {
+		return
+	}
+	switch p.taken = 0; {
+	case p.pause == 0:
+		p.nacks, p.pause = m.nacks[session], minThrottlePause
+	case m.nacks[session] >= p.nacks+throttledAtOnce:
+		p.nacks, p.pause = m.nacks[session], min(2*p.pause, maxThrottlePause)
 	}
 	p.until = m.now.Add(p.pause)
 }
@@ -202,6 +209,7 @@ func (m *machine) pace(t *rapid.T, session SessionID, n int) {
 // paceModel is what the model knows of a throttled session.
 type paceModel struct {
 	nacks int // when its pause doubled
+	taken int // since the last pause
 	pause time.Duration
 	until time.Time
 }

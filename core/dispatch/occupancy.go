@@ -92,7 +92,7 @@ func (s *Share) displaceable(seq core.Seq) *message {
 // isDisplaced reports whether a message that failed, has attempts left and waits until then (ns, 0: for no delay), has to
 // go since as many as may stay have failed before it. It displaces another one instead if that goes first.
 func (s *Share) isDisplaced(m *message, until int64) bool {
-	if !s.displaces() {
+	if !s.displaces() || m.attempts == 0 { // one that was about to leave unseen may come back
 		return false
 	}
 	others := s.failedMessages()
