@@ -109,7 +109,7 @@ func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, no
 	for _, b := range bad {
 		applied -= int(b.Count)
 	}
-	if t == wire.TypeAck {
+	if t == wire.TypeAck && s != nil {
 		s.settled += int32(applied)
 	}
 	c.held = max(0, c.held-applied)
