@@ -60,7 +60,6 @@ type crashWorld struct {
 	crashes   int
 	settled   bool // an ack was taken …
 	durable   bool // … and is durable
-	lapsed    bool // advanced beyond a lock
 	broken    string
 }
 
