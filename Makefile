@@ -42,7 +42,7 @@ ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first.
 components = $(if $(filter ./...,$(PACKAGES)),./core/dispatch ./storehost/extentlog ./controller ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
-clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
+clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration ./core/dispatch) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
