@@ -263,7 +263,7 @@ func TestPublish_EndsWithItsQueue(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newFakePublisher()
-			in := &endless{text: strings.NewReader("a\ndeleted\ndeleted\n"), open: make(chan struct{})}
+			in := &endless{text: strings.NewReader("a\ndeleted\n"), open: make(chan struct{})}
 			if !open {
 				close(in.open)
 			}
@@ -272,7 +272,7 @@ func TestPublish_EndsWithItsQueue(t *testing.T) {
 			if code := a.main(t.Context(), []string{"publish", "/t/a"}); code != core.ExitNotFound {
 				t.Errorf("exit code %d, want %d", code, core.ExitNotFound)
 			}
-			want := "1 message published to /t/a in 0s (+Inf/s)\n2 failed, 0 of unknown outcome\nerror: queue /t/a does not exist (not_found) – see `columba list queues`\n"
+			want := "1 message published to /t/a in 0s (+Inf/s)\n1 failed, 0 of unknown outcome\nerror: queue /t/a does not exist (not_found) – see `columba list queues`\n"
 			if talk.String() != want {
 				t.Errorf("stderr %q, want %q", talk.String(), want)
 			}
