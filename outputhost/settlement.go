@@ -172,7 +172,7 @@ func (s *share) replaceLocked(seq core.Seq, attempt uint16, metadata []byte, now
 	switch {
 	case len(metadata) == 0:
 		return nil
-	case len(metadata) > s.group.h.notes.Room(s.rules.Noted()):
+	case len(metadata) > s.group.h.notes.Room(s.rules.NoteBytes()):
 		return errNotes
 	}
 	return s.rules.Replace(seq, attempt, metadata, now)
@@ -180,7 +180,7 @@ func (s *share) replaceLocked(seq core.Seq, attempt uint16, metadata []byte, now
 
 // reasonLocked is what is kept of a reason: nothing while there is no memory for it, since the settlement counts without it.
 func (s *share) reasonLocked(reason []byte) []byte {
-	if len(reason) > s.group.h.notes.Room(s.rules.Noted()) {
+	if len(reason) > s.group.h.notes.Room(s.rules.NoteBytes()) {
 		return nil
 	}
 	return reason

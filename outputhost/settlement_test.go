@@ -215,7 +215,7 @@ func TestNack_MetadataAreBounded(t *testing.T) {
 				}
 			}
 			if refused == 0 {
-				t.Errorf("share %d keeps all, %d bytes", i, s.rules.Noted())
+				t.Errorf("share %d keeps all, %d bytes", i, s.rules.NoteBytes())
 			}
 			if n := s.rules.Depth().InFlight; n != 500+refused {
 				t.Errorf("share %d has %d messages locked, want those of which nothing was taken, %d", i, n, 500+refused)

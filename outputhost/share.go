@@ -330,7 +330,7 @@ func (s *share) countHeldLocked() {
 	held, noted := 0, 0
 	switch {
 	case !s.removed:
-		held, noted = s.rules.Held(), s.rules.Noted()
+		held, noted = s.rules.Held(), s.rules.NoteBytes()
 	case s.late != nil:
 		held, noted = int(s.noted), int(s.noted)
 	}
@@ -338,7 +338,7 @@ func (s *share) countHeldLocked() {
 		s.group.h.memory.Count(s.held, held)
 		s.held = held
 	}
-	if before := int(s.noted); noted != before { // at most dispatch.MaxNoted and what is on the way there
+	if before := int(s.noted); noted != before { // at most dispatch.MaxNoteBytes and what is on the way there
 		s.group.h.notes.Count(before, noted)
 		s.noted = int32(noted)
 	}

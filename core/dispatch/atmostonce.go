@@ -13,8 +13,8 @@ import (
 // This holds as long as no checkpoint of another owner, or of an earlier one, replaces what was saved here. To see to that is the caller's:
 // see outputhost/once.
 
-// once reports whether the group delivers at most once.
-func (g *Group) once() bool { return g.spec.Delivery == core.AtMostOnce }
+// atMostOnce reports whether the group delivers at most once.
+func (g *Group) atMostOnce() bool { return g.spec.Delivery == core.AtMostOnce }
 
 // given is a message that was handed out and is settled with the next call.
 type given struct {

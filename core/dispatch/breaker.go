@@ -67,9 +67,9 @@ const (
 
 // failing is what became of one message's latest attempts.
 type failing struct {
-	of    deadRef // which message failed: the breaker compares it, and hands it back when it opens
-	fails uint16  // failures since the last success before them; 0: it succeeded
-	first bool    // a first attempt is among them
+	of    messageRef // which message failed: the breaker compares it, and hands it back when it opens
+	fails uint16     // failures since the last success before them; 0: it succeeded
+	first bool       // a first attempt is among them
 }
 
 // newBreaker is that of a group; percent 0 switches it off.

@@ -16,14 +16,14 @@ const sec = int64(time.Second)
 func minuteBreaker(percent int) *breaker { return newBreaker(percent, time.Minute, false) }
 
 // failed notes the failure of a message.
-func (b *breaker) failed(of deadRef, first bool, now int64) (counts bool, led []failing) {
+func (b *breaker) failed(of messageRef, first bool, now int64) (counts bool, led []failing) {
 	return b.outcome(groupScope, outcome{of: of, first: first}, now)
 }
 
 // failAll has messages from key on fail, and says how many failures counted and whether the breaker opened.
 func (b *breaker) failAll(key, n int, first bool) (counted int, opened bool) {
 	for i := range n {
-		counts, led := b.failed(deadRef{seq: core.Seq(key + i)}, first, sec)
+		counts, led := b.failed(messageRef{seq: core.Seq(key + i)}, first, sec)
 		if counts {
 			counted++
 		}
@@ -77,7 +77,7 @@ func TestBreaker_SlowGroup(t *testing.T) {
 	} {
 		b := minuteBreaker(core.BreakerAlways)
 		for i := range x.n {
-			b.failed(deadRef{seq: core.Seq(i + 1)}, true, sec+int64(i)*int64(x.every))
+			b.failed(messageRef{seq: core.Seq(i + 1)}, true, sec+int64(i)*int64(x.every))
 		}
 		if b.open != x.want {
 			t.Errorf("%d failures, one every %s: open %v", x.n, x.every, b.open)
@@ -87,7 +87,7 @@ func TestBreaker_SlowGroup(t *testing.T) {
 	b.failAll(1, breakerFew, true)
 	b.outcome(groupScope, outcome{successes: 1}, sec)
 	for i := range breakerFew {
-		b.failed(deadRef{seq: core.Seq(i + 1)}, true, 10*sec)
+		b.failed(messageRef{seq: core.Seq(i + 1)}, true, 10*sec)
 	}
 	if b.open {
 		t.Error("it opened by what failed before a success")
@@ -99,13 +99,13 @@ func TestBreaker_SlowGroup(t *testing.T) {
 func TestBreaker_OthersSucceed(t *testing.T) {
 	b := minuteBreaker(50)
 	for i := range 1000 {
-		counts, led := b.outcome(groupScope, outcome{of: deadRef{seq: core.Seq(i + 1)}, first: true, others: true}, sec*int64(i))
+		counts, led := b.outcome(groupScope, outcome{of: messageRef{seq: core.Seq(i + 1)}, first: true, others: true}, sec*int64(i))
 		if !counts || led != nil || b.open {
 			t.Fatalf("counts %v, opened by %v", counts, led)
 		}
 	}
 	b.failAll(1, breakerLeast, true)
-	if counts, _ := b.outcome(groupScope, outcome{of: deadRef{seq: 1}, first: true, others: true}, sec); counts {
+	if counts, _ := b.outcome(groupScope, outcome{of: messageRef{seq: 1}, first: true, others: true}, sec); counts {
 		t.Error("it counts while the breaker is open")
 	}
 }
@@ -169,7 +169,7 @@ func TestBreaker_OpensByAShare(t *testing.T) {
 		b := minuteBreaker(x.percent)
 		for i := range x.of { // spread evenly, the last one a failure
 			if (i+1)*x.fail/x.of > i*x.fail/x.of {
-				b.failed(deadRef{seq: core.Seq(i + 1)}, x.first, sec)
+				b.failed(messageRef{seq: core.Seq(i + 1)}, x.first, sec)
 			} else {
 				b.push(1, failing{}) // also before the first failure
 				b.row = 0
@@ -288,7 +288,7 @@ func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 			t.Fatalf("a pause of %s", time.Duration(pause))
 		}
 	}
-	b.failed(deadRef{seq: 1}, true, now)
+	b.failed(messageRef{seq: 1}, true, now)
 	if _, counted := b.round(&now, false); counted != 0 {
 		t.Errorf("a first attempt failed, and %d failures count", counted)
 	}
@@ -384,7 +384,7 @@ func TestBreaker_Properties(t *testing.T) {
 			case 1, 2, 3:
 				for range rapid.IntRange(1, 30).Draw(t, "failures") {
 					open := b.open
-					counts, led := b.failed(deadRef{seq: core.Seq(rapid.IntRange(1, 200).Draw(t, "seq"))}, rapid.Bool().Draw(t, "first"), now)
+					counts, led := b.failed(messageRef{seq: core.Seq(rapid.IntRange(1, 200).Draw(t, "seq"))}, rapid.Bool().Draw(t, "first"), now)
 					if !counts && !open || (led != nil) != (b.open && !open) {
 						t.Fatalf("counts %v, led by %v; it was open: %v", counts, led, open)
 					}

@@ -23,7 +23,7 @@ type look struct {
 func lookAt(s *Share) look {
 	return look{
 		unsaved: s.Unsaved(), leaving: s.Leaving(), many: s.LeavingMany(), changed: s.Changed(), wants: s.WantsMore(), lacks: s.Lacks(),
-		readFrom: s.ReadFrom(), credit: s.ReadCredit(), held: s.Held(), heldBatches: s.HeldBatches(), noted: s.Noted(),
+		readFrom: s.ReadFrom(), credit: s.ReadCredit(), held: s.Held(), heldBatches: s.HeldBatches(), noted: s.NoteBytes(),
 		begun: s.Begun(s.next), frontier: s.Frontier(), consumed: s.Consumed(),
 	}
 }

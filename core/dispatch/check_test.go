@@ -108,7 +108,7 @@ func (g *Group) check() error {
 				retries++
 			}
 		})
-		if n := s.retriesHere(); n != retries && !g.once() && !s.returning && s.missing == 0 {
+		if n := s.retriesHere(); n != retries && !g.atMostOnce() && !s.returning && s.missing == 0 {
 			return fmt.Errorf("a share says that it holds %d retries, and holds %d", n, retries)
 		}
 	}
@@ -136,9 +136,9 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	if a := s.group.isolation; a != nil && a.counted.share == s {
 		retries[a.counted.seq] = true
 	}
-	loners := map[core.Seq]bool{}
-	for _, x := range s.group.loners() {
-		loners[x.seq] = loners[x.seq] || x.share == s
+	isolatedMessages := map[core.Seq]bool{}
+	for _, x := range s.group.isolatedMessages() {
+		isolatedMessages[x.seq] = isolatedMessages[x.seq] || x.share == s
 	}
 	for _, p := range s.pending.all() {
 		pending[p.seq] = true
@@ -172,9 +172,9 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d in phase %d has no deadline", seq, m.phase)
 		case m.phase == ready && m.batch != nil && !retries[seq]:
 			fail("seq %d is ready but nobody knows", seq)
-		case m.phase == lone && (m.batch != nil && !loners[seq] || !s.isLone(seq, m)):
+		case m.phase == isolated && (m.batch != nil && !isolatedMessages[seq] || !s.needsIsolation(seq, m)):
 			fail("seq %d is to be handed out alone but nobody knows", seq)
-		case m.phase == unclaimed && m.batch != nil && !slices.Contains(s.group.unclaimed.all(), deadRef{s, seq}):
+		case m.phase == unclaimed && m.batch != nil && !slices.Contains(s.group.unclaimed.all(), messageRef{s, seq}):
 			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
@@ -267,8 +267,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 	for _, d := range s.records {
 		noted += len(d.metadata)
 	}
-	if noted != s.noted {
-		return fmt.Errorf("%d bytes of texts and metadata, counted %d", noted, s.noted)
+	if noted != s.noteBytes {
+		return fmt.Errorf("%d bytes of texts and metadata, counted %d", noted, s.noteBytes)
 	}
 	if bytes != s.heldBytes {
 		return fmt.Errorf("%d bytes held, counted %d", bytes, s.heldBytes)
@@ -285,7 +285,7 @@ func (b *breaker) check() error {
 	for row < len(b.latest) && b.latest[len(b.latest)-1-row].fails > 0 {
 		row++
 	}
-	seen := map[deadRef]bool{}
+	seen := map[messageRef]bool{}
 	for _, o := range b.latest {
 		if o.fails > 0 && seen[o.of] {
 			return fmt.Errorf("the breaker counts one message twice")

@@ -65,7 +65,7 @@ func (s *Share) Draft(final bool, now time.Time) *Draft {
 	}
 	s.changed, s.final = false, final
 	d := &Draft{token: s.token, policies: s.group.policies}
-	if s.group.once() {
+	if s.group.atMostOnce() {
 		if final {
 			s.unclaim()
 		}
@@ -78,7 +78,7 @@ func (s *Share) Draft(final bool, now time.Time) *Draft {
 	if s.weight != nil { // what fails from here on is not in it
 		s.weight.failures, s.weight.last = 0, failed{}
 	}
-	counts := !bool(s.group.paused) && !(final && s.group.once())
+	counts := !bool(s.group.paused) && !(final && s.group.atMostOnce())
 	for i := range s.pending.all() {
 		switch p := &s.pending.all()[i]; {
 		case !counts:
@@ -222,7 +222,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 			e.firstTry, e.held = m.attempts == 1, final && !doubt.now
 		case delayed:
 			e.kind, e.due = kindWaiting, milli(m.due)
-		case lone, unclaimed: // its next attempt is not counted yet
+		case isolated, unclaimed: // its next attempt is not counted yet
 			e.kind = kindWaiting
 		case unsaved, ready:
 			switch {

@@ -30,7 +30,7 @@ func (c claim) admit(most int) int {
 }
 
 // claims reports whether the share's messages are claimed before they are handed out.
-func (s *Share) claims() bool { return s.group.once() || s.returning }
+func (s *Share) claims() bool { return s.group.atMostOnce() || s.returning }
 
 // claimPolicy is the claim of the share as it stands.
 func (s *Share) claimPolicy() claim {

@@ -218,7 +218,7 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 	case s.returning && s.attemptsLeft(r.batch.pastAt(i)) <= 0: // max deliveries was lowered since it was parked
 		d.begin(c, message{})
 		s.judge(seq, s.table.get(seq), 0)
-	case s.returning && r.batch.pastAt(i).Expired && s.attemptsLeft(r.batch.pastAt(i)) == 1 && !s.group.once():
+	case s.returning && r.batch.pastAt(i).Expired && s.attemptsLeft(r.batch.pastAt(i)) == 1 && !s.group.atMostOnce():
 		d.begin(c, message{})
 		s.setApart(seq, s.table.get(seq))
 		s.group.chooseNext()

@@ -31,17 +31,17 @@ type Group struct {
 	mostFailed  int32 // MaxFailed
 	owed        int32 // messages that go before the next merged one
 	inFlight    int32
-	succeededAt int64                        // ns: when a message was acked or rejected last
-	locks       queue[lock]                  // by rising due
-	timers      []timer                      // heap by due
-	transfers   [Destinations]queue[deadRef] // what TakeTransfers yields next, if it is transferring still
-	copies      *copies                      // nil until a message comes back from the retry queue
+	succeededAt int64                           // ns: when a message was acked or rejected last
+	locks       queue[lock]                     // by rising due
+	timers      []timer                         // heap by due
+	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
+	copies      *copies                         // nil until a message comes back from the retry queue
 	policies    policyStates
-	given       []given        // in a group that delivers at most once
-	taking      *handout       // of the Take under way; nil before the first
-	unclaimed   queue[deadRef] // phase unclaimed, with bytes; others are skipped
-	credit      int            // see Want
-	breaker     *breaker       // nil until an attempt fails, or a checkpoint tells of one
+	given       []given           // in a group that delivers at most once
+	taking      *handout          // of the Take under way; nil before the first
+	unclaimed   queue[messageRef] // phase unclaimed, with bytes; others are skipped
+	credit      int               // see Want
+	breaker     *breaker          // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle
 	isolation   *isolation  // nil while no message is to be handed out alone
@@ -94,7 +94,7 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				if s.exhausted(seq, m) {
 					s.judge(seq, m, 0)
 				}
-			case lone:
+			case isolated:
 				if s.exhausted(seq, m) || !s.isLast(seq, m) {
 					s.judge(seq, m, 0)
 				}
@@ -156,9 +156,9 @@ func (g *Group) RemoveShare(s *Share) {
 	s.releaseAll()
 	g.locks.filter(func(l *lock) bool { return !l.share.gone })
 	s.turns().forget(s)
-	g.unclaimed.filter(func(d *deadRef) bool { return !d.share.gone })
+	g.unclaimed.filter(func(d *messageRef) bool { return !d.share.gone })
 	for to := range g.transfers {
-		g.transfers[to].filter(func(d *deadRef) bool { return !d.share.gone })
+		g.transfers[to].filter(func(d *messageRef) bool { return !d.share.gone })
 	}
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, table: newTable(),
@@ -173,7 +173,7 @@ func (g *Group) Ready() bool {
 		return false
 	}
 	g.holdFirsts()
-	return g.loneReady() || g.turns.ready() || g.mergedTurns.ready()
+	return g.isolatedReady() || g.turns.ready() || g.mergedTurns.ready()
 }
 
 // Depth sums over the shares.

@@ -17,23 +17,23 @@ import (
 //
 // Its scope is one session. The methods of a nil isolation are those of one that knows of no message.
 //
-//	inFlight ── lock expired, one attempt left ─▶ lone ── its turn ─▶ unclaimed, unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
+//	inFlight ── lock expired, one attempt left ─▶ isolated ── its turn ─▶ unclaimed, unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
 //	                                               └── nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
 const isolationPatience = 30 * time.Second
 
-// loner is a message that waits to be handed out alone.
-type loner struct {
-	deadRef
+// isolatedMessage is a message that waits to be handed out alone.
+type isolatedMessage struct {
+	messageRef
 	due int64 // ns: when it is handed out like any other
 }
 
-// isolation is what a group keeps of lone messages.
+// isolation is what a group keeps of isolated messages.
 //
 //	counted is unclaimed, unsaved or ready, and in no share's retries
 type isolation struct {
-	waiting queue[loner]          // phase lone, with bytes; others are skipped
-	counted loner                 // the next one; no share: none
-	given   map[SessionID]deadRef // the last one that each session was handed
+	waiting queue[isolatedMessage]   // phase isolated, with bytes; others are skipped
+	counted isolatedMessage          // the next one; no share: none
+	given   map[SessionID]messageRef // the last one that each session was handed
 }
 
 // admit is 0 for a session that holds a message which was handed out alone. A message that a unary pull gets alone
@@ -68,7 +68,7 @@ func (a *isolation) nextDeadline(int64) (at int64, ok bool) {
 }
 
 // Connected says how many sessions are connected that take messages. While it is one, nothing is isolated: that session
-// would have to do without all else. Unless it is called nothing is known, as while nobody is connected: lone messages
+// would have to do without all else. Unless it is called nothing is known, as while nobody is connected: isolated messages
 // wait for an idle session.
 func (g *Group) Connected(sessions int) {
 	n := int8(min(sessions, 2))
@@ -79,14 +79,14 @@ func (g *Group) Connected(sessions int) {
 	g.tickIsolation()
 }
 
-// isLone reports whether the next attempt of a message that failed is to be made alone.
-func (s *Share) isLone(seq core.Seq, m *message) bool {
-	return m.failure == LockExpired && s.isLast(seq, m) && !s.group.once()
+// needsIsolation reports whether the next attempt of a message that failed is to be made alone.
+func (s *Share) needsIsolation(seq core.Seq, m *message) bool {
+	return m.failure == LockExpired && s.isLast(seq, m) && !s.group.atMostOnce()
 }
 
 // setApart has a message wait to be handed out alone.
 func (s *Share) setApart(seq core.Seq, m *message) {
-	s.move(m, lone)
+	s.move(m, isolated)
 	if m.batch != nil {
 		s.waitAlone(seq)
 	}
@@ -95,14 +95,14 @@ func (s *Share) setApart(seq core.Seq, m *message) {
 func (s *Share) waitAlone(seq core.Seq) {
 	g := s.group
 	if g.isolation == nil {
-		g.isolation = &isolation{given: map[SessionID]deadRef{}}
+		g.isolation = &isolation{given: map[SessionID]messageRef{}}
 	}
-	g.isolation.waiting.push(loner{deadRef{s, seq}, g.now + int64(isolationPatience)})
+	g.isolation.waiting.push(isolatedMessage{messageRef{s, seq}, g.now + int64(isolationPatience)})
 }
 
 // isNext reports whether a message is the counted one.
 func (a *isolation) isNext(s *Share, seq core.Seq) bool {
-	return a != nil && a.counted.deadRef == deadRef{s, seq}
+	return a != nil && a.counted.messageRef == messageRef{s, seq}
 }
 
 // counts is how many messages of a share are counted and go to an idle session only.
@@ -115,8 +115,8 @@ func (a *isolation) counts(s *Share) int {
 	return 0
 }
 
-// loners are the messages that wait, and some that do not any more.
-func (g *Group) loners() []loner {
+// isolatedMessages are the messages that wait, and some that do not any more.
+func (g *Group) isolatedMessages() []isolatedMessage {
 	if g.isolation == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (g *Group) loners() []loner {
 }
 
 // stands reports whether a message is in one of the phases.
-func (ref deadRef) stands(in ...phase) bool {
+func (ref messageRef) stands(in ...phase) bool {
 	m := ref.share.table.get(ref.seq)
 	for _, p := range in {
 		if m != nil && m.phase == p {
@@ -140,9 +140,9 @@ func (a *isolation) tidy() (waits bool) {
 		return false
 	}
 	if a.counted.share != nil && !a.counted.stands(unclaimed, unsaved, ready) {
-		a.counted = loner{}
+		a.counted = isolatedMessage{}
 	}
-	for a.waiting.len() > 0 && !a.waiting.front().stands(lone) {
+	for a.waiting.len() > 0 && !a.waiting.front().stands(isolated) {
 		a.waiting.pop()
 	}
 	return a.waiting.len() > 0 || a.counted.share != nil
@@ -166,7 +166,7 @@ func (g *Group) tidy() (waits bool) {
 }
 
 // waitsAlone reports whether a message still waits for an idle session.
-func (g *Group) waitsAlone(x *loner) bool { return g.connected != 1 && g.now < x.due }
+func (g *Group) waitsAlone(x *isolatedMessage) bool { return g.connected != 1 && g.now < x.due }
 
 // tickIsolation ends the wait of those that waited too long, and chooses the next one.
 func (g *Group) tickIsolation() {
@@ -175,12 +175,12 @@ func (g *Group) tickIsolation() {
 	}
 	a := g.isolation
 	for a.waiting.len() > 0 && !g.waitsAlone(a.waiting.front()) {
-		if x := a.waiting.pop(); x.stands(lone) {
+		if x := a.waiting.pop(); x.stands(isolated) {
 			x.share.await(x.seq, x.share.table.get(x.seq))
 		}
 	}
 	if x := a.counted; x.share != nil && !g.waitsAlone(&x) {
-		a.counted = loner{}
+		a.counted = isolatedMessage{}
 		if m := x.share.table.get(x.seq); m.phase == ready && m.batch != nil {
 			x.share.retries.push(x.seq)
 			x.share.wake()
@@ -189,13 +189,13 @@ func (g *Group) tickIsolation() {
 	g.chooseNext()
 }
 
-// chooseNext has the next attempt of one lone message counted.
+// chooseNext has the next attempt of one isolated message counted.
 func (g *Group) chooseNext() {
 	if !g.tidy() || g.isolation.counted.share != nil || bool(g.paused) {
 		return
 	}
 	for a := g.isolation; a.waiting.len() > 0; {
-		if x := a.waiting.pop(); x.stands(lone) {
+		if x := a.waiting.pop(); x.stands(isolated) {
 			a.counted = x
 			x.share.await(x.seq, x.share.table.get(x.seq))
 			return
@@ -203,8 +203,8 @@ func (g *Group) chooseNext() {
 	}
 }
 
-// loneReady reports whether a session that holds nothing would be handed a lone message.
-func (g *Group) loneReady() bool {
+// isolatedReady reports whether a session that holds nothing would be handed an isolated message.
+func (g *Group) isolatedReady() bool {
 	if !g.tidy() || g.isolation.counted.share == nil {
 		return false
 	}
@@ -213,10 +213,10 @@ func (g *Group) loneReady() bool {
 	return m.phase == ready && m.batch != nil
 }
 
-// takeAlone hands out a lone message if the session holds nothing. alone says that the session is handed out nothing
+// takeAlone hands out an isolated message if the session holds nothing. alone says that the session is handed out nothing
 // else.
 func (g *Group) takeAlone(h *handout) (alone bool) {
-	if h.messages <= 0 || !g.loneReady() || h.session != 0 && g.sessions.held(h.session) > 0 {
+	if h.messages <= 0 || !g.isolatedReady() || h.session != 0 && g.sessions.held(h.session) > 0 {
 		return false
 	}
 	if g.breaker.isOpen() && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
@@ -226,7 +226,7 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	x := a.counted
 	m := x.share.table.get(x.seq)
 	if x.share.lapsed(m.batch, x.share.place(m.batch, x.seq)) {
-		a.counted = loner{}
+		a.counted = isolatedMessage{}
 		x.share.lapse(x.seq, m)
 		g.chooseNext()
 		return false
@@ -236,22 +236,22 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 		h.stopped = false
 		return false
 	}
-	a.counted = loner{}
+	a.counted = isolatedMessage{}
 	x.share.handOut(h, c)
-	a.given[h.session] = x.deadRef
+	a.given[h.session] = x.messageRef
 	g.chooseNext()
 	return true
 }
 
-// leaveAlone forgets the lone messages of a share.
+// leaveAlone forgets the isolated messages of a share.
 func (g *Group) leaveAlone(s *Share) {
 	a := g.isolation
 	if a == nil {
 		return
 	}
-	a.waiting.filter(func(x *loner) bool { return x.share != s })
+	a.waiting.filter(func(x *isolatedMessage) bool { return x.share != s })
 	if a.counted.share == s {
-		a.counted = loner{}
+		a.counted = isolatedMessage{}
 	}
 }
 
@@ -263,9 +263,9 @@ func (s *Share) uncountAlone() {
 	}
 	seq := a.counted.seq
 	if m := s.table.get(seq); m != nil && (m.phase == unsaved || m.phase == ready) {
-		if s.isLone(seq, m) { // else a breaker that opened since has left it more attempts
+		if s.needsIsolation(seq, m) { // else a breaker that opened since has left it more attempts
 			s.setApart(seq, m)
 		}
-		a.counted = loner{}
+		a.counted = isolatedMessage{}
 	}
 }

@@ -88,7 +88,7 @@ func (s *Share) waitsElsewhere(seq core.Seq, until int64) bool {
 
 // retry queues a message for its next attempt.
 func (s *Share) retry(seq core.Seq, m *message) {
-	if s.isLone(seq, m) {
+	if s.needsIsolation(seq, m) {
 		s.setApart(seq, m)
 		return
 	}
@@ -101,7 +101,7 @@ func (s *Share) await(seq core.Seq, m *message) {
 	s.move(m, unclaimed)
 	s.waitsNacked(seq, m)
 	if m.batch != nil {
-		s.group.unclaimed.push(deadRef{s, seq})
+		s.group.unclaimed.push(messageRef{s, seq})
 		s.group.claimRetries()
 	}
 }

@@ -39,7 +39,7 @@ const (
 	ready                     // may be handed out again; its next attempt is counted durably
 	blocked                   // exhausted in a group that blocks
 	handed                    // in a group that delivers at most once: settled with the next call
-	lone                      // waits to be handed out alone; see isolation.go
+	isolated                  // waits to be handed out alone; see isolation.go
 	leaving                   // to be transferred, and no checkpoint says so yet; it and those below: see transfer.go
 	announced                 // a checkpoint says so that is not known to be durable
 	transferring              // a durable one says so: waits for TakeTransfers

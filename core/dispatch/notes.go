@@ -12,13 +12,13 @@ import (
 // Consumers leave a text with a message that failed, and metadata in place of its own. A share keeps both until the message is gone; while the retry queue
 // takes nothing that may be long.
 
-// MaxNoted bounds the bytes of texts and metadata of a share. Above it Replace refuses.
-const MaxNoted = 32 << 20
+// MaxNoteBytes bounds the bytes of texts and metadata of a share. Above it Replace refuses.
+const MaxNoteBytes = 32 << 20
 
-// errNoted is what a nack or a rejection gets that leaves metadata for which there is no room.
-var errNoted = core.Errorf(core.CodeThrottled, "messages with new metadata wait for the retry queue, and more of them do not fit; try again later, or without metadata")
+// errNotes is what a nack or a rejection gets that leaves metadata for which there is no room.
+var errNotes = core.Errorf(core.CodeThrottled, "messages with new metadata wait for the retry queue, and more of them do not fit; try again later, or without metadata")
 
-// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack, CodeThrottled above MaxNoted.
+// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack, CodeThrottled above MaxNoteBytes.
 func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
 	s.group.at(now)
 	switch {
@@ -26,18 +26,18 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 		return s.stale()
 	case len(metadata) > core.MaxMetadata:
 		return core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d may be left with a message", len(metadata), core.MaxMetadata)
-	case s.noted+len(metadata)-len(s.metadataOf(seq)) > MaxNoted:
-		return errNoted
+	case s.noteBytes+len(metadata)-len(s.metadataOf(seq)) > MaxNoteBytes:
+		return errNotes
 	}
 	s.keepMetadata(seq, bytes.Clone(metadata))
 	return nil
 }
 
-// Noted is how many bytes of texts and metadata the share keeps.
-func (s *Share) Noted() int { return s.noted }
+// NoteBytes is how many bytes of texts and metadata the share keeps.
+func (s *Share) NoteBytes() int { return s.noteBytes }
 
 // Held is how many bytes of memory the share holds: of batches, of texts and metadata, and of chunks of its table, each of which one message keeps.
-func (s *Share) Held() int { return s.heldBytes + s.noted + s.table.bytes() }
+func (s *Share) Held() int { return s.heldBytes + s.noteBytes + s.table.bytes() }
 
 // HeldBatches is how much of that are batches.
 func (s *Share) HeldBatches() int { return s.heldBytes }
@@ -50,19 +50,19 @@ func (s *Share) keep(seq core.Seq, text string) {
 	if s.texts == nil {
 		s.texts = make(map[core.Seq]string)
 	}
-	s.noted += len(text) - len(s.texts[seq])
+	s.noteBytes += len(text) - len(s.texts[seq])
 	s.texts[seq] = text
 }
 
 func (s *Share) forgetText(seq core.Seq) {
-	s.noted -= len(s.texts[seq])
+	s.noteBytes -= len(s.texts[seq])
 	delete(s.texts, seq)
 }
 
 // keepMetadata has metadata replace those of a message.
 func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
 	x := s.transferOf(seq)
-	s.noted += len(metadata) - len(x.metadata)
+	s.noteBytes += len(metadata) - len(x.metadata)
 	s.touch()
 	x.metadata = metadata
 }
@@ -76,7 +76,7 @@ func (s *Share) metadataOf(seq core.Seq) []byte {
 }
 
 func (s *Share) forgetTransfer(seq core.Seq) {
-	s.noted -= len(s.metadataOf(seq))
+	s.noteBytes -= len(s.metadataOf(seq))
 	delete(s.records, seq)
 }
 

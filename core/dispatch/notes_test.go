@@ -22,8 +22,8 @@ func TestShare_HoldsWhatConsumersLeave(t *testing.T) {
 	if err := s.Reject(2, 1, []byte(strings.Repeat("x", 300)), start); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.Held() - before; n != 1500 || s.Noted() != n {
-		t.Errorf("it holds %d bytes more, %d noted; want 1500", n, s.Noted())
+	if n := s.Held() - before; n != 1500 || s.NoteBytes() != n {
+		t.Errorf("it holds %d bytes more, %d noted; want 1500", n, s.NoteBytes())
 	}
 	save(s, start)
 	for _, d := range g.TakeTransfers(DeadLetterQueue, 1, nil) {
@@ -32,8 +32,8 @@ func TestShare_HoldsWhatConsumersLeave(t *testing.T) {
 	for seq := range core.Seq(10) {
 		s.AckProven(seq+1, start)
 	}
-	if s.Held() != 0 || s.Noted() != 0 {
-		t.Errorf("when all is done it holds %d bytes, %d noted", s.Held(), s.Noted())
+	if s.Held() != 0 || s.NoteBytes() != 0 {
+		t.Errorf("when all is done it holds %d bytes, %d noted", s.Held(), s.NoteBytes())
 	}
 }
 
@@ -42,7 +42,7 @@ func TestShare_NotedIsBounded(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{LockTimeout: time.Hour}, MaxOutstanding)
 	take(g, MaxOutstanding, start)
 	metadata := make([]byte, core.MaxMetadata)
-	full := core.Seq(MaxNoted / core.MaxMetadata)
+	full := core.Seq(MaxNoteBytes / core.MaxMetadata)
 	for seq := core.Seq(1); seq <= full; seq++ {
 		if err := s.Replace(seq, 1, metadata, start); err != nil {
 			t.Fatalf("message %d: %v", seq, err)
@@ -54,8 +54,8 @@ func TestShare_NotedIsBounded(t *testing.T) {
 	if err := s.Replace(full, 1, metadata, start); err != nil {
 		t.Errorf("in place of as much: %v", err)
 	}
-	if s.Noted() != MaxNoted {
-		t.Errorf("%d bytes are noted, want %d", s.Noted(), MaxNoted)
+	if s.NoteBytes() != MaxNoteBytes {
+		t.Errorf("%d bytes are noted, want %d", s.NoteBytes(), MaxNoteBytes)
 	}
 }
 

@@ -37,7 +37,7 @@ const MaxFailed = 1000
 // returned unseen or is claimed.
 func (p phase) waitsAgain() bool {
 	switch p {
-	case delayed, unclaimed, unsaved, ready, lone:
+	case delayed, unclaimed, unsaved, ready, isolated:
 		return true
 	}
 	return false
@@ -50,7 +50,7 @@ func (m *message) failedBefore() bool {
 
 // failedMessages is how many messages the share holds that were handed out before, and neither leave nor are blocked.
 func (s *Share) failedMessages() int {
-	return s.of(delayed, unclaimed, unsaved, ready, lone) - int(s.unseen) + int(s.repeats)
+	return s.of(delayed, unclaimed, unsaved, ready, isolated) - int(s.unseen) + int(s.repeats)
 }
 
 // waitsNacked notes that a message waits for its next attempt after a nack, and may be displaced for another one.
@@ -76,7 +76,7 @@ func (s *Share) listNacked() {
 
 // displaces reports whether messages of the group are displaced at all.
 func (s *Share) displaces() bool {
-	return s.group.spec.Exhausted != core.ExhaustedBlock && !s.group.once()
+	return s.group.spec.Exhausted != core.ExhaustedBlock && !s.group.atMostOnce()
 }
 
 // displaceable is a message that may be displaced for another one: it was nacked, and no checkpoint counts its next

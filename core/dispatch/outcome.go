@@ -8,16 +8,16 @@ import (
 
 // outcome is what policies learn of settlements: successes, or one attempt that failed.
 type outcome struct {
-	successes int     // acks and rejects: a reject is a verdict on the message, by a worker that does its work
-	of        deadRef // which message failed
-	first     bool    // it was its first attempt
-	others    bool    // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
+	successes int        // acks and rejects: a reject is a verdict on the message, by a worker that does its work
+	of        messageRef // which message failed
+	first     bool       // it was its first attempt
+	others    bool       // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
 }
 
 // attemptFailed tells the breaker that an attempt of a message failed, and has it not count if the breaker says so.
 func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	g := s.group
-	o := outcome{of: deadRef{s, seq}, first: m.attempts == 1}
+	o := outcome{of: messageRef{s, seq}, first: m.attempts == 1}
 	o.others = m.failure == LockExpired && g.succeededAt > s.handedOut(seq, m)
 	percent := g.breakerPercent()
 	if percent == 0 {
@@ -69,7 +69,7 @@ func (g *Group) opened(led []failing) {
 		drops := m.phase == delayed && s.exhausted(seq, m)
 		s.excuse(seq, m, x.fails)
 		s.change()
-		if (s.recalled(seq, m) || drops || m.phase == blocked || m.phase == lone) && m.failure != Rejected && m.failure != Lapsed {
+		if (s.recalled(seq, m) || drops || m.phase == blocked || m.phase == isolated) && m.failure != Rejected && m.failure != Lapsed {
 			s.judge(seq, m, 0)
 			s.wake()
 		}

@@ -67,7 +67,7 @@ func (x combination) set(t *testing.T, g *Group, s *Share) {
 		if len(runs) != 1 || runs[0].Base != 1 {
 			t.Fatalf("got %v", runs)
 		}
-		g.isolation = &isolation{given: map[SessionID]deadRef{1: {s, 1}}}
+		g.isolation = &isolation{given: map[SessionID]messageRef{1: {s, 1}}}
 	}
 	if x.breaker != BreakerClosed {
 		g.breaker = newBreaker(core.BreakerAlways, g.spec.LockTimeout, false)
@@ -219,7 +219,7 @@ func TestIsolation_Policy(t *testing.T) {
 	}
 	g, s := newShare(t, core.GroupSpec{}, 2)
 	take(g, 1, start)
-	g.isolation = &isolation{given: map[SessionID]deadRef{1: {s, 1}, 0: {s, 1}}}
+	g.isolation = &isolation{given: map[SessionID]messageRef{1: {s, 1}, 0: {s, 1}}}
 	for sc, want := range map[scope]int{{session: 1}: 0, {session: 2}: math.MaxInt, {}: math.MaxInt, groupScope: math.MaxInt} {
 		if got := g.isolation.admit(sc, 0); got != want {
 			t.Errorf("%+v: admits %d, want %d", sc, got, want)

@@ -113,7 +113,7 @@ func (m *message) isRetry() bool {
 // that expired unseen count on their way to the dead letter queue.
 func (s *Share) retriesHere() int {
 	n := s.table.n - s.of(inFlight, handed, blocked) + int(s.repeats)
-	if n == 0 || s.group.once() {
+	if n == 0 || s.group.atMostOnce() {
 		return 0
 	}
 	for _, seq := range s.firsts.all() { // returned unseen

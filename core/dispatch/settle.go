@@ -14,7 +14,7 @@ var (
 
 // stale is why there is no current delivery to settle.
 func (s *Share) stale() error {
-	if s.group.once() {
+	if s.group.atMostOnce() {
 		return errOnce
 	}
 	return errStale
@@ -34,8 +34,8 @@ func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
 // appended to bad, the others are applied.
 func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
-	end := base + core.Seq(count)     // exclusive
-	if count == 0 || s.group.once() { // all that was handed out is settled
+	end := base + core.Seq(count)           // exclusive
+	if count == 0 || s.group.atMostOnce() { // all that was handed out is settled
 		return bad
 	}
 	if count > MaxSettleRun || end < base || attempt == 0 {
@@ -141,7 +141,7 @@ func (s *Share) settle(seq core.Seq, m *message) {
 // a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled before, see tooLate. In a group that
 // delivers at most once it means nothing, like every ack: what was handed out is settled.
 func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
-	if s.group.once() {
+	if s.group.atMostOnce() {
 		return true
 	}
 	if m := s.table.get(seq); m != nil && s.tooLate(seq, m) {
@@ -256,7 +256,7 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 // Refused ones (CodeStale) are appended to bad.
 func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
-	if s.group.once() { // it may not be handed out again
+	if s.group.atMostOnce() { // it may not be handed out again
 		return bad
 	}
 	if count > MaxSettleRun || base+core.Seq(count) < base {
@@ -293,7 +293,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile
 		s.judge(seq, m, 0)
 		return
-	case s.isLone(seq, m):
+	case s.needsIsolation(seq, m):
 		s.setApart(seq, m)
 	default:
 		s.move(m, ready)

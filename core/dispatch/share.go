@@ -40,7 +40,7 @@ type Share struct {
 	unsure    map[core.Seq]unsure      // see unsure.go
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
-	noted     int                      // bytes of texts, and of metadata in records
+	noteBytes int                      // bytes of texts, and of metadata in records
 	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
 	nacked    []core.Seq               // messages that were nacked and wait, in the order in which they began to; others are skipped
 	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
@@ -161,10 +161,10 @@ func (s *Share) complete(seq core.Seq, m *message, b *batch) {
 	s.missing--
 	switch m.phase {
 	case unclaimed:
-		s.group.unclaimed.push(deadRef{s, seq})
+		s.group.unclaimed.push(messageRef{s, seq})
 	case ready:
 		s.queueReady(seq, m)
-	case lone:
+	case isolated:
 		s.waitAlone(seq)
 	case transferring:
 		s.read(seq)
@@ -250,7 +250,7 @@ func (s *Share) rest() {
 	s.table = newTable()
 	s.excused, s.unsure, s.weight = nil, nil, nil
 	s.records, s.transfers = nil, nil
-	s.texts, s.noted = nil, 0
+	s.texts, s.noteBytes = nil, 0
 	s.nacked, s.unseen = nil, 0
 }
 
@@ -283,7 +283,7 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) Depth() Depth {
 	kept, withheld := s.supply.late()
 	d := Depth{
-		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, lone, handed),
+		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, isolated, handed),
 		InFlight: s.of(inFlight),
 		Delayed:  kept + withheld + s.of(delayed),
 		Kept:     kept,
@@ -297,7 +297,7 @@ func (s *Share) Depth() Depth {
 	}
 	older := func(seq core.Seq) bool {
 		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != lone {
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != isolated {
 			return false
 		}
 		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
@@ -305,7 +305,7 @@ func (s *Share) Depth() Depth {
 		}
 		return true
 	}
-	for _, x := range s.group.loners() {
+	for _, x := range s.group.isolatedMessages() {
 		if x.share == s {
 			older(x.seq)
 		}

@@ -26,7 +26,7 @@ const (
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unclaimed: PlaceReady, unsaved: PlaceUnsaved, ready: PlaceReady,
-	blocked: PlaceBlocked, handed: PlaceInFlight, lone: PlaceAlone,
+	blocked: PlaceBlocked, handed: PlaceInFlight, isolated: PlaceAlone,
 	leaving: PlaceDying, announced: PlaceDying, transferring: PlaceDying, appending: PlaceDying, held: PlaceDying, // or parked, by the destination
 }
 

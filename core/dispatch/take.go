@@ -133,7 +133,7 @@ func (s *Share) again(h *handout, seq core.Seq) uint16 {
 		s.group.counters.Redelivered++
 	}
 	m.session, m.due = h.session, h.due
-	if s.group.once() {
+	if s.group.atMostOnce() {
 		s.give(seq, m)
 	} else {
 		s.move(m, inFlight)
@@ -149,7 +149,7 @@ func (s *Share) handed(h *handout, c chosen, attempt uint16) {
 	h.spend(c.count, c.size)
 	s.change()
 	s.group.counters.Delivered += uint64(count)
-	if !s.group.once() {
+	if !s.group.atMostOnce() {
 		s.group.lockRun(s, base, count, attempt, h.due)
 	}
 	follows := h.last == b && h.end == i

@@ -31,8 +31,8 @@ import (
 // too: an ack settles it until it is appended, see tooLate; and what expires on its way to the retry queue takes the
 // way of what expires.
 
-// deadRef is a message of a share.
-type deadRef struct {
+// messageRef is a message of a share.
+type messageRef struct {
 	share *Share
 	seq   core.Seq
 }
@@ -126,13 +126,13 @@ func (s *Share) withdraw(seq core.Seq, m *message) {
 func (s *Share) enqueue(seq core.Seq, m *message, x *transfer) {
 	s.step(m, x, transferring)
 	if m.batch != nil {
-		s.group.transfers[x.to].push(deadRef{s, seq})
+		s.group.transfers[x.to].push(messageRef{s, seq})
 	}
 }
 
 // read takes note that the bytes of a message in phase transferring came.
 func (s *Share) read(seq core.Seq) {
-	s.group.transfers[s.records[seq].to].push(deadRef{s, seq})
+	s.group.transfers[s.records[seq].to].push(messageRef{s, seq})
 }
 
 // keepUntil keeps a message until due, and then has it wait for TakeTransfers again.
@@ -332,7 +332,7 @@ func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
 	case appending:
 		return s.lent[seq] != nil
 	case transferring:
-		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), deadRef{s, seq})
+		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), messageRef{s, seq})
 	}
 	return slices.Contains(s.transfers[to].waiting.all(), begun{seq, s.records[seq].number})
 }

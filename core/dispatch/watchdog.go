@@ -71,13 +71,13 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
 	case unclaimed:
-		queued = m.batch == nil || slices.Contains(s.group.unclaimed.all(), deadRef{s, seq})
+		queued = m.batch == nil || slices.Contains(s.group.unclaimed.all(), messageRef{s, seq})
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
 		queued = m.batch == nil || slices.Contains(s.retries.all(), seq) || slices.Contains(s.firsts.all(), seq) || s.group.isolation.isNext(s, seq)
-	case lone:
-		queued = m.batch == nil || slices.ContainsFunc(s.group.loners(), func(x loner) bool { return x.deadRef == deadRef{s, seq} })
+	case isolated:
+		queued = m.batch == nil || slices.ContainsFunc(s.group.isolatedMessages(), func(x isolatedMessage) bool { return x.messageRef == messageRef{s, seq} })
 	case leaving, announced, transferring, appending:
 		queued = s.knownTransfer(seq, m)
 	}
@@ -123,16 +123,16 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.leaveAlone(s)
 	g.locks.filter(func(l *lock) bool { return l.share != s })
 	s.turns().forget(s)
-	g.unclaimed.filter(func(d *deadRef) bool { return d.share != s })
+	g.unclaimed.filter(func(d *messageRef) bool { return d.share != s })
 	for to := range g.transfers {
-		g.transfers[to].filter(func(d *deadRef) bool { return d.share != s })
+		g.transfers[to].filter(func(d *messageRef) bool { return d.share != s })
 	}
 	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
 	for i := len(g.timers)/2 - 1; i >= 0; i-- {
 		g.sink(i)
 	}
 	*s = Share{
-		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noted: s.noted, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noteBytes: s.noteBytes, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
 	}
 	if s.records != nil {
@@ -180,12 +180,12 @@ func (s *Share) replace(seq core.Seq, was *message) {
 		if was.phase == delayed {
 			s.waitsNacked(seq, m)
 		}
-	case unclaimed, unsaved, lone:
+	case unclaimed, unsaved, isolated:
 		s.retry(seq, m)
 	case leaving, announced, transferring, appending, held:
 		s.rebuildTransfer(seq, m, was.phase)
 	case ready:
-		if s.isLone(seq, m) {
+		if s.needsIsolation(seq, m) {
 			s.setApart(seq, m)
 			return
 		}

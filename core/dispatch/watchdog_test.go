@@ -121,7 +121,7 @@ func TestGroup_WatchdogMends(t *testing.T) {
 // TestGroup_WatchdogFindsALostDeadLetter loses one that is to be buried, and one that nobody answers for.
 func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 	for name, lose := range map[string]func(g *Group, s *Share){
-		"dying": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[deadRef]{} },
+		"dying": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[messageRef]{} },
 		"taken": func(g *Group, s *Share) {
 			g.TakeTransfers(DeadLetterQueue, 1, nil)
 			b := s.lent[1]
