@@ -6,7 +6,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A policy keeps messages back that could be handed out. Take asks all policies, in the order of Group.policy, and hands
+// A policy keeps messages back that could be handed out. Take asks all policies, in the order of Group.inOrder, and hands
 // out as many messages as all of them admit:
 //
 //	policy     scope    keeps back                                            file

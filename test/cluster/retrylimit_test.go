@@ -46,6 +46,7 @@ func TestRule_RetryLimit_AllFail(t *testing.T) {
 	for _, outputs := range []int{1, 3} {
 		for _, wait := range []time.Duration{20 * time.Second, 50 * time.Second} {
 			t.Run(fmt.Sprintf("%d hosts, %s", outputs, wait), func(t *testing.T) {
+				oneUnderRace(t, outputs == 3 && wait == 20*time.Second)
 				bubble(t, Options{Outputs: outputs, Input: rollAt(4000)}, func(w *world) {
 					w.group("g", func(g *core.GroupSpec) {
 						patient(g)
@@ -94,6 +95,7 @@ func TestRule_RetryLimit_GoodOnesGoOn(t *testing.T) {
 	for _, breaker := range []int{core.BreakerOff, core.BreakerAlways} {
 		for _, outputs := range []int{1, 2} {
 			t.Run(fmt.Sprintf("breaker %d, %d hosts", breaker, outputs), func(t *testing.T) {
+				oneUnderRace(t, outputs == 2 && breaker == core.BreakerAlways)
 				bubble(t, Options{Outputs: outputs, Input: rollAt(4000)}, func(w *world) {
 					w.group("g", func(g *core.GroupSpec) {
 						g.MaxDeliveries, g.MaxDelayedRetries, g.Breaker, g.NoNackThrottle = 3, limit, breaker, true

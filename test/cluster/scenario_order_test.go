@@ -31,6 +31,7 @@ var inOrder = []struct {
 func TestScenario_ApplyInOrder(t *testing.T) {
 	for _, x := range inOrder {
 		t.Run(x.name, func(t *testing.T) {
+			oneUnderRace(t, x.waiting == 30)
 			bubble(t, Options{}, func(w *world) {
 				w.group("g", func(g *core.GroupSpec) {
 					if g.MaxDeliveries, g.NoNackThrottle = core.UnlimitedDeliveries, x.plain; x.plain {
