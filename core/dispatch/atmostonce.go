@@ -11,7 +11,7 @@ import (
 // consumer waits for, and the next one when that was handed out.
 //
 // This holds as long as no checkpoint of another owner, or of an earlier one, replaces what was saved here. To see to that is the caller's:
-// see outputhost/once.
+// see outputhost/claims.
 
 // atMostOnce reports whether the group delivers at most once.
 func (g *Group) atMostOnce() bool { return g.spec.Delivery == core.AtMostOnce }

@@ -259,8 +259,8 @@ func TestPark_AtOnceHasNoDeadline(t *testing.T) {
 	}
 }
 
-// TestPark_ASuccessEndsTheWait: a message stays until it is known whether its attempt counts. That is known of all that
-// failed before anything succeeded, however many fail after it.
+// TestPark_ASuccessEndsTheWait: a message stays until it is known whether its attempt counts. A success tells that
+// of each message that failed before it, however many fail after it.
 func TestPark_ASuccessEndsTheWait(t *testing.T) {
 	for _, exhausted := range []bool{false, true} {
 		spec, to := core.GroupSpec{NoNackThrottle: true}, RetryQueue
