@@ -176,9 +176,7 @@ const maxRequest = 8 << 20
 
 // Routes registers the controller's service.
 func (h *Host) Routes(mux *http.ServeMux) {
-	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{
-		Request: maxRequest, Log: h.log, Metrics: h.deps.Metrics,
-	}))
+	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{Request: maxRequest}))
 }
 
 // Start reads which extents there are.

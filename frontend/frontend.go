@@ -61,7 +61,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 
 // Routes adds AdminService and MessageService. They refuse calls before Start and after Stop.
 func (h *Host) Routes(mux *http.ServeMux) {
-	o := serving.Options{Request: h.svc.cfg.MaxRequest, Log: h.svc.log, Metrics: h.reg, More: []connect.HandlerOption{
+	o := serving.Options{Request: h.svc.cfg.MaxRequest, Log: h.svc.log, Recover: true, Metrics: h.reg, More: []connect.HandlerOption{
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(h.svc.intercept)),
 		connect.WithCodec(bodies.StrictJSON("json")), connect.WithCodec(bodies.StrictJSON("json; charset=utf-8")),
 	}}

@@ -60,7 +60,7 @@ func (h *holder) Routes(mux *http.ServeMux) {
 	if !h.serve {
 		return
 	}
-	path, handler := remote.NewHandler(h.store, h.log, h.metrics)
+	path, handler := remote.NewHandler(h.store)
 	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 )
 
@@ -87,7 +88,7 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	mux.Handle("/debug/pprof/symbol", profiles.one(pprof.Symbol))
 	mux.Handle("/debug/pprof/trace", profiles.one(pprof.Trace))
 	s.http = &http.Server{
-		Handler:           s.identify(g.wrap(mux)),
+		Handler:           serving.EndOnPanic(s.identify(g.wrap(mux))),
 		ConnContext:       g.conns.context,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -204,17 +205,14 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text + "\n")) // the caller has gone when it fails
 }
 
-// errorLog takes the lines of the library that serves HTTP. A panic of a handler is an error, and trouble of the listener, like too many
-// open files, a warning; everything else is what clients do wrong, and only for who debugs.
+// errorLog takes the lines of the library that serves HTTP. Trouble of the listener, like too many open files, is a
+// warning; everything else is what clients do wrong, and only for who debugs.
 type errorLog struct{ log *slog.Logger }
 
 // Write implements io.Writer; the library writes one line, or one stack, at a time.
 func (e errorLog) Write(line []byte) (int, error) {
 	level := slog.LevelDebug
-	switch {
-	case bytes.Contains(line, []byte("panic serving")):
-		level = slog.LevelError
-	case bytes.Contains(line, []byte("Accept error")), bytes.Contains(line, []byte("superfluous")):
+	if bytes.Contains(line, []byte("Accept error")) || bytes.Contains(line, []byte("superfluous")) {
 		level = slog.LevelWarn
 	}
 	e.log.Log(context.Background(), level, string(bytes.TrimSpace(line)))

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -23,33 +22,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// safeLog is a buffer that goroutines may share.
-type safeLog struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeLog) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeLog) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-// servePages runs a server with pages on a port of its own until the test ends, and returns its address and its log.
-func servePages(t *testing.T, pages http.Handler, names ...string) (addr string, log *safeLog) {
+// servePages runs a server with pages on a port of its own until the test ends, and returns its address.
+func servePages(t *testing.T, pages http.Handler, names ...string) (addr string) {
 	t.Helper()
-	log = &safeLog{}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, reg := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})), prometheus.NewRegistry()
+	out, reg := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	s := newServer(out, reg, newGuard(out, reg, names, maxConnections), pages, l)
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
@@ -60,18 +40,23 @@ func servePages(t *testing.T, pages http.Handler, names ...string) (addr string,
 			t.Errorf("server: %v", err)
 		}
 	})
-	return l.Addr().String(), log
+	return l.Addr().String()
 }
 
-func TestPanicOfAPageIsAnErrorOfTheLog(t *testing.T) {
-	addr, log := servePages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") }))
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	if res, err := client.Get("http://" + addr + "/any"); err == nil {
-		res.Body.Close()
-		t.Errorf("a page that panicked answered %s", res.Status)
+func TestServer_PanicOfAPageEndsTheProcess(t *testing.T) {
+	const child = "COLUMBA_TEST_PANIC"
+	if os.Getenv(child) != "" {
+		addr := servePages(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a defect") }))
+		_, err := http.Get("http://" + addr + "/any")
+		fmt.Println("the process goes on:", err)
+		os.Exit(1)
 	}
-	if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "a defect") {
-		t.Errorf("the log has no error with the panic: %s", text)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), child+"=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(out), "a defect") {
+		t.Errorf("the process ended with %v, want exit code 2 and the panic:\n%s", err, out)
 	}
 }
 
@@ -100,7 +85,7 @@ func do(t *testing.T, method, addr, path string, change func(*http.Request)) (st
 func okPage(w http.ResponseWriter, r *http.Request) { writeText(w, http.StatusOK, r.Proto) }
 
 func TestForeignNameIsRefused(t *testing.T) {
-	addr, _ := servePages(t, http.HandlerFunc(okPage), "localhost", "queue.example.org")
+	addr := servePages(t, http.HandlerFunc(okPage), "localhost", "queue.example.org")
 	for host, want := range map[string]int{
 		"": http.StatusOK, "localhost": http.StatusOK, "LOCALHOST:1": http.StatusOK, "127.0.0.1": http.StatusOK, "127.9.9.9:80": http.StatusOK, "[::1]:4922": http.StatusOK,
 		"queue.example.org": http.StatusOK, "Queue.Example.Org.:443": http.StatusOK, "localhost.": http.StatusOK,
@@ -112,7 +97,7 @@ func TestForeignNameIsRefused(t *testing.T) {
 			}
 		}
 	}
-	addr, _ = servePages(t, http.HandlerFunc(okPage))
+	addr = servePages(t, http.HandlerFunc(okPage))
 	if status, _ := do(t, http.MethodGet, addr, "/any", func(r *http.Request) { r.Host = "any.example.org" }); status != http.StatusOK {
 		t.Errorf("a server that others reach refuses a name: %d", status)
 	}
@@ -131,7 +116,7 @@ func TestWhichNamesAreTrusted(t *testing.T) {
 }
 
 func TestPagesOfOtherSitesAreRefused(t *testing.T) {
-	addr, _ := servePages(t, http.HandlerFunc(okPage))
+	addr := servePages(t, http.HandlerFunc(okPage))
 	for _, c := range []struct {
 		name, header, value string
 		want                int
@@ -164,7 +149,7 @@ func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 }
 
 func TestProfilesAreShortAndOneAtATime(t *testing.T) {
-	addr, _ := servePages(t, http.HandlerFunc(okPage))
+	addr := servePages(t, http.HandlerFunc(okPage))
 	for _, seconds := range []string{"61", "60.5", "-1", "x", "NaN", "1e9"} {
 		for _, page := range []string{"profile", "trace", "heap", "goroutine"} {
 			if status, _ := do(t, http.MethodGet, addr, "/debug/pprof/"+page+"?seconds="+seconds, nil); status != http.StatusBadRequest {

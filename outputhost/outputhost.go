@@ -176,9 +176,7 @@ func (h *Host) Name() string { return "outputhost" }
 // Routes registers the consume websocket and the RPCs.
 func (h *Host) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/consume", h.serveConsume)
-	mux.Handle(serving.Handler(columbav1connect.NewOutputServiceHandler, columbav1connect.OutputServiceHandler(&service{h: h}), serving.Options{
-		Request: serving.MaxRequest, Log: h.log, Metrics: h.deps.Metrics,
-	}))
+	mux.Handle(serving.Handler(columbav1connect.NewOutputServiceHandler, columbav1connect.OutputServiceHandler(&service{h: h}), serving.Options{Request: serving.MaxRequest}))
 }
 
 // Start reads the keys of ack tokens.

@@ -117,9 +117,7 @@ const maxRequest = 32 << 20
 // Routes registers the data websocket and the store's service.
 func (h *Host) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/store", h.serveLink)
-	mux.Handle(serving.Handler(columbav1connect.NewStoreServiceHandler, columbav1connect.StoreServiceHandler(&service{h}), serving.Options{
-		Request: maxRequest, Log: h.log, Metrics: h.deps.Metrics,
-	}))
+	mux.Handle(serving.Handler(columbav1connect.NewStoreServiceHandler, columbav1connect.StoreServiceHandler(&service{h}), serving.Options{Request: maxRequest}))
 }
 
 // Start opens the extents.

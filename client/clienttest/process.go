@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/outputhost"
@@ -86,7 +87,7 @@ func (b *Broker) start() error {
 	p.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "not serving; try again", http.StatusServiceUnavailable)
 	})
-	p.server = &http.Server{Handler: p.mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	p.server = &http.Server{Handler: serving.EndOnPanic(p.mux), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	p.tasks.Go(func() { _ = p.server.Serve(inner) }) // until it is closed
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

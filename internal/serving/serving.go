@@ -1,23 +1,16 @@
-// Package serving owns the common rules of all services on the service port: limits of requests and answers, and the
-// handling of a panic, which is logged, counted and answered.
+// Package serving owns the common rules of all services on the service port: limits of requests and answers, and what
+// follows a panic.
 package serving
 
 import (
 	"compress/gzip"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/columbamq/columba/api/convert"
-	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/internal/telemetry"
 )
 
 // MaxRequest is the largest limit of a request that a service may have, in bytes. A batch with the largest record fits.
@@ -33,9 +26,12 @@ const compressFrom = 16 << 10
 type Options struct {
 	// Request is the largest request in bytes, both as it arrives and unpacked; 1 … MaxRequest.
 	Request int
-	// Log gets panics with their stacks.
+	// Recover answers a call that panicked with core.CodeInternal, and the process goes on. It is for services that keep
+	// nothing beyond a call. Without it a panic is left to EndOnPanic.
+	Recover bool
+	// Log gets the panics that Recover answers, with their stacks.
 	Log *slog.Logger
-	// Metrics counts panics; nil counts none.
+	// Metrics counts them; nil counts none.
 	Metrics prometheus.Registerer
 	// More are options of the service itself, like interceptors.
 	More []connect.HandlerOption
@@ -44,13 +40,11 @@ type Options struct {
 // Handler makes the handler of a service, for a mux. It is the only way to make one: a test of internal/archtest refuses others.
 // Limits that are missing or too large are a defect of the caller, and panic.
 //
-// A request over the limit is refused while it is read, also while it is unpacked. A panic of a call becomes an error of the log and
-// core.CodeInternal for its caller.
+// A request over the limit is refused while it is read, also while it is unpacked.
 func Handler[S any](make func(S, ...connect.HandlerOption) (string, http.Handler), service S, o Options) (path string, handler http.Handler) {
 	if o.Request < 1 || o.Request > MaxRequest {
 		panic(fmt.Sprintf("serving: a service with a limit of %d bytes for a request; give one in 1 … %d", o.Request, MaxRequest))
 	}
-	panics := panicCounter(o.Metrics)
 	opts := append([]connect.HandlerOption{
 		connect.WithInterceptors(decoded{}),
 		connect.WithReadMaxBytes(o.Request),
@@ -60,32 +54,10 @@ func Handler[S any](make func(S, ...connect.HandlerOption) (string, http.Handler
 			func() connect.Decompressor { return &bounded{limit: o.Request} },
 			func() connect.Compressor { return gzip.NewWriter(nil) }),
 	}, o.More...)
-	// The last interceptor is the innermost: the service's own see a panic as the error that it becomes.
-	opts = append(opts, connect.WithRecover(func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
-		o.Log.Error("a call panicked: this is a defect; report it with this line", "procedure", spec.Procedure,
-			telemetry.KeyErr, fmt.Sprint(p), "stack", string(debug.Stack()))
-		panics.WithLabelValues(spec.Procedure).Inc()
-		return convert.RPCError(core.Errorf(core.CodeInternal, "the call met a defect of the server; its log has the details"))
-	}))
+	if o.Recover { // innermost: the interceptors of the service see the error that a panic becomes
+		opts = append(opts, recovering(o))
+	}
 	return make(service, opts...)
-}
-
-// panicCounter is the process's counter; the services of all its roles share it.
-func panicCounter(reg prometheus.Registerer) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "columba_server_call_panics_total", Help: "Calls that panicked, by procedure. Each is a defect; the log has its stack.",
-	}, []string{"procedure"})
-	if reg == nil {
-		return c
-	}
-	err := reg.Register(c)
-	if have := (prometheus.AlreadyRegisteredError{}); errors.As(err, &have) {
-		return have.ExistingCollector.(*prometheus.CounterVec)
-	}
-	if err != nil {
-		panic(err) // as MustRegister does
-	}
-	return c
 }
 
 // bounded unpacks gzip, and fails beyond limit bytes: without it the library unpacks all of a request that is too large, to say how large.

@@ -45,7 +45,7 @@ func serve(t *testing.T) served {
 	t.Helper()
 	s := served{log: &bytes.Buffer{}, reg: prometheus.NewRegistry()}
 	mux := http.NewServeMux()
-	o := serving.Options{Request: limit, Log: slog.New(slog.NewTextHandler(s.log, nil)), Metrics: s.reg}
+	o := serving.Options{Request: limit, Recover: true, Log: slog.New(slog.NewTextHandler(s.log, nil)), Metrics: s.reg}
 	mux.Handle(serving.Handler(columbav1connect.NewStoreServiceHandler, columbav1connect.StoreServiceHandler(store{}), o))
 	mux.Handle(serving.Handler(columbav1connect.NewOutputServiceHandler, columbav1connect.OutputServiceHandler(columbav1connect.UnimplementedOutputServiceHandler{}), o))
 	server := httptest.NewServer(mux)

@@ -2,12 +2,10 @@ package remote
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
@@ -27,12 +25,9 @@ const (
 // beat is how often a watch shows that it lives.
 const beat = 2 * time.Second
 
-// NewHandler serves a store to other processes; it stays the caller's. The path is where the handler belongs in a mux. log gets panics,
-// which metrics counts; metrics may be nil.
-func NewHandler(store metadata.Store, log *slog.Logger, metrics prometheus.Registerer) (path string, handler http.Handler) {
-	return serving.Handler(columbav1connect.NewMetadataServiceHandler, columbav1connect.MetadataServiceHandler(&server{store}), serving.Options{
-		Request: maxRequest, Log: log, Metrics: metrics,
-	})
+// NewHandler serves a store to other processes; it stays the caller's. The path is where the handler belongs in a mux.
+func NewHandler(store metadata.Store) (path string, handler http.Handler) {
+	return serving.Handler(columbav1connect.NewMetadataServiceHandler, columbav1connect.MetadataServiceHandler(&server{store}), serving.Options{Request: maxRequest})
 }
 
 type server struct{ store metadata.Store }

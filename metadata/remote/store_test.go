@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,7 +32,7 @@ type served struct {
 
 func serve(behind metadata.Store, wrap func(http.Handler) http.Handler) *served {
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
+	mux.Handle(remote.NewHandler(behind))
 	server := httptest.NewServer(wrap(mux))
 	return &served{remote.New(server.Client(), server.URL), server, behind}
 }
@@ -182,7 +181,7 @@ func TestWatch_ServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
+	mux.Handle(remote.NewHandler(behind))
 	second := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux}}
 	second.Start()
 	defer second.Close()
@@ -233,7 +232,7 @@ func TestStore_FollowsTheServer(t *testing.T) {
 	servers := make([]*httptest.Server, 2)
 	for i := range servers {
 		mux := http.NewServeMux()
-		mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
+		mux.Handle(remote.NewHandler(behind))
 		servers[i] = httptest.NewServer(mux)
 		defer servers[i].Close()
 	}
@@ -269,7 +268,7 @@ func TestWatch_ServerMoves(t *testing.T) {
 	behind := memory.New()
 	defer behind.Close()
 	mux := http.NewServeMux()
-	mux.Handle(remote.NewHandler(behind, slog.New(slog.DiscardHandler), nil))
+	mux.Handle(remote.NewHandler(behind))
 	first, second := httptest.NewServer(mux), httptest.NewServer(mux)
 	var at atomic.Pointer[httptest.Server]
 	at.Store(first)

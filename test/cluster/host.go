@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/frontend"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
@@ -65,7 +66,7 @@ func (h *host) start() error {
 	mux := http.NewServeMux()
 	p.role.Routes(mux)
 	mux.HandleFunc("GET "+peer.HealthPath, func(w http.ResponseWriter, _ *http.Request) { peer.Identify(w.Header(), h.id, h.run) })
-	p.server = &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	p.server = &http.Server{Handler: serving.EndOnPanic(mux), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	ctx, cancel := context.WithTimeout(h.c.t.Context(), startTimeout)
 	defer cancel()
 	if err := p.role.Start(ctx); err != nil {
