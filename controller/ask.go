@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 )
 
@@ -24,7 +23,7 @@ func (h *Host) askStores(ctx context.Context, limit time.Duration, enough func()
 	defer again.Stop()
 	h.askAll()
 	for {
-		heard := h.stores.hear()
+		heard := h.stores.Hear()
 		if enough() {
 			return
 		}
@@ -40,19 +39,19 @@ func (h *Host) askStores(ctx context.Context, limit time.Duration, enough func()
 
 // askAll asks those that are not being asked already.
 func (h *Host) askAll() {
-	for _, m := range h.stores.adopt(h.deps.Members.Hosts("storehost"), h.deps.now()) {
-		if !h.stores.beginAsk(m.ID) {
+	for _, m := range h.stores.Adopt(h.deps.Members.Hosts("storehost"), h.deps.now()) {
+		if !h.stores.BeginAsk(m.ID) {
 			continue
 		}
 		if !h.tasks.Go(func(ctx context.Context) { h.ask(ctx, m) }) {
-			h.stores.endAsk(m.ID)
+			h.stores.EndAsk(m.ID)
 		}
 	}
 }
 
 func (h *Host) ask(ctx context.Context, m membership.Host) {
 	d, err := h.describe(ctx, m)
-	h.stores.endAsk(m.ID)
+	h.stores.EndAsk(m.ID)
 	if h.noteDescription(m.ID, d, err) {
 		h.storesChanged()
 	}
@@ -62,31 +61,4 @@ func (h *Host) ask(ctx context.Context, m membership.Host) {
 func (h *Host) storesChanged() {
 	h.repairs.Sweep()
 	h.freeStuck()
-}
-
-// hear is closed when the next answer of a store, or its failure, is known.
-func (s *stores) hear() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.heard
-}
-
-func (s *stores) heardLocked() {
-	close(s.mu.heard)
-	s.mu.heard = make(chan struct{})
-}
-
-// beginAsk reports whether the store is not being asked yet.
-func (s *stores) beginAsk(id core.HostID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, asked := s.mu.asked[id]
-	s.mu.asked[id] = struct{}{}
-	return !asked
-}
-
-func (s *stores) endAsk(id core.HostID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.mu.asked, id)
 }

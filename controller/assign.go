@@ -51,12 +51,12 @@ func (h *Host) assignDue(ctx context.Context) bool {
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
 	look := append(h.shares.takeTouched(), h.unseen()...)
-	return h.round(ctx, look, h.extents.queues(), false)
+	return h.round(ctx, look, h.extents.Queues(), false)
 }
 
 // unseen are the queues with extents that no round has looked at yet.
 func (h *Host) unseen() (out []core.QueueID) {
-	for _, id := range h.extents.queues() {
+	for _, id := range h.extents.Queues() {
 		if h.shares.queues[id] == nil {
 			out = append(out, id)
 		}
@@ -113,11 +113,11 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 
 // groupsWith are the groups that have not consumed an extent.
 func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
-	e, ok := h.extents.get(extent)
-	if !ok || h.shares.queues[e.reader()] == nil {
+	e, ok := h.extents.Get(extent)
+	if !ok || h.shares.queues[e.Reader()] == nil {
 		return nil
 	}
-	for id, g := range h.shares.queues[e.reader()].groups {
+	for id, g := range h.shares.queues[e.Reader()].groups {
 		if _, ok := g.pending[extent]; ok {
 			out = append(out, id)
 		}
@@ -129,7 +129,7 @@ func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
 // needs any more.
 func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (dropped []metadata.AssignmentRecord, err error) {
 	q := h.shares.queues[queue]
-	if !h.extents.has(queue) {
+	if !h.extents.Has(queue) {
 		if q != nil {
 			record, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
 			if err != nil && core.CodeOf(err) != core.CodeNotFound {
@@ -150,7 +150,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	if err != nil {
 		return nil, err
 	}
-	fresh := h.extents.takeFresh(queue)
+	fresh := h.extents.TakeFresh(queue)
 	if q == nil {
 		q = &queueShares{groups: make(map[core.GroupID]*groupShares)}
 	}
@@ -164,7 +164,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 			continue
 		}
 		for _, e := range fresh {
-			if now, ok := h.extents.get(e.ID); ok && now.home.ReadBy(id) {
+			if now, ok := h.extents.Get(e.ID); ok && now.Home.ReadBy(id) {
 				g.pending[e.ID] = e
 			}
 		}
@@ -220,8 +220,8 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 		return nil, nil, err
 	}
 	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
-	for _, e := range h.extents.readBy(r.Queue, r.ID) {
-		if _, consumed := done[e.ID]; !consumed && e.state != core.ExtentRetired {
+	for _, e := range h.extents.ReadBy(r.Queue, r.ID) {
+		if _, consumed := done[e.ID]; !consumed && e.State != core.ExtentRetired {
 			g.pending[e.ID] = e.Extent
 		}
 	}
@@ -251,11 +251,11 @@ func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(
 	done := make(map[core.ExtentID]bool)
 	var ended []core.ExtentID
 	for id := range g.pending {
-		e, live := h.extents.get(id)
+		e, live := h.extents.Get(id)
 		switch {
-		case !live, e.state == core.ExtentRetired, !e.home.ReadBy(g.ID):
+		case !live, e.State == core.ExtentRetired, !e.Home.ReadBy(g.ID):
 			done[id] = true
-		case look && e.state.HasEnd():
+		case look && e.State.HasEnd():
 			ended = append(ended, id)
 		}
 	}

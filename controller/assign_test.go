@@ -72,7 +72,7 @@ func (o *fakeOutput) with(f func()) {
 // assignments counts the rows of all groups.
 func (r *harness) assignments() int {
 	n := 0
-	for _, q := range r.ctl.extents.queues() {
+	for _, q := range r.ctl.extents.Queues() {
 		for g, err := range metadata.All[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, q.String(), metadata.One) {
 			r.ok(err)
 			n += rows(r, metadata.Assignments, g.Value.ID.String())

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"connectrpc.com/connect"
@@ -11,6 +10,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/controller/backlog"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	arithmetic "github.com/columbamq/columba/core/backlog"
@@ -45,27 +45,9 @@ type counted struct{ h *Host }
 
 func (x counted) Complete() bool { return x.h.shares.isComplete() }
 
-func (x counted) Changed() []core.QueueID { return x.h.extents.takeChanged() }
-
-func (x counted) Extents(queue core.QueueID) iter.Seq[backlog.Extent] {
-	return func(yield func(backlog.Extent) bool) {
-		x.h.extents.each(queue, func(e *extent) bool { return yield(e.counted()) })
-	}
-}
-
-func (e *extent) counted() backlog.Extent {
-	out := backlog.Extent{Extent: e.Extent, Created: e.Created, State: e.state, Home: e.home, L: e.l, Bytes: e.bytes, Removed: e.removed}
-	if e.Kind == core.KindTimer {
-		out.Due = e.kept
-	}
-	return out
-}
-
-func (x counted) Open() []backlog.Extent { return x.h.extents.withoutEnd() }
-
 func (x counted) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
-	st, ok := x.h.stores.get(id)
-	if !ok || !st.answering() || st.Address == "" {
+	st, ok := x.h.stores.Get(id)
+	if !ok || !st.Answering() || st.Address == "" {
 		return nil, false
 	}
 	return x.h.deps.Peers.Store(st.Address), true
@@ -78,7 +60,7 @@ func (x counted) Output(addr string) columbav1connect.OutputServiceClient {
 }
 
 // Saved reads of an extent of which something was removed what that is, as an owner would that resumes the share.
-func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Extent) (arithmetic.Progress, error) {
+func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e catalog.Extent) (arithmetic.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.h.cfg.CallTimeout)
 	defer cancel()
 	state, err := progress.Saved(ctx, x.h.deps.Meta, g, e.Extent)
@@ -101,11 +83,11 @@ func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e backlog.Ex
 
 // savedProgress is the progress of a share without an owner, from its checkpoints. A delivered message counts as in
 // flight until its lock has ended.
-func savedProgress(state dispatch.State, g metadata.GroupRecord, e backlog.Extent, now time.Time) arithmetic.Progress {
+func savedProgress(state dispatch.State, g metadata.GroupRecord, e catalog.Extent, now time.Time) arithmetic.Progress {
 	const all = core.Seq(1<<63 - 1)
 	d := state.Depth(all, now)
 	p := arithmetic.Progress{Settled: state.Consumed(), InFlight: uint64(d.InFlight), Delayed: arithmetic.DelayedIn(d), Retries: uint64(d.Retries)}
-	if e.Kind == core.KindTimer && (!e.State.HasEnd() || e.Due.After(now)) {
+	if e.Kind == core.KindTimer && (!e.State.HasEnd() || e.Due().After(now)) {
 		p.Unread = arithmetic.DelayedPublish
 		if e.Queue == g.Retry {
 			p.Unread = arithmetic.DelayedRetry

@@ -18,7 +18,7 @@ func TestStart_StoreThatLostIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 				e := made(r, r.queue(3, 2))
-				known, _ := r.ctl.extents.get(e.ID)
+				known, _ := r.ctl.extents.Get(e.ID)
 				replicas := r.replicas(e)
 				before := func() (core.Seq, error) {
 					at := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
@@ -35,7 +35,7 @@ func TestStart_StoreThatLostIt(t *testing.T) {
 				}
 				r.restart(replicas[2])
 				replicas[2].forget(e.ID)
-				if n, err := before(); known.state.HasEnd() != (err != nil) || n != 0 {
+				if n, err := before(); known.State.HasEnd() != (err != nil) || n != 0 {
 					t.Errorf("it is on no store: it begins behind %d, %v", n, err)
 				}
 			})
@@ -55,9 +55,9 @@ func TestLeft_StartAtATime(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, _ := r.leftOf(4, 3)
 		r.allLeft(e, 3, time.Minute)
-		known, _ := r.ctl.extents.get(e.ID)
+		known, _ := r.ctl.extents.Get(e.ID)
 		at := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
-		holders := known.holders
+		holders := known.Holders
 		lost := r.store(holders[0].Store)
 		lost.forget(e.ID)
 		for _, x := range holders[1:] {

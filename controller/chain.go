@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -15,7 +16,7 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 	if w.kind == core.KindTimer {
 		return false, nil
 	}
-	for _, known := range h.extents.of(w.queue) {
+	for _, known := range h.extents.Of(w.queue) {
 		if known.Kind == w.kind {
 			return known.Chain > 0, nil
 		}
@@ -95,7 +96,7 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	case core.CodeOf(err) != core.CodeNotFound:
 		return "", core.Errorf(core.CodeOf(err), "look up the head %s: %w", id, err)
 	}
-	if _, known := h.extents.get(id); known {
+	if _, known := h.extents.Get(id); known {
 		return core.ExtentOpen, nil
 	}
 	r, err := h.registration(ctx, head.Extent)
@@ -105,7 +106,7 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 	if err != nil {
 		return "", core.Errorf(core.CodeOf(err), "register the head %s: %w", id, err)
 	}
-	h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen, home: r.Home})
+	h.extents.Put(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home})
 	h.shares.touch(head.Queue)
 	return core.ExtentOpen, nil
 }

@@ -50,7 +50,7 @@ func TestChain_OneOpenExtentInOneHand(t *testing.T) {
 		if _, err := r.ctl.ensureExtent(r.t.Context(), other); core.CodeOf(err) != core.CodeMoved {
 			t.Errorf("another host got %v, want to be told whose it is", err)
 		}
-		if n := len(r.ctl.extents.openOf(queue)); n != 1 {
+		if n := len(r.ctl.extents.OpenOf(queue)); n != 1 {
 			t.Errorf("%d open extents", n)
 		}
 	})
@@ -118,7 +118,7 @@ func TestChain_RowsAreRepairedFromTheHead(t *testing.T) {
 		if e.ID != made.ID || rows(r, metadata.Work, metadata.PartitionOpen) != 1 || rows(r, metadata.Extents, queue.String()) != 1 {
 			t.Errorf("got %s, want %s with its rows", e.ID, made.ID)
 		}
-		if known, _ := r.ctl.extents.get(e.ID); known.Wanted != made.Wanted {
+		if known, _ := r.ctl.extents.Get(e.ID); known.Wanted != made.Wanted {
 			t.Errorf("it wants %d copies, made for %d", known.Wanted, made.Wanted)
 		}
 		r.ok(metadata.MoveHead(r.t.Context(), r.meta, head, metadata.HeadRecord{

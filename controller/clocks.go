@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/skew"
 	"github.com/columbamq/columba/membership/clocks"
@@ -68,8 +69,10 @@ func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, be
 		}
 	}
 	if moved {
-		for _, e := range h.extents.pickOpen(func(x *extent) bool { return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, wrong) }) {
-			h.sealSoon(e, "a clock is wrong")
+		for e := range h.extents.Open(func(x *catalog.Extent) bool {
+			return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, wrong)
+		}) {
+			h.sealSoon(e.Extent, "a clock is wrong")
 		}
 		poke(h.moved)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -30,7 +31,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 		r.ahead("s0", time.Hour)
 		r.ahead("o0", -time.Hour)
 		open := func(id core.ExtentID) bool {
-			return slices.ContainsFunc(r.ctl.extents.openOf(queue), func(e extent) bool { return e.ID == id })
+			return slices.ContainsFunc(r.ctl.extents.OpenOf(queue), func(e catalog.Extent) bool { return e.ID == id })
 		}
 		wrong := func(ids ...core.HostID) func() bool {
 			return func() bool {

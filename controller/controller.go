@@ -14,6 +14,7 @@ import (
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/controller/backlog"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/controller/quota"
 	"github.com/columbamq/columba/controller/repair"
@@ -92,31 +93,32 @@ func (d Deps) now() time.Time {
 
 // Host is the role. Start it once.
 type Host struct {
-	cfg        Config
-	log        *slog.Logger
-	deps       Deps
-	metrics    *metrics
-	tasks      *lifecycle.Tasks // seals, repairs, calls
-	slots      chan struct{}    // seals under way
-	retries    chan struct{}    // of those that failed before; they never hold up first tries
-	moved      chan struct{}    // a host came or went
-	again      chan struct{}    // a round left extents out
-	extents    *extents
-	shares     *shares
-	stores     *stores
-	hosts      *hosts
-	untold     *untold
-	undecided  *undecided
-	strays     *strays
-	skewed     *skewed
-	repairs    *repair.Runner
-	replicas   *replicas.Calls
-	quotas     *quota.Keeper
-	letters    *operations.Runner
-	retirement *retirement.Runner
-	backlogs   *backlog.Collector
-	creating   singleflight.Group // of extents, by ensureKey
-	mu         struct {
+	cfg         Config
+	log         *slog.Logger
+	deps        Deps
+	metrics     *metrics
+	tasks       *lifecycle.Tasks // seals, repairs, calls
+	slots       chan struct{}    // seals under way
+	retries     chan struct{}    // of those that failed before; they never hold up first tries
+	moved       chan struct{}    // a host came or went
+	describeNow chan struct{}    // descriptions of stores are wanted
+	again       chan struct{}    // a round left extents out
+	extents     *catalog.Extents
+	shares      *shares
+	stores      *catalog.Stores
+	hosts       *hosts
+	untold      *untold
+	undecided   *undecided
+	strays      *strays
+	skewed      *skewed
+	repairs     *repair.Runner
+	replicas    *replicas.Calls
+	quotas      *quota.Keeper
+	letters     *operations.Runner
+	retirement  *retirement.Runner
+	backlogs    *backlog.Collector
+	creating    singleflight.Group // of extents, by ensureKey
+	mu          struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
 		creations map[ensureKey]*creation
@@ -133,32 +135,32 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
-		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: newExtents(), shares: newShares(deps.now()), stores: newStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
+		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		extents: catalog.NewExtents(), shares: newShares(deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
-		Meta: deps.Meta, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
+		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
 		AtOnce: cfg.RepairsAtOnce, PerSecond: cfg.RepairPerSecond,
 		Metrics: repair.Metrics{Below: h.metrics.below, Short: h.metrics.short, Lost: h.metrics.lost, Made: h.metrics.repaired, Quarantined: h.metrics.quarantined, Alarms: h.metrics.alarms},
 	}, copies{h}, h.replicas)
-	h.extents.givenUp = func(e core.Extent) {
+	h.extents.GivenUp = func(e core.Extent) {
 		h.repairs.GivenUp(e.ID)
 		h.shares.touchHolders(e)
 	}
-	h.letters = operations.New(operations.Config{Meta: deps.Meta, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
+	h.letters = operations.New(operations.Config{Meta: deps.Meta, Extents: h.extents, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
-		Meta: deps.Meta, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
+		Meta: deps.Meta, Extents: h.extents, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
 		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped},
 	}, ended{h})
 	h.quotas = quota.New(deps.Meta, deps.now, quota.Sources{
-		Extents: h.extents.stored,
+		Extents: h.extents,
 		Settled: func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return progress.Settled(ctx, deps.Meta, g, id)
 		},
 	})
 	h.backlogs = backlog.New(backlog.Config{
-		Meta: deps.Meta, Cluster: counted{h}, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
+		Meta: deps.Meta, Cluster: counted{h}, Extents: h.extents, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
 	})
 	deps.Metrics.MustRegister(h.backlogs)
 	h.mu.looking = make(map[core.ExtentID]struct{})

@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/operations"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -17,14 +18,6 @@ import (
 // deadLetters is what operations need of the controller.
 type deadLetters struct{ h *Host }
 
-// Extents implements operations.Owner.
-func (d deadLetters) Extents(queue core.QueueID) (out []metadata.ExtentRecord) {
-	for _, e := range d.h.extents.of(queue) {
-		out = append(out, e.ExtentRecord)
-	}
-	return out
-}
-
 // Seal implements operations.Owner.
 func (d deadLetters) Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error) {
 	return d.h.seal(ctx, order{extent: e, reason: reason})
@@ -32,10 +25,10 @@ func (d deadLetters) Seal(ctx context.Context, e core.Extent, reason string) (me
 
 // Rehomed implements operations.Owner.
 func (d deadLetters) Rehomed(row metadata.SealRecord) {
-	if was, known := d.h.extents.get(row.Extent.ID); known {
-		d.h.shares.touch(was.reader())
+	if was, known := d.h.extents.Get(row.Extent.ID); known {
+		d.h.shares.touch(was.Reader())
 	}
-	d.h.extents.took(row)
+	d.h.extents.Took(row)
 	d.h.shares.touch(row.Extent.Queue)
 	if row.RemovedCount > 0 {
 		d.h.shares.touchHolders(row.Extent) // its readers hear of it with their lists, too
@@ -115,8 +108,8 @@ func (d deadLetters) Register(ctx context.Context, e core.Extent, operation core
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "register staging extent %s: %w", e.ID, err)
 	}
-	d.h.extents.put(extent{ExtentRecord: r, state: core.ExtentOpen, home: home})
-	d.h.extents.took(row)
+	d.h.extents.Put(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: home})
+	d.h.extents.Took(row)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -86,7 +87,7 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	if chained {
 		create = h.ensureHead
 	}
-	for _, e := range h.extents.openOf(w.queue) {
+	for _, e := range h.extents.OpenOf(w.queue) {
 		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) {
 			continue
 		}
@@ -96,7 +97,7 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 		h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
 	}
 	if len(w.avoid) > 0 {
-		poke(h.stores.wake) // what one host has met, others need not meet
+		poke(h.describeNow) // what one host has met, others need not meet
 	}
 	made, err, _ := h.creating.Do(w.key().String(), func() (any, error) {
 		// Others wait for it, for so long at most: it must not end with the first caller's patience.
@@ -110,11 +111,11 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 // writable reports whether all its stores can be expected to take appends from that host.
 func (h *Host) writable(e core.Extent, avoid []core.HostID) bool {
 	for _, id := range e.Replicas {
-		st, ok := h.stores.get(id)
-		if !ok || !st.member || st.failures > 1 || slices.Contains(avoid, id) {
+		st, ok := h.stores.Get(id)
+		if !ok || !st.Member || st.Silent() || slices.Contains(avoid, id) {
 			return false
 		}
-		if want := e.Disk(id); !want.IsZero() && !st.identity.Disk.IsZero() && want != st.identity.Disk {
+		if want := e.Disk(id); !want.IsZero() && !st.Identity.Disk.IsZero() && want != st.Identity.Disk {
 			return false
 		}
 	}
@@ -169,11 +170,11 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
-	made := extent{ExtentRecord: r, state: core.ExtentOpen, home: r.Home}
-	h.extents.put(made)
+	made := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
+	h.extents.Put(made)
 	h.created(w.key(), r.ID, now)
 	h.metrics.created.Inc()
-	h.shares.touch(made.reader())
+	h.shares.touch(made.Reader())
 	return r.Extent, nil
 }
 
@@ -181,17 +182,17 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, avoid []core.HostID) error {
 	need := placement.Need{Want: spec.Replicas, Min: spec.MinReplicas}
 	members := h.deps.Members.Hosts("storehost")
-	if h.stores.fresh(members) {
-		h.askStores(ctx, h.cfg.DescribeTimeout, func() bool { return !h.stores.fresh(members) })
+	if h.stores.Fresh(members) {
+		h.askStores(ctx, h.cfg.DescribeTimeout, func() bool { return !h.stores.Fresh(members) })
 	}
 	enough := func() bool {
-		candidates, _ := h.stores.candidates(avoid, h.skewed.wrong)
-		return countGood(candidates) >= need.Min || !h.stores.silent(time.Time{})
+		candidates, _ := h.storeCandidates(avoid)
+		return countGood(candidates) >= need.Min || !h.stores.Silent(time.Time{})
 	}
 	if !enough() { // one may be back that nobody has asked yet
 		h.askStores(ctx, askTimeout, enough)
 	}
-	candidates, refusing := h.stores.candidates(avoid, h.skewed.wrong)
+	candidates, refusing := h.storeCandidates(avoid)
 	pardon(candidates, avoid, need.Min)
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	switch n := len(e.Replicas); {
@@ -202,8 +203,8 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	}
 	e.Disks = make([]core.DiskID, len(e.Replicas))
 	for i, id := range e.Replicas {
-		st, _ := h.stores.get(id)
-		e.Disks[i] = st.identity.Disk
+		st, _ := h.stores.Get(id)
+		e.Disks[i] = st.Identity.Disk
 	}
 	return nil
 }
@@ -229,8 +230,8 @@ func (h *Host) backOff(key ensureKey, now time.Time) time.Duration {
 	if c == nil {
 		return 0
 	}
-	e, known := h.extents.get(c.extent)
-	nothing := known && e.state != core.ExtentOpen && e.l == 0 && e.floor == 0
+	e, known := h.extents.Get(c.extent)
+	nothing := known && e.State != core.ExtentOpen && e.L == 0 && e.Floor == 0
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pause := time.Duration(0)
@@ -268,12 +269,12 @@ func (h *Host) openExtents(w wish) int {
 	least := h.cfg.MinOpenExtents
 	if least == 0 {
 		least = 1
-		if len(h.stores.all()) > 1 || len(h.hosts.live("inputhost")) > 1 {
+		if len(h.stores.All()) > 1 || len(h.hosts.live("inputhost")) > 1 {
 			least = 2
 		}
 	}
 	others := make(map[core.HostID]bool)
-	for _, e := range h.extents.openOf(w.queue) {
+	for _, e := range h.extents.OpenOf(w.queue) {
 		if e.Kind == w.kind && e.Input != w.input && h.hosts.fate(e.Input, e.InputRun, h.deps.now()) == alive {
 			others[e.Input] = true
 		}

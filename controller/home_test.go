@@ -90,7 +90,7 @@ func TestRetain_ByHome(t *testing.T) {
 		r.sleep(keepUnconsumed - 5*time.Minute)
 		r.rehome(merged, core.MergedInto(queue, g))
 		r.rehome(purged, core.Home{Kind: core.HomePurged})
-		r.eventually("it is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(purged.ID); return !live && r.held(purged) == 0 })
+		r.eventually("it is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.Get(purged.ID); return !live && r.held(purged) == 0 })
 		if n := r.value(r.ctl.metrics.expired); n != 0 {
 			t.Errorf("%v extents expired, it was purged", n)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
@@ -128,7 +129,7 @@ func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, m
 			s.gone, changed = now, true
 		case s.gone.IsZero():
 			missing = append(missing, s.Host)
-		case now.Sub(s.gone) > forgetAfter:
+		case now.Sub(s.gone) > catalog.ForgetAfter:
 			delete(x.mu.byID, id)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 )
@@ -97,7 +98,7 @@ func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirro
 	answering := make(map[core.HostID]bool)
 	var g errgroup.Group
 	g.SetLimit(inventoriesAtOnce)
-	for _, st := range h.stores.all() {
+	for _, st := range h.stores.All() {
 		answering[st.ID] = true
 		m := mirrors[st.ID]
 		if m == nil {
@@ -126,7 +127,7 @@ func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirro
 }
 
 // compareStore takes over what changed on a store, or everything, and acts on it.
-func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *strays) error {
+func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, strays *strays) error {
 	if h.deps.now().Sub(m.whole) >= wholeEvery {
 		m.position = 0
 	}
@@ -150,7 +151,7 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 		}
 		m.lacking = m.lacking || whole || len(resp.Removed) > 0
 		h.takeInventory(st, m, resp, strays)
-		m.run, m.position = st.identity.Run, resp.Position
+		m.run, m.position = st.Identity.Run, resp.Position
 		if !resp.More {
 			if err := h.compareDigests(ctx, st, m, resp.Digests, strays); err != nil {
 				return err
@@ -169,7 +170,7 @@ func (h *Host) compareStore(ctx context.Context, st store, m *mirror, strays *st
 }
 
 // inventory asks a store, and believes no other one that answers in its place.
-func (h *Host) inventory(ctx context.Context, st store, req *pb.InventoryRequest) (*pb.InventoryResponse, error) {
+func (h *Host) inventory(ctx context.Context, st catalog.Store, req *pb.InventoryRequest) (*pb.InventoryResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	resp, err := h.deps.Peers.Store(st.Address).Inventory(ctx, connect.NewRequest(req))
@@ -179,14 +180,14 @@ func (h *Host) inventory(ctx context.Context, st store, req *pb.InventoryRequest
 	switch is, err := convert.Identity(resp.Msg.Identity); {
 	case err != nil:
 		return nil, err
-	case is != st.identity:
+	case is != st.Identity:
 		return nil, core.Errorf(core.CodeConflict, "store %s has restarted", st.ID)
 	}
 	return resp.Msg, nil
 }
 
 // takeInventory puts one answer into the mirror, and looks at each replica in it.
-func (h *Host) takeInventory(st store, m *mirror, resp *pb.InventoryResponse, strays *strays) {
+func (h *Host) takeInventory(st catalog.Store, m *mirror, resp *pb.InventoryResponse, strays *strays) {
 	for _, b := range resp.Removed {
 		if id, err := core.IDFromBytes(b); err == nil {
 			m.remove(core.ExtentID{ID: id})
@@ -208,7 +209,7 @@ func (h *Host) takeInventory(st store, m *mirror, resp *pb.InventoryResponse, st
 }
 
 // compareDigests lists the buckets again in which something differs.
-func (h *Host) compareDigests(ctx context.Context, st store, m *mirror, digests []uint64, strays *strays) error {
+func (h *Host) compareDigests(ctx context.Context, st catalog.Store, m *mirror, digests []uint64, strays *strays) error {
 	differ := m.differing(digests)
 	if len(differ) == 0 {
 		m.odd = 0
@@ -252,52 +253,46 @@ func (m *mirror) differing(digests []uint64) (out []uint32) {
 
 // compareReplica looks at what a store says of one replica, and answers whether all is well with it. An inventory is old when it is read:
 // whatever takes something away is confirmed with the store first.
-func (h *Host) compareReplica(st store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
-	e, known := h.extents.get(tuple.ID)
+func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
+	e, known := h.extents.Get(tuple.ID)
 	if !known {
 		strays.add(st, tuple, h.deps.now())
 		return true
 	}
-	is := core.Place{Store: st.ID, Disk: st.identity.Disk}
-	held := slices.ContainsFunc(e.holders, func(x core.Place) bool { return x.Store == is.Store && (x.Disk.IsZero() || x.Disk == is.Disk) })
+	is := core.Place{Store: st.ID, Disk: st.Identity.Disk}
+	held := slices.ContainsFunc(e.Holders, func(x core.Place) bool { return x.Store == is.Store && (x.Disk.IsZero() || x.Disk == is.Disk) })
 	switch {
-	case e.state == core.ExtentOpen && r.Damaged:
+	case e.State == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
-	case e.state != core.ExtentSealed:
+	case e.State != core.ExtentSealed:
 		return !r.Damaged && !r.Sealed
-	case r.Sealed && core.Seq(r.L) != e.l:
+	case r.Sealed && core.Seq(r.L) != e.L:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
-		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "end_seq", r.L, "row", e.l)
-	case e.spent:
+		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "end_seq", r.L, "row", e.L)
+	case e.Spent:
 		return h.compareLeft(st, e, r)
-	case held && e.belies(r):
+	case held && e.Belies(r):
 		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, is) })
 	case held && !r.Sealed:
 		h.look(e.ID, func(ctx context.Context) { h.tellAgain(ctx, e) })
 	case held:
 		return true
-	case len(e.holders) < e.wanted():
+	case len(e.Holders) < e.Copies():
 		h.repairs.Want(e.ID)
-	case e.lostFrom > 0:
+	case e.LostFrom > 0:
 		return h.compareLeft(st, e, r)
-	case core.Seq(r.Committed) > e.l && !e.forced:
+	case core.Seq(r.Committed) > e.L && !e.Forced:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmBelowFloor)).Inc()
-		h.log.Error("a replica knows a committed seq beyond the end of its sealed extent: it is kept; compare the replicas with `columba inspect extent`", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.l)
+		h.log.Error("a replica knows a committed seq beyond the end of its sealed extent: it is kept; compare the replicas with `columba inspect extent`", "extent", e.ID, "store", st.ID, "committed", r.Committed, "row", e.L)
 	default:
 		h.look(e.ID, func(ctx context.Context) { h.repairs.RemoveSurplus(ctx, e.ID, is) })
 	}
 	return false
 }
 
-// belies reports whether a replica is none of a holder.
-func (e extent) belies(r *pb.Replica) bool {
-	last := core.Seq(r.Last)
-	return r.Damaged || last < e.heldTo || r.Sealed && last == e.heldTo && r.Checksum != e.heldSum || r.Sealed && last == e.l && r.Checksum != e.checksum
-}
-
 // compareLeft looks at what a store that is no holder has of an extent that was given up in part. All of it stays, as it may be more than holders have.
 // A replica is to show what it has.
-func (h *Host) compareLeft(st store, e extent, r *pb.Replica) (well bool) {
+func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (well bool) {
 	if r.Sealed || r.Damaged || !slices.Contains(e.Replicas, st.ID) {
 		return true
 	}
@@ -306,19 +301,21 @@ func (h *Host) compareLeft(st store, e extent, r *pb.Replica) (well bool) {
 }
 
 // findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
-func (h *Host) findMissing(st store, m *mirror) bool {
-	at := core.Place{Store: st.ID, Disk: st.identity.Disk}
-	missing := h.extents.pick(func(e *extent) bool {
-		if e.state != core.ExtentSealed || e.spent || !e.holds(at.Store) {
+func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
+	at := core.Place{Store: st.ID, Disk: st.Identity.Disk}
+	missing := h.extents.All(func(e *catalog.Extent) bool {
+		if e.State != core.ExtentSealed || e.Spent || !e.Holds(at.Store) {
 			return false
 		}
 		_, listed := m.replicas[e.ID]
 		return !listed
 	})
-	for _, id := range missing {
-		h.look(id, func(ctx context.Context) { h.repairs.Doubt(ctx, id, at) })
+	some := false
+	for e := range missing {
+		some = true
+		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, at) })
 	}
-	return len(missing) > 0
+	return some
 }
 
 // unopenedAfter is how long an input host may take to open an extent that was made for it, which is a matter of seconds.
@@ -326,19 +323,19 @@ const unopenedAfter = 2 * time.Minute
 
 // findUnopened has the extents sealed that were made for an input host that never opened them: the answer was lost, and it published
 // nothing since. Nothing can have been acknowledged in an extent of which one replica does not know.
-func (h *Host) findUnopened(st store, m *mirror) {
+func (h *Host) findUnopened(st catalog.Store, m *mirror) {
 	now := h.deps.now()
-	unopened := h.extents.pickOpen(func(e *extent) bool {
+	unopened := h.extents.Open(func(e *catalog.Extent) bool {
 		_, listed := m.replicas[e.ID]
-		return !listed && e.home.Kind != core.HomeStaging && now.Sub(e.Created) >= unopenedAfter && slices.Contains(e.Replicas, st.ID)
+		return !listed && e.Home.Kind != core.HomeStaging && now.Sub(e.Created) >= unopenedAfter && slices.Contains(e.Replicas, st.ID)
 	})
-	for _, e := range unopened {
+	for e := range unopened {
 		h.look(e.ID, func(ctx context.Context) {
 			cctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 			_, err := h.deps.Peers.Store(st.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 			cancel()
 			if core.CodeOf(convert.FromRPC(err)) == core.CodeNotFound {
-				h.sealUnasked(ctx, e, "never opened")
+				h.sealUnasked(ctx, e.Extent, "never opened")
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -124,7 +125,7 @@ func TestStrays_OrphansMakeRoom(t *testing.T) {
 	for range 4 {
 		id := core.ExtentID{ID: core.NewID(now)}
 		ids = append(ids, id)
-		s.add(store{Host: membership.Host{ID: "s0"}}, core.Extent{ID: id}, now)
+		s.add(catalog.Store{Host: membership.Host{ID: "s0"}}, core.Extent{ID: id}, now)
 		if len(ids) == 2 {
 			s.looked(ids[0], false, true, now.Add(time.Hour))
 		}
@@ -152,7 +153,7 @@ func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
 		r.ok(err)
 		r.eventually("it is retired", time.Minute, func() bool { return r.row(e).State == core.ExtentRetired })
 		r.sleep(10 * time.Second)
-		if _, live := r.ctl.extents.get(e.ID); live {
+		if _, live := r.ctl.extents.Get(e.ID); live {
 			t.Error("a store that is away keeps a retired extent alive")
 		}
 		r.restart(away)
@@ -256,8 +257,8 @@ func TestInventory_ManyReplicasThatVanished(t *testing.T) {
 		r.wake(r.stores[2])
 		r.eventually("all are copied again", 10*time.Minute, func() bool {
 			n := 0
-			for _, e := range r.ctl.extents.of(queue) {
-				if x := s.has(e.ID); x != nil && x.sealed && e.holds(s.id) {
+			for _, e := range r.ctl.extents.Of(queue) {
+				if x := s.has(e.ID); x != nil && x.sealed && e.Holds(s.id) {
 					n++
 				}
 			}

@@ -350,7 +350,7 @@ func TestLost_StartAtATime(t *testing.T) {
 			r.wake(s)
 		}
 		r.eventually("what is lost is given up", 2*time.Minute, func() bool { return r.row(e).LostFrom > 0 })
-		known, _ := r.ctl.extents.get(e.ID)
+		known, _ := r.ctl.extents.Get(e.ID)
 		g := metadata.GroupRecord{Spec: core.GroupSpec{Start: core.Start{Mode: core.StartTime, At: time.Now()}}}
 		if before, err := r.ctl.before(r.t.Context(), g, known); err != nil || before != 4 {
 			t.Errorf("it begins behind %d, %v; want 4, all that is left is older", before, err)

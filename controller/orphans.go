@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -150,21 +149,9 @@ func (h *Host) provenGone(ctx context.Context, x stray) (bool, error) {
 		return false, nil
 	}
 	for id, disk := range x.stores {
-		if !h.extents.anyOn(core.Place{Store: id, Disk: disk}) {
+		if !h.extents.AnyOn(core.Place{Store: id, Disk: disk}) {
 			return false, nil
 		}
 	}
 	return true, nil
-}
-
-// anyOn reports whether a sealed extent has a copy at a place.
-func (x *extents) anyOn(at core.Place) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, e := range x.mu.byID {
-		if slices.Contains(e.holders, at) {
-			return true
-		}
-	}
-	return false
 }

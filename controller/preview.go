@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -28,8 +29,8 @@ func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name strin
 	}
 	var messages atomic.Uint64
 	var parts atomic.Uint32
-	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error {
-		if e.leaving() || to.Mode == core.StartLatest {
+	if err := inEach(ctx, extents, func(ctx context.Context, e catalog.Extent) error {
+		if e.Leaving() || to.Mode == core.StartLatest {
 			return nil
 		}
 		n, err := h.previewIn(ctx, g, to, e)
@@ -45,15 +46,15 @@ func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name strin
 }
 
 // previewIn counts the messages of one extent.
-func (h *Host) previewIn(ctx context.Context, g metadata.GroupRecord, to core.Start, e extent) (n uint64, err error) {
+func (h *Host) previewIn(ctx context.Context, g metadata.GroupRecord, to core.Start, e catalog.Extent) (n uint64, err error) {
 	latest, next := g, g
 	latest.Spec.Start, next.Spec.Start = core.Start{Mode: core.StartLatest}, to
 	last, err := h.before(ctx, latest, e)
 	if err != nil {
 		return 0, err
 	}
-	if e.lostFrom > 0 {
-		last = min(last, e.lostFrom-1)
+	if e.LostFrom > 0 {
+		last = min(last, e.LostFrom-1)
 	}
 	var before core.Seq
 	if to.Mode == core.StartTime {
@@ -62,9 +63,9 @@ func (h *Host) previewIn(ctx context.Context, g metadata.GroupRecord, to core.St
 		}
 	}
 	before = min(before, last)
-	n = uint64(last-before) - min(e.removed, uint64(last-before))
+	n = uint64(last-before) - min(e.Removed, uint64(last-before))
 	if e.Kind == core.KindTimer && before > 0 { // see carryTimers
-		left, err := progress.Unsettled(ctx, h.deps.Meta, g, e.Extent, e.l, before)
+		left, err := progress.Unsettled(ctx, h.deps.Meta, g, e.Extent, e.L, before)
 		if err != nil {
 			return 0, err
 		}

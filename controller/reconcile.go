@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -31,15 +32,15 @@ type retry struct {
 func (h *Host) reconcile() {
 	now := h.deps.now()
 	h.alarmUndecided()
-	due := h.extents.unfinished(func(w writerRun) bool { return h.hosts.fate(w.host, w.run, now) == gone })
+	due := h.extents.Unfinished(func(w catalog.WriterRun) bool { return h.hosts.fate(w.Host, w.Run, now) == gone })
 	for _, e := range h.fairly(due, now) {
 		switch {
-		case e.state == core.ExtentOpen && e.home.Kind == core.HomeStaging: // its operation ends it
-		case e.state == core.ExtentOpen:
+		case e.State == core.ExtentOpen && e.Home.Kind == core.HomeStaging: // its operation ends it
+		case e.State == core.ExtentOpen:
 			h.sealSoon(e.Extent, "input host gone")
-		case e.state == core.ExtentSealing:
+		case e.State == core.ExtentSealing:
 			h.sealSoon(e.Extent, "resumed")
-		case e.state.HasEnd() && h.reachesAHolder(e):
+		case e.State.HasEnd() && h.reachesAHolder(e):
 			h.look(e.ID, func(ctx context.Context) { h.noteStuck(e.ID, !h.tellAgain(ctx, e)) })
 		}
 	}
@@ -47,20 +48,20 @@ func (h *Host) reconcile() {
 
 // fairly leaves out those that have failed a moment ago, and orders the others: first those that have not failed, oldest first, then those whose time came first. However many
 // fail again and again, others get their turn.
-func (h *Host) fairly(all []extent, now time.Time) []extent {
+func (h *Host) fairly(all []catalog.Extent, now time.Time) []catalog.Extent {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all = slices.DeleteFunc(all, func(e extent) bool { return now.Before(h.mu.stuck[e.ID].after) })
-	slices.SortFunc(all, func(a, b extent) int {
+	all = slices.DeleteFunc(all, func(e catalog.Extent) bool { return now.Before(h.mu.stuck[e.ID].after) })
+	slices.SortFunc(all, func(a, b catalog.Extent) int {
 		return cmp.Or(h.mu.stuck[a.ID].after.Compare(h.mu.stuck[b.ID].after), slices.Compare(a.ID.ID[:], b.ID.ID[:]))
 	})
 	return all
 }
 
 // reachesAHolder: telling makes sense.
-func (h *Host) reachesAHolder(e extent) bool {
-	for _, x := range e.holders {
-		if h.stores.answers(x.Store) {
+func (h *Host) reachesAHolder(e catalog.Extent) bool {
+	for _, x := range e.Holders {
+		if h.stores.Answers(x.Store) {
 			return true
 		}
 	}
@@ -207,21 +208,21 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		if err != nil {
 			return err
 		}
-		if _, known := h.extents.get(r.Value.ID); known || !made.IsZero() && r.Value.Created.After(made) {
+		if _, known := h.extents.Get(r.Value.ID); known || !made.IsZero() && r.Value.Created.After(made) {
 			continue
 		}
-		e := extent{ExtentRecord: r.Value, state: core.ExtentOpen, home: r.Value.Home}
+		e := catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
 		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
 		switch {
 		case err == nil:
-			e = e.took(row)
-			e.told = e.state.HasEnd() && !open[e.ID]
+			e = e.Took(row)
+			e.Told = e.State.HasEnd() && !open[e.ID]
 		case core.CodeOf(err) != core.CodeNotFound:
 			return err
 		}
-		h.extents.put(e)
+		h.extents.Put(e)
 		h.shares.touch(e.Queue)
-		h.shares.touch(e.reader())
+		h.shares.touch(e.Reader())
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (r *harness) held(e core.Extent) (n int) {
 // goes checks that nothing is left of an extent some minutes later.
 func (r *harness) goes(e core.Extent) {
 	r.t.Helper()
-	r.eventually("the extent is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live })
+	r.eventually("the extent is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.Get(e.ID); return !live })
 	if n := r.held(e); n > 0 {
 		r.t.Errorf("%d stores hold it still", n)
 	}
@@ -239,7 +239,7 @@ func TestRetain_LongerRetentionMeetsTheMark(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, keepUnconsumed)
 		r.done(r.group(queue, "g"), r.sealed(queue, 1))
-		e := r.ctl.extents.of(queue)[0].Extent
+		e := r.ctl.extents.Of(queue)[0].Extent
 		r.marked(e)
 		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
 			q.Spec.ConsumedRetention, q.Spec.UnconsumedRetention = time.Hour, time.Hour
@@ -309,6 +309,6 @@ func TestRetain_Pace(t *testing.T) {
 		if got := count(core.ExtentSealed); got != 10 || r.row(all[n-1]).State != core.ExtentSealed {
 			t.Errorf("%d wait, want the youngest 10", got)
 		}
-		r.eventually("all are removed", 10*time.Minute, func() bool { return !r.ctl.extents.has(queue) })
+		r.eventually("all are removed", 10*time.Minute, func() bool { return !r.ctl.extents.Has(queue) })
 	})
 }

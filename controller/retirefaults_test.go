@@ -123,7 +123,7 @@ func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 			r.ctl.end()
 			meta.kill.Store(false)
 			r.ctl = r.startController(calm)
-			r.eventually("it is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live && r.held(e) == 0 })
+			r.eventually("it is removed", 5*time.Minute, func() bool { _, live := r.ctl.extents.Get(e.ID); return !live && r.held(e) == 0 })
 			if n := rows(r, metadata.Extents, queue.String()); n != 1 {
 				t.Errorf("killed after %d writes: %d create rows are left, want that of the other extent", writes, n)
 			}

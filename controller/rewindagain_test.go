@@ -93,7 +93,7 @@ func TestStart_SecondCall(t *testing.T) {
 			t.Errorf("a call for a started group made %+v of it", again)
 		}
 		late := record // the first call, whose positions come late
-		known, _ := r.ctl.extents.get(e.ID)
+		known, _ := r.ctl.extents.Get(e.ID)
 		r.ok(r.ctl.writeStart(r.t.Context(), late, known, 9))
 		n, err := progress.Settled(r.t.Context(), r.meta, g, e.ID)
 		r.ok(err)

@@ -61,7 +61,7 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 		out.Open = 1
 	}
 	for _, r := range e.Replicas {
-		st, ok := s.h.stores.get(r)
+		st, ok := s.h.stores.Get(r)
 		if !ok || st.Address == "" {
 			return nil, convert.RPCError(core.Errorf(core.CodeUnavailable, "store %s of extent %s is gone", r, e.ID))
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/repair"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
@@ -48,11 +49,11 @@ func (o order) input(in seal.Input, row metadata.SealRecord) seal.Input {
 //	open ──CAS──▶ sealing(floor) ──fence──▶ decide L ──copy──▶ CAS ──▶ sealed(L) ──answer──▶ tell the replicas
 func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	e := o.extent
-	if known, ok := h.extents.get(e.ID); ok {
+	if known, ok := h.extents.Get(e.ID); ok {
 		if !known.Extent.Equal(e) {
 			return metadata.SealRecord{}, core.Errorf(core.CodeConflict, "extent %s is known with another tuple", e.ID)
 		}
-		if known.state.HasEnd() {
+		if known.State.HasEnd() {
 			return h.sealed(ctx, o)
 		}
 	}
@@ -138,8 +139,8 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 		return
 	}
 	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()
-	h.shares.touch(extent{ExtentRecord: metadata.ExtentRecord{Extent: s.record.Extent}, home: s.record.Home}.reader())
-	if e, ok := h.extents.get(o.extent.ID); ok && !sameStores(e) {
+	h.shares.touch(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: s.record.Extent}, Home: s.record.Home}.Reader())
+	if e, ok := h.extents.Get(o.extent.ID); ok && !sameStores(e) {
 		h.shares.touchHolders(e.Extent)
 		h.repairs.Want(e.ID)
 	}
@@ -197,7 +198,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 	if err != nil {
 		return row, false, err
 	}
-	h.extents.took(row)
+	h.extents.Took(row)
 	return row, true, nil
 }
 
@@ -256,8 +257,8 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 
 // firstHome is who reads an extent until a seal row says it: of one that was lost its queue knows.
 func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) {
-	if known, ok := h.extents.get(e.ID); ok {
-		return known.home, nil
+	if known, ok := h.extents.Get(e.ID); ok {
+		return known.Home, nil
 	}
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -268,7 +269,7 @@ func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) 
 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
-	if _, known := h.extents.get(row.Extent.ID); !known && row.State != core.ExtentRetired {
+	if _, known := h.extents.Get(row.Extent.ID); !known && row.State != core.ExtentRetired {
 		r, err := h.registration(ctx, row.Extent)
 		if err == nil {
 			err = h.writeExtent(ctx, r, h.deps.now())
@@ -276,9 +277,9 @@ func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "register extent %s: %w", row.Extent.ID, err)
 		}
-		h.extents.put(extent{ExtentRecord: r, home: r.Home})
+		h.extents.Put(catalog.Extent{ExtentRecord: r, Home: r.Home})
 	}
-	h.extents.took(row)
+	h.extents.Took(row)
 	return nil
 }
 
@@ -344,7 +345,7 @@ func (h *Host) noteDue(ctx context.Context, row metadata.SealRecord, due time.Ti
 		h.log.Info("the due time of a timer extent is not recorded: the extent is kept until its horizon", "extent", row.Extent.ID, "err", err)
 		return row
 	}
-	h.extents.took(now)
+	h.extents.Took(now)
 	return now
 }
 
@@ -391,7 +392,7 @@ func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, o order)
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "accept the end of extent %s: %w", row.Extent.ID, err)
 	}
-	h.extents.took(row)
+	h.extents.Took(row)
 	h.log.Warn("an operator accepted that an extent lacks acknowledged records", "extent", row.Extent.ID, "end_seq", row.L, "lost", row.Lost)
 	return row, nil
 }

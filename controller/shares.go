@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -332,12 +333,12 @@ func (s *shares) list(owner core.HostID, run core.RunID, holders func(core.Exten
 
 // otherHolders are the holders of a sealed extent, when they are not just its replicas.
 func (h *Host) otherHolders(id core.ExtentID) []string {
-	e, ok := h.extents.get(id)
-	if !ok || !e.state.HasEnd() || sameStores(e) {
+	e, ok := h.extents.Get(id)
+	if !ok || !e.State.HasEnd() || sameStores(e) {
 		return nil
 	}
-	out := make([]string, len(e.holders))
-	for i, x := range e.holders {
+	out := make([]string, len(e.Holders))
+	for i, x := range e.Holders {
 		out[i] = string(x.Store)
 	}
 	return out
@@ -345,17 +346,17 @@ func (h *Host) otherHolders(id core.ExtentID) []string {
 
 // homed is what bounds the first deliveries of an extent, messages per second, 0: nothing; and how many of its messages selections have taken.
 func (h *Host) homed(id core.ExtentID) (rate uint32, removed uint64) {
-	e, _ := h.extents.get(id)
-	return uint32(max(e.rate, 0)), e.removed
+	e, _ := h.extents.Get(id)
+	return uint32(max(e.Rate, 0)), e.Removed
 }
 
 // isRetry reports whether an extent is one of a retry queue: a group reads it from its beginning that is not its queue's.
 func (h *Host) isRetry(id core.ExtentID) bool {
-	e, _ := h.extents.get(id)
-	return e.Home.Kind == core.HomeMerged
+	e, _ := h.extents.Get(id)
+	return e.ExtentRecord.Home.Kind == core.HomeMerged
 }
 
 // sameStores reports whether all replicas hold all, and nobody else does.
-func sameStores(e extent) bool {
-	return len(e.holders) == len(e.Replicas) && !slices.ContainsFunc(e.Replicas, func(id core.HostID) bool { return !e.holds(id) })
+func sameStores(e catalog.Extent) bool {
+	return len(e.Holders) == len(e.Replicas) && !slices.ContainsFunc(e.Replicas, func(id core.HostID) bool { return !e.Holds(id) })
 }

@@ -12,6 +12,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -58,7 +59,7 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 	if err != nil {
 		return err
 	}
-	if err := inEach(ctx, extents, func(ctx context.Context, e extent) error { return h.startIn(ctx, g, e) }); err != nil {
+	if err := inEach(ctx, extents, func(ctx context.Context, e catalog.Extent) error { return h.startIn(ctx, g, e) }); err != nil {
 		return err
 	}
 	_, err = metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
@@ -77,15 +78,15 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 // known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed some, of which this one has not
 // heard. The rows are read after the group's was written, and retention reads the groups after its mark: one of them meets the other, so a group that is
 // made or rewound meanwhile gets all of an extent or nothing. See extent.leaving.
-func (h *Host) known(ctx context.Context, queue core.QueueID) ([]extent, error) {
-	extents := make(map[core.ExtentID]extent)
+func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent, error) {
+	extents := make(map[core.ExtentID]catalog.Extent)
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
 		}
-		extents[r.Value.ID] = extent{ExtentRecord: r.Value, state: core.ExtentOpen, home: r.Value.Home}
+		extents[r.Value.ID] = catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
 	}
-	for _, e := range h.extents.of(queue) {
+	for _, e := range h.extents.Of(queue) {
 		extents[e.ID] = e
 	}
 	const page = 500
@@ -103,31 +104,21 @@ func (h *Host) known(ctx context.Context, queue core.QueueID) ([]extent, error) 
 			if err != nil {
 				return nil, err
 			}
-			h.extents.took(r)
-			extents[r.Extent.ID] = extents[r.Extent.ID].took(r)
+			h.extents.Took(r)
+			extents[r.Extent.ID] = extents[r.Extent.ID].Took(r)
 		}
 	}
-	out := make([]extent, 0, len(extents))
+	out := make([]catalog.Extent, 0, len(extents))
 	for _, e := range extents {
-		if e.home.Kind == core.HomeOwn {
+		if e.Home.Kind == core.HomeOwn {
 			out = append(out, e)
 		}
 	}
 	return out, nil
 }
 
-// leaving reports whether the extent is being retired: a group that begins now gets nothing of it.
-func (e extent) leaving() bool {
-	return e.state == core.ExtentRetiring || e.state == core.ExtentRetired
-}
-
-// endedBefore reports whether the end of the extent is known to have been fixed before an instant: all of its messages were published before.
-func (e extent) endedBefore(at time.Time) bool {
-	return !e.kept.IsZero() && e.kept.Before(at)
-}
-
 // inEach does something in each extent, of several at a time; the first error ends it.
-func inEach(ctx context.Context, extents []extent, do func(ctx context.Context, e extent) error) error {
+func inEach(ctx context.Context, extents []catalog.Extent, do func(ctx context.Context, e catalog.Extent) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(startsAtOnce)
 	for _, e := range extents {
@@ -145,10 +136,10 @@ func inEach(ctx context.Context, extents []extent, do func(ctx context.Context, 
 }
 
 // startIn fixes where the group begins in an extent.
-func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent) error {
+func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e catalog.Extent) error {
 	switch {
-	case e.leaving():
-		return h.writeStart(ctx, g, e, e.l)
+	case e.Leaving():
+		return h.writeStart(ctx, g, e, e.L)
 	case g.Spec.Start.Mode == core.StartEarliest:
 		return nil
 	}
@@ -160,16 +151,16 @@ func (h *Host) startIn(ctx context.Context, g metadata.GroupRecord, e extent) er
 }
 
 // before is the last seq that the group does not get.
-func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (core.Seq, error) {
+func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Extent) (core.Seq, error) {
 	start := g.Spec.Start
-	if start.Mode == core.StartLatest && e.state.HasEnd() && (start.At.IsZero() || e.endedBefore(start.At)) {
-		return e.l, nil
+	if start.Mode == core.StartLatest && e.State.HasEnd() && (start.At.IsZero() || e.EndedBefore(start.At)) {
+		return e.L, nil
 	}
 	ask := slices.Clone(e.Replicas)
-	if e.state.HasEnd() && !e.spent { // its holders know
+	if e.State.HasEnd() && !e.Spent { // its holders know
 		ask = nil
 	}
-	for _, x := range e.holders {
+	for _, x := range e.Holders {
 		if !slices.Contains(ask, x.Store) {
 			ask = append(ask, x.Store)
 		}
@@ -187,12 +178,12 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 			continue
 		}
 		before, answered = max(before, seq), true
-		if !e.spent { // else each may have less than another of what is left
+		if !e.Spent { // else each may have less than another of what is left
 			break
 		}
 	}
-	neverOpened := !e.state.HasEnd() && without == len(ask)
-	empty := e.state.HasEnd() && e.l == 0 || e.spent && without > 0
+	neverOpened := !e.State.HasEnd() && without == len(ask)
+	empty := e.State.HasEnd() && e.L == 0 || e.Spent && without > 0
 	if answered || failed == nil || neverOpened || empty {
 		return before, nil
 	}
@@ -200,7 +191,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e extent) (co
 }
 
 // beforeAt is before as one store says. CodeNotFound: it does not have the extent, or lost it with its disk.
-func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e extent) (core.Seq, error) {
+func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e catalog.Extent) (core.Seq, error) {
 	store, err := h.storeAt(id)
 	if err != nil {
 		return 0, err
@@ -210,7 +201,7 @@ func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRec
 	return askBefore(ctx, store, g, e)
 }
 
-func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e extent) (core.Seq, error) {
+func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e catalog.Extent) (core.Seq, error) {
 	if at := g.Spec.Start.At; !at.IsZero() {
 		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(at)}))
 		if err != nil {
@@ -229,13 +220,13 @@ func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g
 }
 
 // writeStart records that everything up to before is not for the group in the epoch of g, whether that has begun or not.
-func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e extent, before core.Seq) error {
+func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog.Extent, before core.Seq) error {
 	if before == 0 {
 		return nil
 	}
 	now := h.deps.now()
-	if e.state.HasEnd() && before >= e.l {
-		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID, g.Epoch), metadata.DoneRecord{L: e.l, Epoch: g.Epoch}, now, 0, metadata.Quorum)
+	if e.State.HasEnd() && before >= e.L {
+		return metadata.Write(ctx, h.deps.Meta, metadata.Dones, metadata.DoneKey(g.ID, e.ID, g.Epoch), metadata.DoneRecord{L: e.L, Epoch: g.Epoch}, now, 0, metadata.Quorum)
 	}
 	key := metadata.CheckpointKey(g.ID, e.ID, g.Epoch, core.RunID{})
 	state := dispatch.StartAfter(before)
@@ -322,8 +313,8 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error
 	if err != nil {
 		return err
 	}
-	return inEach(ctx, extents, func(ctx context.Context, e extent) error {
-		if e.Kind == core.KindTimer && !e.leaving() && g.Rewind.To.Mode == core.StartTime {
+	return inEach(ctx, extents, func(ctx context.Context, e catalog.Extent) error {
+		if e.Kind == core.KindTimer && !e.Leaving() && g.Rewind.To.Mode == core.StartTime {
 			return h.carryTimers(ctx, next, g, e)
 		}
 		return h.startIn(ctx, next, e)
@@ -332,12 +323,12 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error
 
 // carryTimers has a group that is sent to a time get what was published since once more, and of what was published before, for later, what it has
 // not consumed: that is no past.
-func (h *Host) carryTimers(ctx context.Context, next, g metadata.GroupRecord, e extent) error {
+func (h *Host) carryTimers(ctx context.Context, next, g metadata.GroupRecord, e catalog.Extent) error {
 	before, err := h.before(ctx, next, e)
 	if err != nil {
 		return err
 	}
-	return progress.CarryUntil(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.l, before, h.deps.now())
+	return progress.CarryUntil(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.L, before, h.deps.now())
 }
 
 // forgetRewind undoes the first step of a rewind that failed. It answers that failure, or CodeUnknown when the rewind may go on.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -49,7 +50,7 @@ func newStrays() *strays {
 }
 
 // add notes that a store has an extent that is not known here. Orphans, about which nothing can be done, make room.
-func (s *strays) add(st store, tuple core.Extent, now time.Time) {
+func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.mu.byID[tuple.ID]
@@ -60,7 +61,7 @@ func (s *strays) add(st store, tuple core.Extent, now time.Time) {
 		x = &stray{extent: tuple, stores: make(map[core.HostID]core.DiskID), since: now, after: now}
 		s.mu.byID[tuple.ID] = x
 	}
-	x.stores[st.ID] = st.identity.Disk
+	x.stores[st.ID] = st.Identity.Disk
 }
 
 func (s *strays) dropOrphanLocked() bool {
@@ -165,7 +166,7 @@ const (
 
 func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	id := x.extent.ID
-	if _, known := h.extents.get(id); known {
+	if _, known := h.extents.Get(id); known {
 		return strayKnown, nil
 	}
 	late := h.deps.now().Sub(x.since) >= strayAfter
@@ -214,7 +215,7 @@ func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRe
 // another disk, shows what it has when it is back.
 func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x stray) (err error) {
 	for id, disk := range x.stores {
-		if st, ok := h.stores.get(id); !ok || !st.answering() || st.identity.Disk != disk {
+		if st, ok := h.stores.Get(id); !ok || !st.Answering() || st.Identity.Disk != disk {
 			continue
 		}
 		if rerr := h.replicas.Remove(ctx, row, core.Place{Store: id, Disk: disk}); rerr != nil {

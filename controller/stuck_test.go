@@ -69,7 +69,7 @@ func TestRetire_DeletedQueueWhoseStoreIsLost(t *testing.T) {
 		lost := r.replicas(e)[0]
 		r.kill(lost.id)
 		r.deleted(queue)
-		r.eventually("the extent is retired", 2*time.Minute, func() bool { _, live := r.ctl.extents.get(e.ID); return !live })
+		r.eventually("the extent is retired", 2*time.Minute, func() bool { _, live := r.ctl.extents.Get(e.ID); return !live })
 		if row := r.row(e); row.State != core.ExtentRetired {
 			t.Errorf("row %+v", row)
 		}

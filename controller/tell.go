@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -20,7 +21,7 @@ func (h *Host) tell(ctx context.Context, row metadata.SealRecord) (all bool) {
 	told := make(chan bool, len(targets))
 	for i, id := range targets {
 		isHolder := i < len(row.Holders)
-		if !h.stores.answers(id) || !h.tasks.Go(func(context.Context) { told <- h.tellStore(ctx, row, id) || !isHolder }) {
+		if !h.stores.Answers(id) || !h.tasks.Go(func(context.Context) { told <- h.tellStore(ctx, row, id) || !isHolder }) {
 			told <- !isHolder
 		}
 	}
@@ -68,7 +69,7 @@ func diskOf(row metadata.SealRecord, id core.HostID) core.DiskID {
 }
 
 // tellAgain tells the end of an extent that was sealed before, and answers whether all holders know it.
-func (h *Host) tellAgain(ctx context.Context, e extent) bool {
+func (h *Host) tellAgain(ctx context.Context, e catalog.Extent) bool {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
@@ -78,12 +79,12 @@ func (h *Host) tellAgain(ctx context.Context, e extent) bool {
 // finished notes that every holder knows its end, and removes the hint of an extent that has all its copies.
 func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
 	id := row.Extent.ID
-	h.extents.change(id, func(x *extent) { x.told = true })
-	if e, ok := h.extents.get(id); !ok || len(e.holders) < e.wanted() {
+	h.extents.Change(id, func(x *catalog.Extent) { x.Told = true })
+	if e, ok := h.extents.Get(id); !ok || len(e.Holders) < e.Copies() {
 		return
 	}
 	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionOpen, id), h.deps.now(), metadata.One); err != nil {
 		h.log.Info("a work hint stays behind", "extent", id, "err", err)
-		h.extents.change(id, func(x *extent) { x.told = false })
+		h.extents.Change(id, func(x *catalog.Extent) { x.Told = false })
 	}
 }

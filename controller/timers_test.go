@@ -141,8 +141,8 @@ func TestSeal_WhenTimersAreDue(t *testing.T) {
 		if row := r.row(e); !row.LastDue().Equal(due) {
 			t.Errorf("when its writer came to say it: due %s, want %s", row.LastDue(), due)
 		}
-		if known, _ := r.ctl.extents.get(e.ID); !known.kept.Equal(due) {
-			t.Errorf("it counts as kept from %s, want %s", known.kept, due)
+		if known, _ := r.ctl.extents.Get(e.ID); !known.Kept.Equal(due) {
+			t.Errorf("it counts as kept from %s, want %s", known.Kept, due)
 		}
 		if log := r.row(r.sealed(queue, 1)); !log.LastDue().IsZero() || !log.KeptFrom().Equal(log.Ended) {
 			t.Errorf("a log extent is due %s and kept from %s, its end was fixed %s", log.LastDue(), log.KeptFrom(), log.Ended)

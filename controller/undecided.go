@@ -110,8 +110,8 @@ func (u *undecided) dueLog(now time.Time) bool {
 func (h *Host) alarmUndecided() {
 	now := h.deps.now()
 	h.undecided.forgetUnless(func(id core.ExtentID) bool {
-		e, known := h.extents.get(id)
-		return known && !e.state.HasEnd()
+		e, known := h.extents.Get(id)
+		return known && !e.State.HasEnd()
 	})
 	long := h.undecided.list(func(x undecidedExtent) bool { return now.Sub(x.since) >= undecidedAfter })
 	h.metrics.undecided.Set(float64(len(long)))
@@ -136,7 +136,7 @@ func (h *Host) awayOf(all []undecidedExtent) []core.HostID {
 	count := make(map[core.HostID]int)
 	for _, x := range all {
 		for _, id := range x.away {
-			if !h.stores.answers(id) {
+			if !h.stores.Answers(id) {
 				count[id]++
 			}
 		}
@@ -170,7 +170,7 @@ type outcome struct {
 // seal, where the store counts like one that came back with another disk; when all other replicas have answered and the rules find no end, it is forced. One of
 // which another replica does not answer stays undecided. CodeConflict: the store is there.
 func (h *Host) sealAllOfStore(ctx context.Context, store core.HostID, after core.ExtentID, dryRun bool) (out []outcome, more bool, err error) {
-	if st, ok := h.stores.get(store); ok && (st.member || st.answering()) {
+	if st, ok := h.stores.Get(store); ok && (st.Member || st.Answering()) {
 		return nil, false, core.Errorf(core.CodeConflict, "store %s is there: it is not gone; see `columba list hosts`", store)
 	}
 	page := h.undecided.list(func(x undecidedExtent) bool {
@@ -209,8 +209,8 @@ func (h *Host) sealWithout(ctx context.Context, x undecidedExtent, store core.Ho
 		return out
 	}
 	row, err := h.seal(ctx, o)
-	if e, known := h.extents.get(x.ID); err != nil && known && e.state.HasEnd() { // another seal was faster
-		row.L, err = e.l, nil
+	if e, known := h.extents.Get(x.ID); err != nil && known && e.State.HasEnd() { // another seal was faster
+		row.L, err = e.L, nil
 	}
 	if err != nil {
 		out.reason = err.Error()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -18,7 +19,7 @@ func BenchmarkRound(b *testing.B) {
 			r := newHarness(b, 1000)
 			owners := []*fakeOwner{r.owner("o1"), r.owner("o2"), r.owner("o3")}
 			var of []metadata.GroupRecord
-			var open []*Extent
+			var open []*catalog.Extent
 			for i := range groups {
 				path := fmt.Sprintf("/t/q%d", i)
 				q := r.queue(path)
@@ -29,7 +30,7 @@ func BenchmarkRound(b *testing.B) {
 				}
 				g := r.group(q, path, "g")
 				r.SetGroups(q, []Group{pending(g, old, e)})
-				for _, x := range []*Extent{old, e} {
+				for _, x := range []*catalog.Extent{old, e} {
 					owners[i%3].says(g, x, &pb.ShareCounts{Settled: 500, Oldest: 1})
 				}
 				of, open = append(of, g), append(open, e)

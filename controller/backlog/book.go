@@ -10,23 +10,12 @@ import (
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
-
-// Extent is a live extent as the controller knows it.
-type Extent struct {
-	core.Extent
-	Created time.Time
-	State   core.ExtentState
-	Home    core.Home
-	L       core.Seq  // its end, once it has one …
-	Bytes   uint64    // … the bytes up to it …
-	Due     time.Time // … and by when all of it is due
-	Removed uint64    // messages that are nobody's any more
-}
 
 // Group is a group as the controller's rounds know it.
 type Group struct {
@@ -214,7 +203,7 @@ func (b *book) touch(queues ...core.QueueID) {
 }
 
 // setTail notes how far an extent goes. Stores hear of what is committed one after another: an older answer takes nothing back.
-func (b *book) setTail(e Extent, last core.Seq, bytes uint64) {
+func (b *book) setTail(e catalog.Extent, last core.Seq, bytes uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	was, known := b.tails[e.ID]
@@ -230,7 +219,7 @@ func (b *book) setTail(e Extent, last core.Seq, bytes uint64) {
 }
 
 // keepTails forgets how far all other extents go: they have their end, or are gone.
-func (b *book) keepTails(open []Extent) {
+func (b *book) keepTails(open []catalog.Extent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.tails) == 0 {

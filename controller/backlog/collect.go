@@ -3,7 +3,6 @@ package backlog
 import (
 	"cmp"
 	"context"
-	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/internal/lifecycle"
@@ -26,13 +26,6 @@ import (
 type Cluster interface {
 	// Complete reports whether the rounds have told of all groups.
 	Complete() bool
-	// Changed answers and forgets the queues of which extents came, went or changed since it was asked last.
-	Changed() []core.QueueID
-	// Extents yields the live extents of a queue, and those of others that its groups read. The yield function must not
-	// block.
-	Extents(queue core.QueueID) iter.Seq[Extent]
-	// Open are the extents without an end.
-	Open() []Extent
 	// Store is a store that answers; ok is false for others.
 	Store(id core.HostID) (client columbav1connect.StoreServiceClient, ok bool)
 	// Outputs are the output hosts that are there.
@@ -40,13 +33,14 @@ type Cluster interface {
 	Output(addr string) columbav1connect.OutputServiceClient
 	// Saved is how far the owners of a share say in their checkpoints that it is, in the group's present epoch. Removed
 	// records of the extent count as settled.
-	Saved(ctx context.Context, g metadata.GroupRecord, e Extent) (backlog.Progress, error)
+	Saved(ctx context.Context, g metadata.GroupRecord, e catalog.Extent) (backlog.Progress, error)
 }
 
 // Config of a Collector. All fields are needed.
 type Config struct {
 	Meta    metadata.Store
 	Cluster Cluster
+	Extents *catalog.Extents
 	Now     func() time.Time
 	Log     *slog.Logger
 	Every   time.Duration // between two rounds
@@ -117,7 +111,7 @@ func (c *Collector) Round(ctx context.Context) {
 	g.Go(func() error { c.askOwners(ctx, hosts, nil); return nil })
 	g.Go(func() error { c.readPaths(ctx); return nil })
 	g.Wait() // no function fails
-	c.book.touch(c.cfg.Cluster.Changed()...)
+	c.book.touch(c.cfg.Extents.TakeChanged()...)
 	c.readSaved(ctx, c.computeDirty())
 	if looks := c.book.takeLooks(began); len(looks) > 0 {
 		c.askOwners(ctx, hosts, looks)
@@ -132,17 +126,17 @@ func (c *Collector) Round(ctx context.Context) {
 // computeDirty computes what has changed, and answers the shares whose checkpoints are to be read.
 func (c *Collector) computeDirty() (out []lacking) {
 	for _, id := range c.book.takeDirty() {
-		out = append(out, c.book.compute(id, c.cfg.Cluster.Extents(id), c.cfg.Now())...)
+		out = append(out, c.book.compute(id, c.cfg.Extents.Each(id), c.cfg.Now())...)
 	}
 	return out
 }
 
 // askTails asks stores how far the extents without an end go, of each the first that tells.
 func (c *Collector) askTails(ctx context.Context) {
-	open := c.cfg.Cluster.Open()
+	open := slices.Collect(c.cfg.Extents.WithoutEnd())
 	c.book.keepTails(open)
 	for try := 0; len(open) > 0 && ctx.Err() == nil; try++ {
-		byStore := make(map[core.HostID][]Extent)
+		byStore := make(map[core.HostID][]catalog.Extent)
 		for _, e := range open {
 			if there := c.answering(e.Replicas); try < len(there) {
 				byStore[there[try]] = append(byStore[there[try]], e)
@@ -152,7 +146,7 @@ func (c *Collector) askTails(ctx context.Context) {
 			return
 		}
 		var mu sync.Mutex
-		var again []Extent
+		var again []catalog.Extent
 		var calls errgroup.Group
 		calls.SetLimit(callsAtOnce)
 		for id, all := range byStore {
@@ -181,7 +175,7 @@ func (c *Collector) answering(stores []core.HostID) (out []core.HostID) {
 }
 
 // askStore asks one store, and answers the extents of which it does not tell how far they go.
-func (c *Collector) askStore(ctx context.Context, id core.HostID, extents []Extent) (untold []Extent) {
+func (c *Collector) askStore(ctx context.Context, id core.HostID, extents []catalog.Extent) (untold []catalog.Extent) {
 	client, ok := c.cfg.Cluster.Store(id)
 	if !ok {
 		return extents

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/metadata"
@@ -124,15 +125,19 @@ func TestRound_WhatCounts(t *testing.T) {
 	r.seal(sealed, 100, 1000)
 	r.seal(dropped, 100, 1000)
 	dropped.State = core.ExtentRetired
+	r.save(dropped)
 	r.seal(thinned, 100, 1000)
 	thinned.Removed = 25
+	r.save(thinned)
 	dead, merged, purged := r.extent(letters), r.extent(letters), r.extent(letters)
 	r.seal(dead, 7, 70)
 	dead.Removed = 2
+	r.save(dead)
 	r.seal(merged, 10, 100)
 	r.merge(merged, g)
 	r.seal(purged, 11, 110)
 	purged.Home = core.Home{Kind: core.HomePurged}
+	r.save(purged)
 	parked := r.extent(retries)
 	r.store(parked, 20, 200)
 	r.merge(parked, g)
@@ -244,8 +249,9 @@ func TestPublished(t *testing.T) {
 	}
 	a, b, c, letters := r.queue("/t/a"), r.queue("/t/b"), r.queue("/t/c"), r.queue("/t/a/g.dlq")
 	old, hidden := r.extent(a), r.extent(a)
-	for _, e := range []*Extent{old, hidden} {
+	for _, e := range []*catalog.Extent{old, hidden} {
 		e.Created = r.now.Add(-time.Hour)
+		r.save(e)
 	}
 	r.store(old, 1000, 10_000)
 	delete(r.tails, hidden.ID) // no store tells at first
@@ -269,7 +275,9 @@ func TestPublished(t *testing.T) {
 	r.store(more, 9, 90)
 	r.round()
 	want(map[string]uint64{"/t/a": 11, "/t/b": 7, "rest": 9})
-	r.extents[b] = nil // retention
+	for _, e := range r.extents.Of(b) { // retention
+		r.extents.Remove(e.ID)
+	}
 	r.DropQueue(b)
 	r.store(more, 10, 100)
 	r.round()

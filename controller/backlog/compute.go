@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/metadata"
@@ -13,7 +14,7 @@ import (
 // lacking is a share of which no owner has told how far it is.
 type lacking struct {
 	group  metadata.GroupRecord
-	extent Extent
+	extent catalog.Extent
 }
 
 const (
@@ -25,17 +26,17 @@ const (
 
 // compute counts the backlogs of a queue's groups again out of its live extents, and those of others that its groups read. It answers the shares
 // whose checkpoints are to be read.
-func (b *book) compute(id core.QueueID, extents iter.Seq[Extent], now time.Time) (out []lacking) {
+func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now time.Time) (out []lacking) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[id]
 	if q == nil {
 		return nil
 	}
-	pending := make(map[core.ExtentID]Extent)
+	pending := make(map[core.ExtentID]catalog.Extent)
 	for _, g := range q.groups {
 		for _, e := range g.pending {
-			pending[e] = Extent{}
+			pending[e] = catalog.Extent{}
 		}
 	}
 	grown := q.grown
@@ -70,7 +71,7 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[Extent], now time.Time)
 }
 
 // extentLocked is what counts of an extent; known: how far it goes is.
-func (b *book) extentLocked(e Extent) (counts backlog.Extent, known bool) {
+func (b *book) extentLocked(e catalog.Extent) (counts backlog.Extent, known bool) {
 	if e.State.HasEnd() {
 		return backlog.Extent{Last: e.L, Bytes: e.Bytes, Removed: e.Removed}, true
 	}
@@ -79,7 +80,7 @@ func (b *book) extentLocked(e Extent) (counts backlog.Extent, known bool) {
 }
 
 // growLocked counts what was stored in an extent since it was looked at last, and answers how far it is.
-func (b *book) growLocked(q *queue, e Extent, counts backlog.Extent, known bool) position {
+func (b *book) growLocked(q *queue, e catalog.Extent, counts backlog.Extent, known bool) position {
 	was, before := q.seen[e.ID]
 	is, old := position{uint64(counts.Last), counts.Bytes}, e.Created.Before(b.since)
 	switch {
@@ -100,7 +101,7 @@ func (b *book) growLocked(q *queue, e Extent, counts backlog.Extent, known bool)
 }
 
 // computeLocked counts one group's backlog.
-func (b *book) computeLocked(g *group, extents map[core.ExtentID]Extent, now time.Time) (out []lacking) {
+func (b *book) computeLocked(g *group, extents map[core.ExtentID]catalog.Extent, now time.Time) (out []lacking) {
 	g.depth, g.owners, g.counted, g.unknown = backlog.Depth{}, g.owners[:0], 0, 0
 	ahead := 0 // extents with messages that nobody has read
 	for _, id := range g.pending {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/membership"
@@ -31,9 +31,7 @@ type harness struct {
 	meta    *countedStore
 	now     time.Time
 	serial  uint64
-	extents map[core.QueueID][]*Extent
-	readers map[core.QueueID][]*Extent // merged into it
-	changed map[core.QueueID]struct{}
+	extents *catalog.Extents
 	tails   map[core.ExtentID]*pb.GetTailsResponse_Tail
 	silent  map[core.HostID]bool // stores that do not answer
 	owners  map[core.HostID]*fakeOwner
@@ -55,12 +53,12 @@ func (s *countedStore) GetRows(ctx context.Context, t metadata.Table, keys []met
 
 func newHarness(t testing.TB, most int) *harness {
 	r := &harness{
-		t: t, meta: &countedStore{Store: memory.New()}, now: time.Unix(1_800_000_000, 0), extents: make(map[core.QueueID][]*Extent), readers: make(map[core.QueueID][]*Extent),
-		changed: make(map[core.QueueID]struct{}), tails: make(map[core.ExtentID]*pb.GetTailsResponse_Tail), silent: make(map[core.HostID]bool),
+		t: t, meta: &countedStore{Store: memory.New()}, now: time.Unix(1_800_000_000, 0), extents: catalog.NewExtents(),
+		tails: make(map[core.ExtentID]*pb.GetTailsResponse_Tail), silent: make(map[core.HostID]bool),
 		owners: make(map[core.HostID]*fakeOwner), saved: make(map[share]backlog.Progress),
 	}
 	t.Cleanup(func() { r.meta.Close() })
-	r.Collector = New(Config{Meta: r.meta, Cluster: r, Now: func() time.Time { return r.now }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Every: 5 * time.Second, Timeout: time.Second, Series: most})
+	r.Collector = New(Config{Meta: r.meta, Extents: r.extents, Cluster: r, Now: func() time.Time { return r.now }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Every: 5 * time.Second, Timeout: time.Second, Series: most})
 	return r
 }
 
@@ -83,40 +81,36 @@ func (r *harness) queue(path string) core.QueueID {
 	return id
 }
 
-// extent makes an open extent of a queue.
-func (r *harness) extent(queue core.QueueID) *Extent {
-	e := &Extent{Extent: core.Extent{ID: core.ExtentID{ID: r.id()}, Queue: queue, Kind: core.KindLog, Replicas: []core.HostID{"s1", "s2"}}, Created: r.now, State: core.ExtentOpen}
-	r.extents[queue] = append(r.extents[queue], e)
+// extent makes an open extent of a queue. A change of it counts once it is saved.
+func (r *harness) extent(queue core.QueueID) *catalog.Extent {
+	e := &catalog.Extent{State: core.ExtentOpen}
+	e.Extent = core.Extent{ID: core.ExtentID{ID: r.id()}, Queue: queue, Kind: core.KindLog, Replicas: []core.HostID{"s1", "s2"}}
+	e.Created = r.now
+	r.extents.Put(*e)
 	r.store(e, 0, 0)
-	r.touched(e)
 	return e
 }
 
-func (r *harness) touched(e *Extent) {
-	r.changed[e.Queue] = struct{}{}
-	if reader, ok := e.Home.Reader(e.Queue); ok {
-		r.changed[reader] = struct{}{}
-	}
+func (r *harness) save(e *catalog.Extent) {
+	r.extents.Change(e.ID, func(x *catalog.Extent) { *x = *e })
 }
 
 // store makes an open extent so long.
-func (r *harness) store(e *Extent, last core.Seq, bytes uint64) {
+func (r *harness) store(e *catalog.Extent, last core.Seq, bytes uint64) {
 	r.tails[e.ID] = &pb.GetTailsResponse_Tail{Committed: uint64(last), Last: uint64(last) + 1, Bytes: bytes}
 }
 
 // seal fixes the end of an extent.
-func (r *harness) seal(e *Extent, last core.Seq, bytes uint64) {
+func (r *harness) seal(e *catalog.Extent, last core.Seq, bytes uint64) {
 	e.State, e.L, e.Bytes = core.ExtentSealed, last, bytes
 	delete(r.tails, e.ID)
-	r.touched(e)
+	r.save(e)
 }
 
 // merge has a group read an extent.
-func (r *harness) merge(e *Extent, g metadata.GroupRecord) {
-	r.touched(e)
+func (r *harness) merge(e *catalog.Extent, g metadata.GroupRecord) {
 	e.Home = core.MergedInto(g.Queue, g.ID)
-	r.readers[g.Queue] = append(r.readers[g.Queue], e)
-	r.touched(e)
+	r.save(e)
 }
 
 func (r *harness) group(queue core.QueueID, path, name string) metadata.GroupRecord {
@@ -124,7 +118,7 @@ func (r *harness) group(queue core.QueueID, path, name string) metadata.GroupRec
 }
 
 // pending says what a group has yet to consume.
-func pending(g metadata.GroupRecord, extents ...*Extent) Group {
+func pending(g metadata.GroupRecord, extents ...*catalog.Extent) Group {
 	out := Group{GroupRecord: g}
 	for _, e := range extents {
 		out.Pending = append(out.Pending, e.ID)
@@ -161,35 +155,6 @@ func (r *harness) depth(path, group string) *pb.Depth {
 
 func (r *harness) Complete() bool { return true }
 
-func (r *harness) Changed() (out []core.QueueID) {
-	for id := range r.changed {
-		out = append(out, id)
-	}
-	clear(r.changed)
-	return out
-}
-
-func (r *harness) Extents(queue core.QueueID) iter.Seq[Extent] {
-	return func(yield func(Extent) bool) {
-		for _, e := range slices.Concat(r.extents[queue], r.readers[queue]) {
-			if !yield(*e) {
-				return
-			}
-		}
-	}
-}
-
-func (r *harness) Open() (out []Extent) {
-	for _, all := range r.extents {
-		for _, e := range all {
-			if !e.State.HasEnd() {
-				out = append(out, *e)
-			}
-		}
-	}
-	return out
-}
-
 func (r *harness) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
 	return fakeTails{r: r}, !r.silent[id]
 }
@@ -207,7 +172,7 @@ func (r *harness) Output(addr string) columbav1connect.OutputServiceClient {
 	return r.owners[core.HostID(addr)]
 }
 
-func (r *harness) Saved(_ context.Context, g metadata.GroupRecord, e Extent) (backlog.Progress, error) {
+func (r *harness) Saved(_ context.Context, g metadata.GroupRecord, e catalog.Extent) (backlog.Progress, error) {
 	r.meta.reads.Add(1)
 	return r.saved[share{g.ID, e.ID}], nil
 }
@@ -259,7 +224,7 @@ type fakeOwner struct {
 }
 
 // says has the owner count a share so.
-func (o *fakeOwner) says(g metadata.GroupRecord, e *Extent, c *pb.ShareCounts) {
+func (o *fakeOwner) says(g metadata.GroupRecord, e *catalog.Extent, c *pb.ShareCounts) {
 	id := e.ID
 	c.Extent = id.ID[:]
 	if c.Counter == 0 {

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 )
@@ -18,7 +19,7 @@ func TestRetries_AreTold(t *testing.T) {
 	first, second, parked := r.extent(q), r.extent(q), r.extent(retry)
 	parked.Kind = core.KindTimer
 	r.merge(parked, g)
-	for _, e := range []*Extent{first, second} {
+	for _, e := range []*catalog.Extent{first, second} {
 		r.store(e, 1000, 1000)
 	}
 	r.store(parked, 300, 300)

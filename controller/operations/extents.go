@@ -27,8 +27,8 @@ func (r *Runner) extents(ctx context.Context, queue core.QueueID, out map[core.E
 		}
 		out[e.Value.ID] = e.Value
 	}
-	for _, e := range r.Owner.Extents(queue) {
-		out[e.ID] = e
+	for _, e := range r.Extents.Of(queue) {
+		out[e.ID] = e.ExtentRecord
 	}
 	return nil
 }

@@ -7,14 +7,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
 
 // Owner is the controller, as far as operations need it.
 type Owner interface {
-	// Extents are those of a queue that it knows.
-	Extents(queue core.QueueID) []metadata.ExtentRecord
 	// Seal fixes the end of an extent and answers its row; one that has its end is answered at once.
 	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
 	// Rehomed takes in a row whose home was changed.
@@ -62,12 +61,13 @@ type Found struct {
 
 // Config of a Runner.
 type Config struct {
-	Meta  metadata.Store
-	Owner Owner
-	Self  core.HostID
-	Now   func() time.Time
-	Log   *slog.Logger
-	Every time.Duration // how often operations are looked for: those of controllers of before, and those that had to wait
+	Meta    metadata.Store
+	Extents *catalog.Extents
+	Owner   Owner
+	Self    core.HostID
+	Now     func() time.Time
+	Log     *slog.Logger
+	Every   time.Duration // how often operations are looked for: those of controllers of before, and those that had to wait
 }
 
 // Runner starts, runs and cancels operations. Safe for concurrent use.

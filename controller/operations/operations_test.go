@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
@@ -59,9 +60,6 @@ func (b *harness) ok(err error) {
 	}
 }
 
-// Extents implements Owner: this controller has just been started.
-func (b *harness) Extents(core.QueueID) []metadata.ExtentRecord { return nil }
-
 // Seal implements Owner.
 func (b *harness) Seal(ctx context.Context, e core.Extent, _ string) (metadata.SealRecord, error) {
 	b.mu.Lock()
@@ -96,7 +94,7 @@ func (b *harness) Rehomed(metadata.SealRecord) {
 func (b *harness) Heard(context.Context, ...core.QueueID) error { return b.deaf }
 
 func (b *harness) runner(meta metadata.Store) *Runner {
-	return New(Config{Meta: meta, Owner: b, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})
+	return New(Config{Meta: meta, Extents: catalog.NewExtents(), Owner: b, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})
 }
 
 // run has a controller work until it is stopped.

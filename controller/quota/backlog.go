@@ -2,8 +2,10 @@ package quota
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -140,14 +142,14 @@ func (k *Keeper) look(ctx context.Context, queue core.QueueID) error {
 	if done {
 		return nil
 	}
-	extents := k.Extents(queue)
+	extents := k.stored(queue)
 	found, err := k.behind(ctx, queue, extents)
 	if err != nil {
 		return err
 	}
 	open := make(map[core.ExtentID]bool, len(extents))
 	for _, e := range extents {
-		open[e.ID] = !e.Ended
+		open[e.ID] = !e.State.HasEnd()
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -161,8 +163,15 @@ func (k *Keeper) look(ctx context.Context, queue core.QueueID) error {
 	return nil
 }
 
+// stored are the live extents of a queue that its groups read.
+func (k *Keeper) stored(queue core.QueueID) []catalog.Extent {
+	return slices.DeleteFunc(k.Extents.Of(queue), func(e catalog.Extent) bool {
+		return e.State == core.ExtentRetired || e.Home.Kind != core.HomeOwn
+	})
+}
+
 // behind reads how far each group of a queue is.
-func (k *Keeper) behind(ctx context.Context, queue core.QueueID, extents []Extent) (out backlog, err error) {
+func (k *Keeper) behind(ctx context.Context, queue core.QueueID, extents []catalog.Extent) (out backlog, err error) {
 	for _, e := range extents {
 		out.ended += e.Bytes
 	}
@@ -185,21 +194,21 @@ func (k *Keeper) behind(ctx context.Context, queue core.QueueID, extents []Exten
 	return out, nil
 }
 
-func (k *Keeper) behindOf(ctx context.Context, g metadata.GroupRecord, extents []Extent) (behind, error) {
+func (k *Keeper) behindOf(ctx context.Context, g metadata.GroupRecord, extents []catalog.Extent) (behind, error) {
 	b := behind{settled: make(map[core.ExtentID]uint64)}
 	consumed, err := metadata.Consumed(ctx, k.meta, g.ID, g.Epoch, metadata.One)
 	if err != nil {
 		return b, err
 	}
 	for _, e := range extents {
-		if _, done := consumed[e.ID]; done && e.Ended {
+		if _, done := consumed[e.ID]; done && e.State.HasEnd() {
 			continue
 		}
 		n, err := k.Settled(ctx, g, e.ID)
 		if err != nil {
 			return b, err
 		}
-		if e.Ended {
+		if e.State.HasEnd() {
 			b.ended += rest(e.Bytes, uint64(e.L), n)
 		} else {
 			b.settled[e.ID] = n

@@ -8,23 +8,15 @@ import (
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
 )
 
-// Extent is what counts of a live extent.
-type Extent struct {
-	ID    core.ExtentID
-	Ended bool
-	L     core.Seq // of one that has ended
-	Bytes uint64   // up to it
-}
-
 // Sources are what a keeper learns backlogs from, beside the metadata and what input hosts tell it.
 type Sources struct {
-	// Extents are the live ones of a queue that its groups read.
-	Extents func(queue core.QueueID) []Extent
+	Extents *catalog.Extents
 	// Settled is how many messages of an extent a group has consumed, as of the last second or so.
 	Settled func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error)
 }
@@ -187,8 +179,8 @@ func (k *Keeper) takeFills(run core.RunID, queues []asked) {
 	now := k.now()
 	open := make(map[core.ExtentID]bool) // what has its end is counted by its row
 	for _, q := range queues {
-		for _, e := range k.Extents(q.id) {
-			open[e.ID] = !e.Ended
+		for _, e := range k.stored(q.id) {
+			open[e.ID] = !e.State.HasEnd()
 		}
 	}
 	k.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
@@ -19,17 +20,17 @@ type harness struct {
 	t       *testing.T
 	meta    metadata.Store
 	now     time.Time
-	extents map[core.QueueID][]Extent
+	extents *catalog.Extents
 
 	consumed map[string]uint64 // by group and extent
 }
 
 func newHarness(t *testing.T) *harness {
-	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: make(map[core.QueueID][]Extent)}
+	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: catalog.NewExtents()}
 	t.Cleanup(func() { r.meta.Close() })
 	r.consumed = make(map[string]uint64)
 	r.Keeper = New(r.meta, func() time.Time { return r.now }, Sources{
-		Extents: func(q core.QueueID) []Extent { return r.extents[q] },
+		Extents: r.extents,
 		Settled: func(_ context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return r.consumed[g.ID.String()+id.String()], nil
 		},
@@ -68,7 +69,11 @@ func (r *harness) group(queue core.QueueID, name string) core.GroupID {
 // extent is one more of the queue, with its end unless l is 0.
 func (r *harness) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID {
 	id := core.ExtentID{ID: core.NewID(r.now)}
-	r.extents[queue] = append(r.extents[queue], Extent{ID: id, Ended: l > 0, L: l, Bytes: bytes})
+	e := catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: core.Extent{ID: id, Queue: queue}}, State: core.ExtentOpen, L: l, Bytes: bytes}
+	if l > 0 {
+		e.State = core.ExtentSealed
+	}
+	r.extents.Put(e)
 	return id
 }
 

@@ -31,7 +31,7 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
-	e, ok := r.owner.Extent(id)
+	e, ok := r.cfg.Extents.Get(id)
 	if err != nil || !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
 		return
 	}
@@ -41,7 +41,7 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 			good++
 		}
 	}
-	if good < e.Wanted {
+	if good < e.Copies() {
 		r.Want(id)
 		return
 	}

@@ -5,21 +5,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
 // giveUp gives up the extent of a harness from a seq on, and answers its row.
 func giveUp(t *testing.T, r *Runner, c *harness, from core.Seq) metadata.SealRecord {
 	t.Helper()
-	row, err := metadata.Change(t.Context(), r.cfg.Meta, metadata.Seals, metadata.SealKey(c.extent.ID), func(s *metadata.SealRecord) error {
+	row, err := metadata.Change(t.Context(), r.cfg.Meta, metadata.Seals, metadata.SealKey(c.extent().ID), func(s *metadata.SealRecord) error {
 		s.Unacked = true
 		return s.GiveUp(from, uint32(from), time.Now())
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.extent.LostFrom = row.LostFrom
+	c.extents.Took(row)
 	return row
 }
 
@@ -27,12 +29,12 @@ func giveUp(t *testing.T, r *Runner, c *harness, from core.Seq) metadata.SealRec
 func TestLeft_NothingIsSurplus(t *testing.T) {
 	r, c := newRunner(t)
 	giveUp(t, r, c, 3)
-	if err := r.repair(t.Context(), c.extent.ID, false); err != nil {
+	if err := r.repair(t.Context(), c.extent().ID, false); err != nil {
 		t.Fatal(err)
 	}
-	r.RemoveSurplus(t.Context(), c.extent.ID, core.Place{Store: "s4"})
-	if len(c.removed) > 0 || len(c.extent.Holders) != 4 {
-		t.Errorf("removed from %v, holders %v", c.removed, c.extent.Holders)
+	r.RemoveSurplus(t.Context(), c.extent().ID, core.Place{Store: "s4"})
+	if len(c.removed) > 0 || len(c.extent().Holders) != 4 {
+		t.Errorf("removed from %v, holders %v", c.removed, c.extent().Holders)
 	}
 }
 
@@ -40,18 +42,18 @@ func TestLeft_NothingIsSurplus(t *testing.T) {
 func TestLeft_HolderOfLess(t *testing.T) {
 	r, c := newRunner(t)
 	add := core.Place{Store: "s4", Disk: core.DiskID{ID: core.NewID(time.Now())}}
-	row, _, err := metadata.Read[metadata.SealRecord](t.Context(), r.cfg.Meta, metadata.Seals, metadata.SealKey(c.extent.ID), metadata.Serial)
+	row, _, err := metadata.Read[metadata.SealRecord](t.Context(), r.cfg.Meta, metadata.Seals, metadata.SealKey(c.extent().ID), metadata.Serial)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []core.Seq{3, 2} {
 		given := giveUp(t, r, c, from)
-		if _, err := r.addHolder(t.Context(), row, add, c.known); core.CodeOf(err) != core.CodeConflict {
+		if _, err := r.addHolder(t.Context(), row, add, c.stores.Snapshot()); core.CodeOf(err) != core.CodeConflict {
 			t.Errorf("given up from %d on meanwhile: %v", from, err)
 		}
 		row = given
 	}
-	row, err = r.addHolder(t.Context(), row, add, c.known)
+	row, err = r.addHolder(t.Context(), row, add, c.stores.Snapshot())
 	if err != nil || !slices.Contains(row.Holders, add.Store) || !row.Unacked {
 		t.Errorf("%v, row %+v; want another holder, and that nothing was acknowledged by its end", err, row)
 	}
@@ -59,7 +61,7 @@ func TestLeft_HolderOfLess(t *testing.T) {
 
 func TestLeft_ChecksumAndQuarantined(t *testing.T) {
 	on := func(id core.HostID, last core.Seq, sum uint32, written bool, flaw string) remainder {
-		return remainder{Store: Store{ID: id}, last: last, checksum: sum, written: written, flaw: flaw}
+		return remainder{Store: catalog.Store{Host: membership.Host{ID: id}}, last: last, checksum: sum, written: written, flaw: flaw}
 	}
 	for name, c := range map[string]struct {
 		on          []remainder

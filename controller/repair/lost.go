@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -23,7 +24,7 @@ type left struct {
 
 // remainder has the records that one store has of an extent.
 type remainder struct {
-	Store
+	catalog.Store
 	holder    bool
 	told      bool // the end: it shows readers all that it has
 	written   bool // by the extent's writer, and not copied
@@ -68,11 +69,11 @@ func (l *left) String() string {
 
 // look asks the stores which records they have of an extent. Stores that never had the extent are asked, but not
 // changed.
-func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) *left {
+func (r *Runner) look(ctx context.Context, e catalog.Extent, row metadata.SealRecord, known map[core.HostID]catalog.Store) *left {
 	l := &left{away: mayComeBack(e, known)}
 	end, sum, some := row.HeldTo()
 	for _, st := range answering(e, known) {
-		is, err := r.replicas.Get(ctx, row.Extent.ID, st.place())
+		is, err := r.replicas.Get(ctx, row.Extent.ID, st.Place())
 		switch {
 		case core.CodeOf(err) == core.CodeNotFound && row.L > 0:
 			continue
@@ -84,7 +85,7 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 			continue
 		}
 		x := remainder{
-			Store: st, holder: slices.ContainsFunc(e.Holders, st.place().Same), told: is.Sealed, written: is.Opened, last: core.Seq(is.Last),
+			Store: st, holder: slices.ContainsFunc(e.Holders, st.Place().Same), told: is.Sealed, written: is.Opened, last: core.Seq(is.Last),
 			checksum: is.Checksum, committed: core.Seq(is.Committed),
 		}
 		switch {
@@ -93,7 +94,7 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 		case x.last == row.L && is.Checksum != row.Checksum, x.last == end && is.Checksum != sum:
 			x.flaw = ", of another content"
 		case some && row.LostFrom > 0 && x.last > end: // it has some of what was given up
-			at, whole, err := r.replicas.Checksum(ctx, row.Extent.ID, st.place(), end)
+			at, whole, err := r.replicas.Checksum(ctx, row.Extent.ID, st.Place(), end)
 			switch {
 			case core.CodeOf(err) == core.CodeCorrupt:
 				x.flaw = ", damaged"
@@ -111,9 +112,9 @@ func (r *Runner) look(ctx context.Context, e Extent, row metadata.SealRecord, kn
 
 // show has readers get all that is left: replicas without the end show no more than they know as committed, and who is none of the replicas, and has
 // more of it from a copy that was under way, is not asked by readers.
-func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l *left, known map[core.HostID]Store) error {
+func (r *Runner) show(ctx context.Context, e catalog.Extent, row metadata.SealRecord, l *left, known map[core.HostID]catalog.Store) error {
 	tell := func(x *remainder) error {
-		err := r.replicas.Seal(ctx, row, x.place(), row.Version)
+		err := r.replicas.Seal(ctx, row, x.Place(), row.Version)
 		switch core.CodeOf(err) {
 		case core.CodeIncomplete:
 			err = nil
@@ -141,7 +142,7 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 		if longest == nil || x.last > longest.last {
 			longest = x
 		}
-		if isReplica(e, x.ID) || e.holds(x.ID) {
+		if isReplica(e, x.ID) || e.Holds(x.ID) {
 			asks = append(asks, x)
 		}
 	}
@@ -154,13 +155,13 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 	}
 	if asked == nil {
 		at := slices.IndexFunc(e.Replicas, func(id core.HostID) bool {
-			return known[id].Answers && !slices.ContainsFunc(l.on, func(x remainder) bool { return x.ID == id })
+			return known[id].Answering() && !slices.ContainsFunc(l.on, func(x remainder) bool { return x.ID == id })
 		})
 		if at < 0 {
 			return nil // all of them have it damaged, or have another content
 		}
 		asked = &remainder{Store: known[e.Replicas[at]]}
-		_, err := r.replicas.Fence(ctx, row.Extent, asked.place(), row.Version+1)
+		_, err := r.replicas.Fence(ctx, row.Extent, asked.Place(), row.Version+1)
 		if err == nil {
 			err = tell(asked)
 		}
@@ -168,7 +169,7 @@ func (r *Runner) show(ctx context.Context, e Extent, row metadata.SealRecord, l 
 			return err
 		}
 	}
-	if _, err := r.replicas.Copy(ctx, e.ID, longest.place(), asked.place(), asked.last+1, longest.last, nil); err != nil {
+	if _, err := r.replicas.Copy(ctx, e.ID, longest.Place(), asked.Place(), asked.last+1, longest.last, nil); err != nil {
 		return core.Errorf(core.CodeOf(err), "copy what is left of it from %s to %s: %w", longest.ID, asked.ID, err)
 	}
 	return nil
@@ -182,7 +183,7 @@ func (r *Runner) shorter(ctx context.Context, id core.ExtentID, longest remainde
 		}
 		sum, whole := uint32(0), true
 		if x.last > 0 {
-			if sum, whole, err = r.replicas.Checksum(ctx, id, longest.place(), x.last); err != nil {
+			if sum, whole, err = r.replicas.Checksum(ctx, id, longest.Place(), x.last); err != nil {
 				return nil, core.Errorf(core.CodeOf(err), "compare what is left on %s and %s: %w", longest.ID, x.ID, err)
 			}
 		}
@@ -196,14 +197,14 @@ func (r *Runner) shorter(ctx context.Context, id core.ExtentID, longest remainde
 // promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
 // at the end is the row's, so its bytes are the extent's. When nobody is away who may have it, the end of the extent is lost: it is given up if
 // nothing that is lost can have been acknowledged, else kept until somebody turns up.
-func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) error {
+func (r *Runner) promote(ctx context.Context, e catalog.Extent, row metadata.SealRecord, known map[core.HostID]catalog.Store) error {
 	l := r.look(ctx, e, row, known)
 	end, _, _ := row.HeldTo()
 	for i, x := range l.on {
 		if x.flaw != "" || x.last < end {
 			continue
 		}
-		if x.holder && r.doubts(e.ID, x.place()) { // it has all of it after all
+		if x.holder && r.doubts(e.ID, x.Place()) { // it has all of it after all
 			r.trust(e.ID)
 			r.backlog.Found(e.ID)
 			return nil
@@ -215,7 +216,7 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 		made, err := r.copyTo(ctx, row, core.Place{}, x.Store, nil)
 		if err == nil {
 			r.cfg.Log.Warn("a replica that was no holder is made one: no holder can be read", "extent", e.ID, "store", x.ID, "holders", row.Holders)
-			return r.gained(ctx, made, x.place(), known, true)
+			return r.gained(ctx, made, x.Place(), known, true)
 		}
 		if !readsAsOther(err) {
 			l.away = append(l.away, x.ID)
@@ -244,13 +245,13 @@ func (r *Runner) promote(ctx context.Context, e Extent, row metadata.SealRecord,
 // many holders there never were, and not before it, for then every replica had it, and one of them is there, as it was.
 // If records were given up before, this proves nothing: the copies made since then do not tell whether they are
 // unchanged.
-func unacknowledged(e Extent, row metadata.SealRecord, l *left) bool {
+func unacknowledged(e catalog.Extent, row metadata.SealRecord, l *left) bool {
 	upTo, survives := l.upTo(), false
 	for _, x := range l.on {
 		if x.committed > upTo {
 			return false
 		}
-		onItsDisk := isReplica(e, x.ID) && !x.Disk.IsZero() && x.Disk == e.Disk(x.ID)
+		onItsDisk := isReplica(e, x.ID) && !x.Identity.Disk.IsZero() && x.Identity.Disk == e.Disk(x.ID)
 		asItWas := x.written && x.last >= x.committed && !x.holder // a holder has lost what it was seen to have
 		survives = survives || x.flaw == "" && onItsDisk && asItWas
 	}
@@ -277,12 +278,12 @@ func (l *left) quarantined() (out []string) {
 // GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it. Two of them are told apart:
 // ErrAway, a store may have it, and ErrQuarantined, a copy has more that cannot be read, and the operator did not say that this is given up, too.
 func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantined bool) (metadata.SealRecord, error) {
-	r.owner.Took(row) // another controller may have made holders
-	e, ok := r.owner.Extent(row.Extent.ID)
+	r.cfg.Extents.Took(row) // another controller may have made holders
+	e, ok := r.cfg.Extents.Get(row.Extent.ID)
 	if !ok {
 		return row, core.Errorf(core.CodeNotFound, "extent %s is gone", row.Extent.ID)
 	}
-	known := r.owner.Stores()
+	known := r.cfg.Stores.Snapshot()
 	l := r.look(ctx, e, row, known)
 	switch {
 	case row.LostFrom > 0 && l.upTo() >= row.ReadableTo(): // asked again
@@ -324,7 +325,7 @@ func (r *Runner) giveUp(ctx context.Context, row metadata.SealRecord, l *left, f
 	if err != nil {
 		return row, core.Errorf(core.CodeOf(err), "give up what is lost of extent %s: %w", row.Extent.ID, err)
 	}
-	r.owner.Took(next)
+	r.cfg.Extents.Took(next)
 	r.backlog.Add(row.Extent.ID, true) // what is left may lack copies
 	r.cfg.Log.Warn("the end of an extent is given up: no store has it any more", "extent", row.Extent.ID, "queue", row.Extent.Queue, "from", from, "end_seq", row.L, "acknowledged", !row.Unacked, "left", l.String())
 	return next, nil
@@ -339,8 +340,8 @@ func (r *Runner) holdersOf(ctx context.Context, row metadata.SealRecord, l *left
 		return nil
 	}
 	for _, x := range l.on {
-		if x.flaw == "" && x.last >= l.upTo() && r.keep(ctx, given, x.place()) == nil {
-			out = append(out, x.place())
+		if x.flaw == "" && x.last >= l.upTo() && r.keep(ctx, given, x.Place()) == nil {
+			out = append(out, x.Place())
 		}
 	}
 	return out
@@ -352,26 +353,26 @@ func readsAsOther(err error) bool {
 }
 
 // answering are the stores that answer, the extent's first ones first.
-func answering(e Extent, known map[core.HostID]Store) (out []Store) {
+func answering(e catalog.Extent, known map[core.HostID]catalog.Store) (out []catalog.Store) {
 	for _, id := range slices.Sorted(maps.Keys(known)) {
-		if st := known[id]; st.Answers {
+		if st := known[id]; st.Answering() {
 			out = append(out, st)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Store) int { return boolInt(isReplica(e, b.ID)) - boolInt(isReplica(e, a.ID)) })
+	slices.SortStableFunc(out, func(a, b catalog.Store) int { return boolInt(isReplica(e, b.ID)) - boolInt(isReplica(e, a.ID)) })
 	return out
 }
 
 // mayComeBack are the stores that had a replica and do not answer; those that came back with another disk will not.
-func mayComeBack(e Extent, known map[core.HostID]Store) (out []core.HostID) {
+func mayComeBack(e catalog.Extent, known map[core.HostID]catalog.Store) (out []core.HostID) {
 	places := slices.Clone(e.Holders)
 	for _, id := range e.Replicas {
-		if !e.holds(id) {
+		if !e.Holds(id) {
 			places = append(places, core.Place{Store: id, Disk: e.Disk(id)})
 		}
 	}
 	for _, x := range places {
-		if !known[x.Store].Answers && !contradicts(x, known) {
+		if !known[x.Store].Answering() && !contradicts(x, known) {
 			out = append(out, x.Store)
 		}
 	}

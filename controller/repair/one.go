@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/repair/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -27,15 +28,15 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	if err != nil {
 		return err
 	}
-	r.owner.Took(row)
-	e, ok := r.owner.Extent(id)
+	r.cfg.Extents.Took(row)
+	e, ok := r.cfg.Extents.Get(id)
 	if !ok || row.State != core.ExtentSealed {
 		return nil
 	}
 	if _, _, some := row.HeldTo(); !some {
 		return nil
 	}
-	known := r.owner.Stores()
+	known := r.cfg.Stores.Snapshot()
 	switch j := r.judge(e, known, r.cfg.Now()); {
 	case j.Repair && hurry && !j.Below:
 		return backlog.ErrNotUrgent
@@ -47,7 +48,7 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	return nil
 }
 
-func (r *Runner) addCopy(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store, urgent bool) error {
+func (r *Runner) addCopy(ctx context.Context, e catalog.Extent, row metadata.SealRecord, known map[core.HostID]catalog.Store, urgent bool) error {
 	sources := slices.DeleteFunc(answeringHolders(e, known), func(x core.Place) bool { return r.doubts(e.ID, x) })
 	if len(sources) == 0 {
 		return r.promote(ctx, e, row, known)
@@ -68,7 +69,7 @@ func (r *Runner) addCopy(ctx context.Context, e Extent, row metadata.SealRecord,
 	for len(targets) > 0 {
 		source, target := sources[0], known[targets[0]]
 		if row, err = r.copyTo(ctx, row, source, target, pace); err == nil {
-			return r.gained(ctx, row, target.place(), known, urgent)
+			return r.gained(ctx, row, target.Place(), known, urgent)
 		}
 		err = core.Errorf(core.CodeOf(err), "copy it from %s to %s: %w", source.Store, target.ID, err)
 		var broken sourceError
@@ -85,13 +86,13 @@ func (r *Runner) addCopy(ctx context.Context, e Extent, row metadata.SealRecord,
 }
 
 // gained records a copy that is complete on its store.
-func (r *Runner) gained(ctx context.Context, row metadata.SealRecord, at core.Place, known map[core.HostID]Store, urgent bool) error {
+func (r *Runner) gained(ctx context.Context, row metadata.SealRecord, at core.Place, known map[core.HostID]catalog.Store, urgent bool) error {
 	row, err := r.addHolder(ctx, row, at, known)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "record its copy on %s: %w", at.Store, err)
 	}
 	id := row.Extent.ID
-	r.owner.Took(row)
+	r.cfg.Extents.Took(row)
 	r.backlog.Found(id)
 	r.owner.Gained(ctx, row)
 	r.cfg.Metrics.Made.Inc()
@@ -101,9 +102,9 @@ func (r *Runner) gained(ctx context.Context, row metadata.SealRecord, at core.Pl
 }
 
 // answeringHolders are those that a copy may be made from.
-func answeringHolders(e Extent, known map[core.HostID]Store) (out []core.Place) {
+func answeringHolders(e catalog.Extent, known map[core.HostID]catalog.Store) (out []core.Place) {
 	for _, x := range e.Holders {
-		if known[x.Store].Answers && !contradicts(x, known) {
+		if known[x.Store].Answering() && !contradicts(x, known) {
 			out = append(out, x)
 		}
 	}
@@ -111,7 +112,7 @@ func answeringHolders(e Extent, known map[core.HostID]Store) (out []core.Place) 
 }
 
 // addHolder records a copy that is complete on its store. Holders whose disks are gone make room.
-func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add core.Place, known map[core.HostID]Store) (metadata.SealRecord, error) {
+func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add core.Place, known map[core.HostID]catalog.Store) (metadata.SealRecord, error) {
 	lostFrom := row.LostFrom // when the copy was made
 	for {
 		next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
@@ -162,7 +163,7 @@ func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.Hos
 		r.cfg.Log.Warn("a damaged replica could not be quarantined yet", "extent", id, "store", from, "err", err)
 		return
 	}
-	r.owner.Took(row)
+	r.cfg.Extents.Took(row)
 	if last.Store != "" {
 		if r.doubts(id, last) { // it was said
 			r.backlog.Want(id)
@@ -179,14 +180,14 @@ func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.Hos
 }
 
 // dropSurplus gives up one copy of more than are wanted, after all were looked at.
-func (r *Runner) dropSurplus(ctx context.Context, e Extent, row metadata.SealRecord, known map[core.HostID]Store) error {
+func (r *Runner) dropSurplus(ctx context.Context, e catalog.Extent, row metadata.SealRecord, known map[core.HostID]catalog.Store) error {
 	verified := make([]core.Place, 0, len(e.Holders))
 	for _, x := range e.Holders {
-		if known[x.Store].Answers && !contradicts(x, known) && r.replicas.Verify(ctx, row, x) == nil {
+		if known[x.Store].Answering() && !contradicts(x, known) && r.replicas.Verify(ctx, row, x) == nil {
 			verified = append(verified, x)
 		}
 	}
-	if len(verified) <= e.Wanted {
+	if len(verified) <= e.Copies() {
 		return nil
 	}
 	drop := victim(e, verified, known)
@@ -201,14 +202,14 @@ func (r *Runner) dropSurplus(ctx context.Context, e Extent, row metadata.SealRec
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "drop its copy on %s: %w", drop.Store, err)
 	}
-	r.owner.Took(next)
+	r.cfg.Extents.Took(next)
 	r.owner.Moved(next.Extent)
 	r.cfg.Log.Info("a surplus copy of an extent is removed", "extent", e.ID, "store", drop.Store, "holders", next.Holders)
 	return r.replicas.Remove(ctx, next, drop)
 }
 
 // victim is the copy whose loss hurts least: of the zone with the most of them, of a store that was not among the first replicas.
-func victim(e Extent, from []core.Place, known map[core.HostID]Store) core.Place {
+func victim(e catalog.Extent, from []core.Place, known map[core.HostID]catalog.Store) core.Place {
 	zones := make(map[string]int)
 	for _, x := range from {
 		zones[known[x.Store].Zone]++

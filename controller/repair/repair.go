@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/repair/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
@@ -22,16 +23,8 @@ import (
 
 // Owner is the controller, as far as repair needs it.
 type Owner interface {
-	// Sealed are all extents that are sealed and not being retired, but for those of which nothing is left.
-	Sealed() []Extent
-	Extent(id core.ExtentID) (Extent, bool)
-	// Stores are all stores at one moment.
-	Stores() map[core.HostID]Store
 	// Rank orders stores by how good a place they are for another copy of an extent, of which there are copies in these zones.
 	Rank(id core.ExtentID, zones []string, among []core.HostID) []core.HostID
-	// Took takes in a row that was read or changed. When that says for the first time what was given up, here or by another controller, readers hear of
-	// it, and GivenUp is called.
-	Took(row metadata.SealRecord)
 	// Moved has readers hear that the holders are others.
 	Moved(e core.Extent)
 	// Gained is Moved for a copy more, on a store that knows the end.
@@ -55,32 +48,6 @@ type Replicas interface {
 	Checksum(ctx context.Context, id core.ExtentID, at core.Place, l core.Seq) (sum uint32, whole bool, err error)
 }
 
-// Extent as the controller knows it. The seal row is the truth.
-type Extent struct {
-	core.Extent
-	Wanted   int          // copies
-	Holders  []core.Place // not to be changed
-	LostFrom core.Seq     // what begins here was given up; the copies are of what is left before. 0: nothing was
-}
-
-// holds reports whether a store is a holder.
-func (e Extent) holds(id core.HostID) bool {
-	return slices.ContainsFunc(e.Holders, func(x core.Place) bool { return x.Store == id })
-}
-
-// Store as the controller knows it.
-type Store struct {
-	ID      core.HostID
-	Zone    string
-	Disk    core.DiskID // zero: it never answered
-	Answers bool        // it can be counted on
-	Refuses bool        // appends, and copies
-	Seen    time.Time   // of its last answer
-}
-
-// place is where a copy on it would be.
-func (s Store) place() core.Place { return core.Place{Store: s.ID, Disk: s.Disk} }
-
 // Metrics of a Runner: of extents, but for Made and Quarantined, which are of copies.
 type Metrics struct {
 	Below, Short, Lost prometheus.Gauge
@@ -91,6 +58,8 @@ type Metrics struct {
 // Config of a Runner.
 type Config struct {
 	Meta      metadata.Store
+	Extents   *catalog.Extents // told of rows that are read or changed
+	Stores    *catalog.Stores
 	Now       func() time.Time
 	Log       *slog.Logger
 	Metrics   Metrics
@@ -228,20 +197,23 @@ func (r *Runner) startRepairs(urgent bool, slots chan struct{}) {
 	}
 }
 
+// repairable reports whether an extent is sealed and not being retired, and something of it is left.
+func repairable(e *catalog.Extent) bool { return e.State == core.ExtentSealed && !e.Spent }
+
 // sweep judges all sealed extents, in memory, and queues those that need something.
 func (r *Runner) sweep() {
 	now := r.cfg.Now()
-	known := r.owner.Stores()
+	known := r.cfg.Stores.Snapshot()
 	below, short := 0, 0
 	var some []core.ExtentID
-	for _, e := range r.owner.Sealed() {
+	for e := range r.cfg.Extents.All(repairable) {
 		j := r.judge(e, known, now)
 		if j.Below {
 			if below++; len(some) < mostNamed {
 				some = append(some, e.ID)
 			}
 		}
-		if j.Good < e.Wanted {
+		if j.Good < e.Copies() {
 			short++
 		}
 		if j.Repair && (j.Good == 0 || len(r.targets(e, known)) > 0) || j.Surplus > 0 {
@@ -254,7 +226,7 @@ func (r *Runner) sweep() {
 	}
 	r.cfg.Metrics.Below.Set(float64(below))
 	r.cfg.Metrics.Short.Set(float64(short))
-	lives := func(id core.ExtentID) bool { _, ok := r.owner.Extent(id); return ok }
+	lives := func(id core.ExtentID) bool { _, ok := r.cfg.Extents.Get(id); return ok }
 	r.backlog.Forget(lives)
 	r.forgetDoubts(lives)
 	r.cfg.Metrics.Lost.Set(float64(len(r.backlog.AllLost())))
@@ -268,13 +240,13 @@ func (r *Runner) sweep() {
 }
 
 // contradicts reports whether the store is known to have another disk.
-func contradicts(x core.Place, known map[core.HostID]Store) bool {
-	is := known[x.Store].Disk
+func contradicts(x core.Place, known map[core.HostID]catalog.Store) bool {
+	is := known[x.Store].Identity.Disk
 	return !x.Disk.IsZero() && !is.IsZero() && is != x.Disk
 }
 
 // judge what an extent's copies need.
-func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) judgement {
+func (r *Runner) judge(e catalog.Extent, known map[core.HostID]catalog.Store, now time.Time) judgement {
 	copies := make([]copied, 0, len(e.Holders)+len(e.Replicas))
 	for _, x := range e.Holders {
 		if !contradicts(x, known) {
@@ -282,11 +254,11 @@ func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) jud
 		}
 	}
 	for _, id := range e.Replicas {
-		if !e.holds(id) && !contradicts(core.Place{Store: id, Disk: e.Disk(id)}, known) {
+		if !e.Holds(id) && !contradicts(core.Place{Store: id, Disk: e.Disk(id)}, known) {
 			copies = append(copies, copied{Gone: r.goneFor(known, id, now)})
 		}
 	}
-	j := judge(copies, e.Wanted, patience{Blink: r.cfg.Blink, Gone: r.cfg.GoneAfter})
+	j := judge(copies, e.Copies(), patience{Blink: r.cfg.Blink, Gone: r.cfg.GoneAfter})
 	if e.LostFrom > 0 { // each may have more than the others
 		j.Surplus = 0
 	}
@@ -294,19 +266,19 @@ func (r *Runner) judge(e Extent, known map[core.HostID]Store, now time.Time) jud
 }
 
 // goneFor is how long a store has not answered; 0 when it does.
-func (r *Runner) goneFor(known map[core.HostID]Store, id core.HostID, now time.Time) time.Duration {
+func (r *Runner) goneFor(known map[core.HostID]catalog.Store, id core.HostID, now time.Time) time.Duration {
 	st, ok := known[id]
 	switch {
 	case !ok:
 		return max(now.Sub(r.cfg.Since), 1)
-	case st.Answers:
+	case st.Answering():
 		return 0
 	}
 	return max(now.Sub(st.Seen), 1)
 }
 
 // targets are the stores that can take another copy, the best first: replicas that have a part of it already, then by placement.
-func (r *Runner) targets(e Extent, known map[core.HostID]Store) []core.HostID {
+func (r *Runner) targets(e catalog.Extent, known map[core.HostID]catalog.Store) []core.HostID {
 	var zones []string
 	has := make(map[core.HostID]bool)
 	for _, x := range e.Holders {
@@ -317,7 +289,7 @@ func (r *Runner) targets(e Extent, known map[core.HostID]Store) []core.HostID {
 	}
 	var among []core.HostID
 	for id, st := range known {
-		if st.Answers && !st.Refuses && !has[id] {
+		if st.Answering() && !st.Refuses && !has[id] {
 			among = append(among, id)
 		}
 	}
@@ -326,7 +298,7 @@ func (r *Runner) targets(e Extent, known map[core.HostID]Store) []core.HostID {
 	return ranked
 }
 
-func isReplica(e Extent, id core.HostID) bool { return slices.Contains(e.Replicas, id) }
+func isReplica(e catalog.Extent, id core.HostID) bool { return slices.Contains(e.Replicas, id) }
 
 func boolInt(b bool) int {
 	if b {

@@ -10,7 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
+	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 )
@@ -18,16 +21,23 @@ import (
 // harness is an owner of one extent and the stores that have it. A replica is good, or it is damaged.
 type harness struct {
 	Replicas // the calls that a test does not expect
-	known    map[core.HostID]Store
+	stores   *catalog.Stores
+	extents  *catalog.Extents
 	damaged  map[core.HostID]bool
 	removed  []core.HostID
-	extent   Extent
+	id       core.ExtentID
 }
 
-func (c *harness) Sealed() []Extent                            { return []Extent{c.extent} }
-func (c *harness) Extent(core.ExtentID) (Extent, bool)         { return c.extent, true }
-func (c *harness) Stores() map[core.HostID]Store               { return c.known }
-func (c *harness) Took(row metadata.SealRecord)                { c.extent.Holders = row.Places() }
+func (c *harness) extent() catalog.Extent {
+	e, _ := c.extents.Get(c.id)
+	return e
+}
+
+func (c *harness) place(id core.HostID) core.Place {
+	st, _ := c.stores.Get(id)
+	return st.Place()
+}
+
 func (c *harness) Moved(core.Extent)                           {}
 func (c *harness) Gained(context.Context, metadata.SealRecord) {}
 
@@ -55,33 +65,35 @@ func (c *harness) Remove(_ context.Context, _ metadata.SealRecord, at core.Place
 func newRunner(t *testing.T) (*Runner, *harness) {
 	t.Helper()
 	gauge, counter := prometheus.NewGauge(prometheus.GaugeOpts{}), prometheus.NewCounter(prometheus.CounterOpts{})
-	c := &harness{known: make(map[core.HostID]Store), damaged: make(map[core.HostID]bool)}
+	c := &harness{stores: catalog.NewStores(), extents: catalog.NewExtents(), damaged: make(map[core.HostID]bool)}
 	row := metadata.SealRecord{Extent: core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}}, State: core.ExtentSealed, L: 3, Version: 1}
 	for _, id := range []core.HostID{"s0", "s1", "s2", "s3"} {
-		c.known[id] = Store{ID: id, Disk: core.DiskID{ID: core.NewID(time.Now())}, Answers: true}
-		row.SetPlaces(append(row.Places(), c.known[id].place()))
+		c.stores.Adopt([]membership.Host{{ID: id}}, time.Now())
+		c.stores.Answered(id, core.StoreIdentity{Store: id, Disk: core.DiskID{ID: core.NewID(time.Now())}}, placement.Load{}, false, time.Now())
+		row.SetPlaces(append(row.Places(), c.place(id)))
 	}
 	row.Extent.Replicas = row.Holders[:3]
-	c.extent = Extent{Extent: row.Extent, Wanted: 3, Holders: row.Places()}
+	c.id = row.Extent.ID
+	c.extents.Put(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: row.Extent, Wanted: 3}}.Took(row))
 	meta := memory.New()
 	if err := metadata.Create(t.Context(), meta, metadata.Seals, metadata.SealKey(row.Extent.ID), row); err != nil {
 		t.Fatal(err)
 	}
 	return New(Config{
-		Meta: meta, Now: time.Now, Log: slog.New(slog.DiscardHandler), Blink: time.Second, GoneAfter: time.Minute, AtOnce: 1, PerSecond: 1,
+		Meta: meta, Extents: c.extents, Stores: c.stores, Now: time.Now, Log: slog.New(slog.DiscardHandler), Blink: time.Second, GoneAfter: time.Minute, AtOnce: 1, PerSecond: 1,
 		Metrics: Metrics{Below: gauge, Short: gauge, Lost: gauge, Made: counter, Quarantined: counter},
 	}, c, c), c
 }
 
 func TestRepair_DropsTheSurplus(t *testing.T) {
 	r, c := newRunner(t)
-	if err := r.repair(t.Context(), c.extent.ID, false); err != nil {
+	if err := r.repair(t.Context(), c.id, false); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(c.removed, []core.HostID{"s3"}) || len(c.extent.Holders) != 3 || c.extent.holds("s3") {
-		t.Errorf("removed from %v, holders %v; want the one that was not among the first replicas", c.removed, c.extent.Holders)
+	if !slices.Equal(c.removed, []core.HostID{"s3"}) || len(c.extent().Holders) != 3 || c.extent().Holds("s3") {
+		t.Errorf("removed from %v, holders %v; want the one that was not among the first replicas", c.removed, c.extent().Holders)
 	}
-	if err := r.repair(t.Context(), c.extent.ID, false); err != nil || len(c.removed) != 1 {
+	if err := r.repair(t.Context(), c.id, false); err != nil || len(c.removed) != 1 {
 		t.Errorf("once more: %v, removed from %v", err, c.removed)
 	}
 }
@@ -90,14 +102,14 @@ func TestRepair_DropsTheSurplus(t *testing.T) {
 func TestRepair_SurplusOnlyBesideVerifiedCopies(t *testing.T) {
 	r, c := newRunner(t)
 	c.damaged["s1"] = true
-	if err := r.repair(t.Context(), c.extent.ID, false); err != nil {
+	if err := r.repair(t.Context(), c.id, false); err != nil {
 		t.Fatal(err)
 	}
-	if len(c.removed) > 0 || len(c.extent.Holders) != 4 {
-		t.Errorf("removed from %v, holders %v: one of three good copies was dropped", c.removed, c.extent.Holders)
+	if len(c.removed) > 0 || len(c.extent().Holders) != 4 {
+		t.Errorf("removed from %v, holders %v: one of three good copies was dropped", c.removed, c.extent().Holders)
 	}
-	r.Doubt(t.Context(), c.extent.ID, c.known["s1"].place())
-	if len(c.extent.Holders) != 3 || c.extent.holds("s1") {
-		t.Errorf("holders %v, want all but the damaged one", c.extent.Holders)
+	r.Doubt(t.Context(), c.id, c.place("s1"))
+	if len(c.extent().Holders) != 3 || c.extent().Holds("s1") {
+		t.Errorf("holders %v, want all but the damaged one", c.extent().Holders)
 	}
 }

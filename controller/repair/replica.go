@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
@@ -20,8 +21,8 @@ func (e sourceError) Unwrap() error { return e.error }
 
 // copyTo completes the target's replica, and returns the row that it used for that. A replica of another content is
 // cleared away before. Without a source (zero), only a replica that is complete already is accepted.
-func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source core.Place, target Store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
-	at := target.place()
+func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source core.Place, target catalog.Store, pace func(context.Context, int) error) (metadata.SealRecord, error) {
+	at := target.Place()
 	a, useless, err := r.assess(ctx, row, source, at)
 	if err != nil {
 		return row, err
@@ -144,7 +145,7 @@ func (r *Runner) decideRemoval(ctx context.Context, row metadata.SealRecord, fro
 		return nil
 	})
 	if err == nil {
-		r.owner.Took(next)
+		r.cfg.Extents.Took(next)
 	}
 	return next, err
 }

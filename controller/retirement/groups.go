@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -64,9 +65,17 @@ func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 		return nil
 	}
 	if record.ID != g.Group || record.Spec.Status == core.StatusDeleted { // else who wanted to delete it failed before the row was changed
-		if err := progress.ForgetGroup(ctx, r.cfg.Meta, g.Group, r.owner.ReadBy(g.Queue, g.Group), now); err != nil {
+		if err := progress.ForgetGroup(ctx, r.cfg.Meta, g.Group, ids(r.cfg.Extents.ReadBy(g.Queue, g.Group)), now); err != nil {
 			return err
 		}
 	}
 	return r.cfg.Meta.Remove(ctx, metadata.Work, hint.Key, hint.Written, metadata.Quorum) // the hint that was read, not one of a later deletion
+}
+
+func ids(extents []catalog.Extent) []core.ExtentID {
+	out := make([]core.ExtentID, len(extents))
+	for i, e := range extents {
+		out[i] = e.ID
+	}
+	return out
 }

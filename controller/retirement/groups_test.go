@@ -9,19 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/metadata/memory"
 )
-
-// reads is an Owner that only knows what a group reads.
-type reads struct {
-	Owner
-	extents []core.ExtentID
-}
-
-func (x reads) ReadBy(core.QueueID, core.GroupID) []core.ExtentID { return x.extents }
 
 // mortal is a store whose user crashes at some change: that one and all after it fail.
 type mortal struct {
@@ -107,8 +100,11 @@ func (r *ruin) hint(at time.Time) {
 
 // runner is a controller's, so long after the deletion.
 func (r *ruin) runner(meta metadata.Store, after time.Duration) *Runner {
-	cfg := Config{Meta: meta, Now: func() time.Time { return r.deleted.Add(after) }, Log: slog.New(slog.DiscardHandler)}
-	return New(cfg, reads{extents: []core.ExtentID{r.known}})
+	extents := catalog.NewExtents()
+	known := core.Extent{ID: r.known, Queue: r.queue}
+	extents.Put(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: known}, State: core.ExtentOpen})
+	cfg := Config{Meta: meta, Extents: extents, Now: func() time.Time { return r.deleted.Add(after) }, Log: slog.New(slog.DiscardHandler)}
+	return New(cfg, nil)
 }
 
 // rows that are left, the hint too.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/deletion"
@@ -122,7 +123,7 @@ func (x *estate) live() (paths, queues, groups, hints int) {
 }
 
 func (x *estate) runner(after time.Duration) *Runner {
-	return New(Config{Meta: x.meta, Now: func() time.Time { return x.now.Add(after) }, Log: slog.New(slog.DiscardHandler)}, reads{})
+	return New(Config{Meta: x.meta, Extents: catalog.NewExtents(), Now: func() time.Time { return x.now.Add(after) }, Log: slog.New(slog.DiscardHandler)}, nil)
 }
 
 // TestDeletedQueues_CrashAnywhere has a frontend crash at each of its writes while it deletes a queue: a controller leaves all of it or nothing.

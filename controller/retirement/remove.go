@@ -3,6 +3,7 @@ package retirement
 import (
 	"context"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -12,12 +13,12 @@ import (
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
-	for _, queue := range r.owner.Queues() {
+	for _, queue := range r.cfg.Extents.Queues() {
 		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
 		if err != nil || q.Spec.Status != core.StatusDeleted {
 			continue
 		}
-		for _, e := range r.owner.Extents(queue) {
+		for _, e := range r.cfg.Extents.Of(queue) {
 			r.owner.Look(e.ID, func(ctx context.Context) {
 				if err := r.retire(ctx, q, e); err != nil && ctx.Err() == nil {
 					r.cfg.Log.Info("an extent of a deleted queue stays for now", "extent", e.ID, "queue", q.Spec.Path, "err", err)
@@ -27,7 +28,7 @@ func (r *Runner) Deleted(ctx context.Context) {
 	}
 }
 
-func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e Extent) error {
+func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e catalog.Extent) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if !e.State.HasEnd() {
@@ -70,7 +71,7 @@ func (r *Runner) nameless(ctx context.Context, q metadata.QueueRecord) error {
 }
 
 // remove has the stores delete an extent, removes its hints and its create row, and forgets it.
-func (r *Runner) remove(ctx context.Context, e Extent, row metadata.SealRecord) error {
+func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.SealRecord) error {
 	if err := r.owner.Delete(ctx, row); err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (r *Runner) remove(ctx context.Context, e Extent, row metadata.SealRecord) 
 }
 
 // removeDrained removes an extent that retention has retired, with what is kept of its groups' progress.
-func (r *Runner) removeDrained(ctx context.Context, e Extent) {
+func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)

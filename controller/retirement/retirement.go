@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/controller/retirement/retention"
 	"github.com/columbamq/columba/core"
@@ -22,16 +23,6 @@ import (
 
 // Owner is the controller, as far as retirement needs it.
 type Owner interface {
-	// Queues are those that have extents.
-	Queues() []core.QueueID
-	Has(queue core.QueueID) bool
-	// Extents are those of a queue, oldest first.
-	Extents(queue core.QueueID) []Extent
-	Extent(id core.ExtentID) (Extent, bool)
-	// ReadBy are the extents that a group of a queue reads.
-	ReadBy(queue core.QueueID, group core.GroupID) []core.ExtentID
-	// Took takes in a row that was read or changed.
-	Took(row metadata.SealRecord)
 	// Look has f look after an extent, unless somebody does, or too many are looked after.
 	Look(id core.ExtentID, f func(ctx context.Context))
 	// Seal fixes the end of an extent.
@@ -44,14 +35,6 @@ type Owner interface {
 	Forget(e core.Extent, home core.Home)
 }
 
-// Extent as the controller knows it. The seal row is the truth.
-type Extent struct {
-	core.Extent
-	State core.ExtentState
-	Home  core.Home
-	Kept  time.Time // from when on retention counts; zero: it has no end
-}
-
 // Metrics of a Runner.
 type Metrics struct {
 	Expired         prometheus.Counter // extents
@@ -62,6 +45,7 @@ type Metrics struct {
 // Config of a Runner.
 type Config struct {
 	Meta    metadata.Store
+	Extents *catalog.Extents // told of rows that are read or changed
 	Members membership.Monitor
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // of the hosts whose clocks are asked
 	Now     func() time.Time
@@ -140,16 +124,16 @@ func (r *Runner) round(ctx context.Context) {
 		return trusted
 	}
 	for id := range r.seen {
-		if _, live := r.owner.Extent(id); !live {
+		if _, live := r.cfg.Extents.Get(id); !live {
 			delete(r.seen, id)
 		}
 	}
 	for queue := range r.names {
-		if !r.owner.Has(queue) {
+		if !r.cfg.Extents.Has(queue) {
 			delete(r.names, queue)
 		}
 	}
-	for _, queue := range r.owner.Queues() {
+	for _, queue := range r.cfg.Extents.Queues() {
 		if ctx.Err() != nil {
 			return
 		}
@@ -168,8 +152,8 @@ func (r *Runner) queue(ctx context.Context, queue core.QueueID) error {
 		return err
 	}
 	policy, now := retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}, r.cfg.Now()
-	var due, marked []Extent
-	for _, e := range r.owner.Extents(queue) {
+	var due, marked []catalog.Extent
+	for _, e := range r.cfg.Extents.Of(queue) {
 		switch {
 		case e.State == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now):
 			due = append(due, e)
@@ -221,7 +205,7 @@ func (r *Runner) queue(ctx context.Context, queue core.QueueID) error {
 }
 
 // since is for how long this controller has known an extent in its state.
-func (r *Runner) since(e Extent, now time.Time) time.Duration {
+func (r *Runner) since(e catalog.Extent, now time.Time) time.Duration {
 	s := r.seen[e.ID]
 	if s.state != e.State {
 		s = sighting{e.State, now}
@@ -231,13 +215,13 @@ func (r *Runner) since(e Extent, now time.Time) time.Duration {
 }
 
 // readMarks reads the rows of extents that are marked, and leaves out those that are not any more.
-func (r *Runner) readMarks(ctx context.Context, marked []Extent) (out []metadata.SealRecord, err error) {
+func (r *Runner) readMarks(ctx context.Context, marked []catalog.Extent) (out []metadata.SealRecord, err error) {
 	for _, e := range marked {
 		row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
 		if err != nil {
 			return nil, err
 		}
-		r.owner.Took(row)
+		r.cfg.Extents.Took(row)
 		if row.State == core.ExtentRetiring {
 			out = append(out, row)
 		}
@@ -246,7 +230,7 @@ func (r *Runner) readMarks(ctx context.Context, marked []Extent) (out []metadata
 }
 
 // mark begins the retirement of an extent, unless something is the matter with it.
-func (r *Runner) mark(ctx context.Context, e Extent) error {
+func (r *Runner) mark(ctx context.Context, e catalog.Extent) error {
 	now := r.cfg.Now()
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), func(row *metadata.SealRecord) error {
 		disputed := row.Floor > row.L && !row.Forced                          // its writer has not given up what lies above its end
@@ -259,7 +243,7 @@ func (r *Runner) mark(ctx context.Context, e Extent) error {
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "mark extent %s: %w", e.ID, err)
 	}
-	r.owner.Took(row)
+	r.cfg.Extents.Took(row)
 	return nil
 }
 
@@ -287,7 +271,7 @@ func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict rete
 		row.State, row.Version, row.Changed = to, row.Version+1, r.cfg.Now()
 		return nil
 	})
-	r.owner.Took(row)
+	r.cfg.Extents.Took(row)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "retire extent %s: %w", id, err)
 	}

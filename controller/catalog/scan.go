@@ -1,0 +1,94 @@
+package catalog
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
+
+// scanAtOnce is how many extents a scan looks at before it lets go of the lock.
+const scanAtOnce = 512
+
+// All are the extents that which is true for, in no order.
+func (x *Extents) All(which func(*Extent) bool) iter.Seq[Extent] { return x.scan(x.ids(), which) }
+
+// Open are the open extents that which is true for, in no order.
+func (x *Extents) Open(which func(*Extent) bool) iter.Seq[Extent] {
+	return x.scan(x.openIDs(), func(e *Extent) bool { return e.State == core.ExtentOpen && which(e) })
+}
+
+// WithoutEnd are the extents that have no end, in no order.
+func (x *Extents) WithoutEnd() iter.Seq[Extent] {
+	return x.scan(x.endlessIDs(), func(e *Extent) bool { return !e.State.HasEnd() })
+}
+
+// scan yields those extents of ids that which is true for. Extents are many, and publishers wait for the lock: they get
+// their turn after each portion, and the lock is free while an extent is yielded. An extent may come, go or change
+// between portions. which must not block.
+func (x *Extents) scan(ids []core.ExtentID, which func(*Extent) bool) iter.Seq[Extent] {
+	return func(yield func(Extent) bool) {
+		part := make([]Extent, 0, min(len(ids), scanAtOnce)) // nothing is allocated under the lock
+		for some := range slices.Chunk(ids, scanAtOnce) {
+			part = part[:0]
+			x.mu.Lock()
+			for _, id := range some {
+				if e := x.mu.byID[id]; e != nil && which(e) {
+					part = append(part, *e)
+				}
+			}
+			x.mu.Unlock()
+			for _, e := range part {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ids of all extents, in no order.
+func (x *Extents) ids() []core.ExtentID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := make([]core.ExtentID, 0, len(x.mu.byID))
+	for id := range x.mu.byID {
+		out = append(out, id)
+	}
+	return out
+}
+
+// openIDs are those of the open extents, in no order.
+func (x *Extents) openIDs() []core.ExtentID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.listOpenLocked(0)
+}
+
+// endlessIDs are those of the extents without an end, in no order. One hold of the lock lists them: an extent that begins to be sealed is there once.
+func (x *Extents) endlessIDs() []core.ExtentID {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := x.listOpenLocked(len(x.mu.unfinished))
+	for id, e := range x.mu.unfinished {
+		if e.State != core.ExtentOpen && !e.State.HasEnd() {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// listOpenLocked lists the open extents, and leaves room for more.
+func (x *Extents) listOpenLocked(more int) []core.ExtentID {
+	n := more
+	for _, open := range x.mu.byWriter {
+		n += len(open)
+	}
+	out := make([]core.ExtentID, 0, n)
+	for _, open := range x.mu.byWriter {
+		for id := range open {
+			out = append(out, id)
+		}
+	}
+	return out
+}
