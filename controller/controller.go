@@ -196,13 +196,11 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.letters.Run, h.backlogs.Run} {
+	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()
-	retire := time.NewTicker(retireEvery)
-	defer retire.Stop()
 	repeat := newRepeat()
 	defer repeat.timer.Stop()
 	poke(h.moved)
@@ -222,8 +220,6 @@ func (h *Host) Run(ctx context.Context) error {
 			repeat.unless(h.assignAll(ctx))
 		case <-h.again:
 			h.reconcile()
-		case <-retire.C:
-			h.retirement.Deleted(ctx)
 		case <-h.shares.wake:
 			repeat.unless(h.assignTouched(ctx))
 		}

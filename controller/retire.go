@@ -7,11 +7,18 @@ import (
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/metadata"
 )
 
 // retireEvery is how often deleted queues are looked for.
 const retireEvery = 10 * time.Second
+
+// retireDeleted runs beside the rounds: it reads a row of each queue that has extents, and slow metadata must not hold up
+// seals and moves.
+func (h *Host) retireDeleted(ctx context.Context) {
+	lifecycle.Every(ctx, retireEvery, h.retirement.Deleted)
+}
 
 // ended is what the retirement of extents needs of the controller.
 type ended struct{ h *Host }
