@@ -150,10 +150,13 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	if err != nil {
 		return nil, err
 	}
-	fresh := h.extents.TakeFresh(queue)
 	if q == nil {
 		q = &queueShares{groups: make(map[core.GroupID]*groupShares)}
 	}
+	if err := h.confirmGone(ctx, q, groups); err != nil {
+		return nil, err
+	}
+	fresh := h.extents.TakeFresh(queue)
 	for id, g := range q.groups {
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
 			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
@@ -211,6 +214,24 @@ func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) (map[core.Group
 		}
 	}
 	return out, nil
+}
+
+// confirmGone looks up the groups of a queue that a list does not have any more, and adds those that are there to it. A list
+// read at One may lack a row, or have one of before its group had begun: the shares of that group would all be dropped.
+func (h *Host) confirmGone(ctx context.Context, q *queueShares, groups map[core.GroupID]metadata.GroupRecord) error {
+	for id, g := range q.groups {
+		if _, listed := groups[id]; listed {
+			continue
+		}
+		r, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), metadata.Serial)
+		if err != nil && core.CodeOf(err) != core.CodeNotFound {
+			return err
+		}
+		if err == nil && r.ID == id && r.Started && r.Spec.Status != core.StatusDeleted {
+			groups[id] = r
+		}
+	}
+	return nil
 }
 
 // loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed.
