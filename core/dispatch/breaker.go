@@ -67,9 +67,10 @@ const (
 
 // failing is what became of one message's latest attempts.
 type failing struct {
-	of    messageRef // which message failed: the breaker compares it, and hands it back when it opens
-	fails uint16     // failures since the last success before them; 0: it succeeded
-	first bool       // a first attempt is among them
+	id    core.Receipt // which message failed: a message of the retry queue is the one that it was before
+	of    messageRef   // where it is now
+	fails uint16       // failures since the last success before them; 0: it succeeded
+	first bool         // a first attempt is among them
 }
 
 // newBreaker is that of a group; percent 0 switches it off.
@@ -200,9 +201,9 @@ func (b *breaker) compare() {
 
 // fail notes a failure, in place of an earlier one of the same message.
 func (b *breaker) fail(o outcome, now int64) {
-	x := failing{of: o.of, fails: 1, first: o.first}
+	x := failing{id: o.id, of: o.of, fails: 1, first: o.first}
 	for i, y := range b.latest {
-		if y.fails == 0 || y.of != o.of {
+		if y.fails == 0 || y.id != o.id {
 			continue
 		}
 		if i >= len(b.latest)-int(b.row) { // else a success is between the two

@@ -17,7 +17,7 @@ func minuteBreaker(percent int) *breaker { return newBreaker(percent, time.Minut
 
 // failed notes the failure of a message.
 func (b *breaker) failed(of messageRef, first bool, now int64) (counts bool, led []failing) {
-	return b.outcome(groupScope, outcome{of: of, first: first}, now)
+	return b.outcome(groupScope, outcome{id: core.Receipt{Seq: of.seq}, of: of, first: first}, now)
 }
 
 // failAll has messages from key on fail, and says how many failures counted and whether the breaker opened.

@@ -285,12 +285,12 @@ func (b *breaker) check() error {
 	for row < len(b.latest) && b.latest[len(b.latest)-1-row].fails > 0 {
 		row++
 	}
-	seen := map[messageRef]bool{}
+	seen := map[core.Receipt]bool{}
 	for _, o := range b.latest {
-		if o.fails > 0 && seen[o.of] {
+		if o.fails > 0 && seen[o.id] {
 			return fmt.Errorf("the breaker counts one message twice")
 		}
-		seen[o.of] = true
+		seen[o.id] = true
 	}
 	switch {
 	case len(b.latest) > breakerWindow || row != int(b.row):

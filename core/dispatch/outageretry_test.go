@@ -91,3 +91,57 @@ func TestOutage_FewAreParkedSoon(t *testing.T) {
 		}
 	}
 }
+
+// TestOutage_OneMessageIsOne: the breaker knows a message again that came back from the retry queue, so a few messages
+// that always fail open nothing; and when it opens, all their failures in the row do not count.
+func TestOutage_OneMessageIsOne(t *testing.T) {
+	for _, others := range []int{0, 14} {
+		const n = 6
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 9, NoNackThrottle: true}, n)
+		back := g.AddTimers(extent(2), State{}, start)
+		back.Returning()
+		now, origins := start, []core.Seq(nil) // of the records of the retry queue
+		for round := range 4 {                 // messages that wait in the retry queue between any two attempts
+			for _, r := range g.Take(1, Credit{Messages: n, Bytes: 1 << 20}, now, nil) {
+				for i := range core.Seq(r.Count) {
+					if err := r.Share.Nack(r.Base+i, r.Attempt, time.Minute, nil, 0, now); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			now = now.Add(routes[RetryQueue].patience)
+			g.Tick(now)
+			save(s, now)
+			save(back, now)
+			for i, p := range g.TakeTransfers(RetryQueue, n, nil) {
+				seq := p.Seq
+				if p.Share == back {
+					seq = origins[seq-1]
+				}
+				origins = append(origins, seq)
+				r := dueRecords(nil, nil, core.Seq(round*n+i+1))
+				r.Past = []Past{{Origin: core.Receipt{Extent: s.Extent(), Seq: seq}, Attempts: p.Attempts, Excused: p.Excused}}
+				p.Share.Transferred(p.Seq, now)
+				if err := back.OfferDue(r, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			now = now.Add(time.Minute)
+			want(t, "before they are counted", take(g, n, now))
+			save(back, now)
+		}
+		if g.Counters().Opened > 0 || g.breaker.gathers() != n {
+			t.Fatalf("%d messages that fail again and again: opened %d times, %d gathered", n, g.Counters().Opened, g.breaker.gathers())
+		}
+		if others == 0 {
+			continue
+		}
+		offer(t, s, others)
+		for _, r := range g.Take(1, Credit{Messages: 100, Bytes: 1 << 20}, now, nil) {
+			failAll(t, []Run{r})
+		}
+		if c := g.Counters(); c.Opened != 1 || c.NotCounted != 5*n+uint64(others) {
+			t.Errorf("%d messages that fail in a row opened it %d times, and %d attempts did not count, want all %d", n+others, c.Opened, c.NotCounted, 5*n+others)
+		}
+	}
+}

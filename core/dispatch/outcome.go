@@ -8,16 +8,17 @@ import (
 
 // outcome is what policies learn of settlements: successes, or one attempt that failed.
 type outcome struct {
-	successes int        // acks and rejects: a reject is a verdict on the message, by a worker that does its work
-	of        messageRef // which message failed
-	first     bool       // it was its first attempt
-	others    bool       // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
+	successes int          // acks and rejects: a reject is a verdict on the message, by a worker that does its work
+	id        core.Receipt // which message failed: where it was before it went to the retry queue
+	of        messageRef   // where it is
+	first     bool         // it was its first attempt
+	others    bool         // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
 }
 
 // attemptFailed tells the breaker that an attempt of a message failed, and has it not count if the breaker says so.
 func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	g := s.group
-	o := outcome{of: messageRef{s, seq}, first: m.attempts == 1}
+	o := outcome{id: s.originOf(seq, m), of: messageRef{s, seq}, first: m.attempts == 1}
 	o.others = m.failure == LockExpired && g.succeededAt > s.handedOut(seq, m)
 	percent := g.breakerPercent()
 	if percent == 0 {

@@ -50,6 +50,16 @@ func (s *Share) came(b *batch, i int, seq core.Seq) (first bool) {
 	return s.group.copies.fresh(b.Past[i], copyPlace(s.extent, seq), s.group.now)
 }
 
+// originOf is where a message was before it went to the retry queue first, as far as its record is read.
+func (s *Share) originOf(seq core.Seq, m *message) core.Receipt {
+	if s.returning && m.batch != nil {
+		if at := m.batch.pastAt(s.place(m.batch, seq)).Origin; at.Seq > 0 {
+			return at
+		}
+	}
+	return core.Receipt{Extent: s.extent, Seq: seq}
+}
+
 // here is how many deliveries there were in the present life of a message.
 func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
 
