@@ -14,6 +14,8 @@ import (
 // session is connected: no session is emptied for it, and nothing else of the group waits. One such message at a time is
 // counted, and ready for the next idle session: should the owner die, that one is taken for handed out, and no other.
 // Nothing of this is saved, since checkpoints keep attempts and the last failure of messages.
+// It is a retry like others: while first deliveries wait, each isolated message owes them its part before the next one,
+// see turns.go.
 //
 // Its scope is one session. The methods of a nil isolation are those of one that knows of no message.
 //
@@ -224,6 +226,9 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	}
 	a := g.isolation
 	x := a.counted
+	if !g.hasTurnAlone(x.share) {
+		return false
+	}
 	m := x.share.table.get(x.seq)
 	if x.share.lapsed(m.batch, x.share.place(m.batch, x.seq)) {
 		a.counted = isolatedMessage{}
@@ -239,8 +244,16 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	a.counted = isolatedMessage{}
 	x.share.handOut(h, c)
 	a.given[h.session] = x.messageRef
+	x.share.turns().handedIsolated()
+	g.countMerged(x.share, 1)
 	g.chooseNext()
 	return true
+}
+
+// hasTurnAlone reports whether the turns let an isolated message of a share go: it is a retry, and may be a merged one.
+func (g *Group) hasTurnAlone(s *Share) bool {
+	g.holdFirsts()
+	return s.turns().admitsIsolated() && !(s.merged && g.owed > 0 && g.turns.ready())
 }
 
 // leaveAlone forgets the isolated messages of a share.

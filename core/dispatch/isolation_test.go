@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -341,5 +342,49 @@ func TestIsolation_NotLastAnyMore(t *testing.T) {
 	save(s, now)
 	if err := g.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestIsolation_OwesItsTurn: isolated messages are retries, at most one in five of the deliveries while first ones wait,
+// whatever the credit; and each of them is alone in its session nevertheless.
+func TestIsolation_OwesItsTurn(t *testing.T) {
+	for _, x := range []struct{ most, hang, credit int }{{2, 6, 1}, {2, 6, 4}, {2, 1, 20}, {3, 6, 1}, {3, 6, 10}} {
+		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {
+			g, s := newShare(t, core.GroupSpec{MaxDeliveries: x.most, LockTimeout: 10 * time.Second, Breaker: core.BreakerOff}, 9000)
+			g.Connected(x.hang + 1)
+			firsts, retries, last, isolated := 0, 0, 0, 0
+			for now := start; now.Before(start.Add(5 * time.Minute)); now = now.Add(time.Second) {
+				g.Tick(now)
+				for id := range SessionID(x.hang + 1) {
+					room := x.credit - g.sessions.held(id+1)
+					for _, r := range g.Take(id+1, Credit{Messages: room, Bytes: 1 << 20}, now, nil) {
+						switch n := int(r.Count); {
+						case r.Attempt == 1:
+							firsts += n
+						case int(r.Attempt) == x.most:
+							if last += n; g.sessions.held(id+1) == 1 {
+								isolated++
+							}
+							fallthrough
+						default:
+							retries += n
+						}
+						if id == 0 { // the one that does not hang
+							s.Ack(r.Base, r.Count, r.Attempt, now, nil)
+						}
+					}
+				}
+				save(s, now)
+				for _, d := range g.TakeTransfers(DeadLetterQueue, 1000, nil) {
+					d.Share.Transferred(d.Seq, now)
+				}
+			}
+			if all := firsts + retries; retries*retryPart > all+retryPart*retryPart || retries*retryPart < all/2 {
+				t.Errorf("%d retries among %d deliveries, want one in %d", retries, all, retryPart)
+			}
+			if isolated*3 < last {
+				t.Errorf("%d of %d last attempts were isolated", isolated, last)
+			}
+		})
 	}
 }

@@ -35,9 +35,14 @@ func (g *Group) nextInTurn() (*Share, turn) {
 	return t.next()
 }
 
-// handedOf counts the messages that a share handed out in its turn: each merged one owes the others so many that it is its part of all.
+// handedOf counts the messages that a share handed out in its turn.
 func (g *Group) handedOf(s *Share, kind turn, n int) {
 	s.turns().handed(kind, n)
+	g.countMerged(s, n)
+}
+
+// countMerged counts n messages of a share: each merged one owes the others so many that it is its part of all.
+func (g *Group) countMerged(s *Share, n int) {
 	switch {
 	case !s.merged:
 		g.owed = max(g.owed-int32(n), 0)

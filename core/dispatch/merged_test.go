@@ -140,3 +140,27 @@ func TestMerged_Rate(t *testing.T) {
 		}
 	})
 }
+
+// TestMerged_IsolatedOnesTakeTurns: isolated messages of a merge are part of its quarter.
+func TestMerged_IsolatedOnesTakeTurns(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second, Breaker: core.BreakerOff}, 0)
+	g.Connected(2)
+	merged := mergedShare(t, g, 2, 0, 40)
+	want(t, "what hangs", take(g, 40, start), "1+40@1")
+	offer(t, s, 1000)
+	now := second(10)
+	g.Tick(now)
+	n := 0
+	for range 100 {
+		save(merged, now)
+		for _, r := range g.Take(2, Credit{Messages: 1, Bytes: 1 << 20}, now, nil) {
+			if r.Share == merged {
+				n++
+			}
+			r.Share.Ack(r.Base, r.Count, r.Attempt, now, nil)
+		}
+	}
+	if n == 0 || n > 100/mergedPart+1 {
+		t.Errorf("%d of 100 deliveries were merged messages, want one in %d", n, mergedPart)
+	}
+}

@@ -6,7 +6,8 @@ import "github.com/columbamq/columba/core"
 // both wait, retries get at most one delivery in retryPart, those that come back from the retry queue included. Each
 // retry that is handed out meanwhile owes first deliveries the rest of its part, and the debt belongs to the group: it
 // outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand. While
-// one kind does not wait, the other gets all. Merged shares have turns of their own, see merged.go: what they hand out
+// one kind does not wait, the other gets all. Isolated messages are retries, but do not wait for the debt of others, see
+// isolation.go: theirs is paid first. Merged shares have turns of their own, see merged.go: what they hand out
 // has failed before, and pays no debt of the others.
 const retryPart = 5
 
@@ -21,9 +22,10 @@ const (
 
 // turns are the shares of a class that may have something to hand out, each at most once in a kind.
 type turns struct {
-	waiting [turnKinds]queue[*Share]
-	owed    int  // first deliveries that go before the next retry
-	held    bool // first deliveries are held back
+	waiting  [turnKinds]queue[*Share]
+	owed     int  // first deliveries that go before the next retry …
+	isolated int  // … and before the next isolated one, ≤ owed
+	held     bool // first deliveries are held back
 }
 
 // firstsWait reports whether some share may have a first delivery to hand out.
@@ -60,29 +62,40 @@ func (t *turns) admit(kind turn, most int) int {
 func (t *turns) handed(kind turn, n int) {
 	switch {
 	case kind == firstTurn:
-		t.owed = max(t.owed-n, 0)
+		t.owed, t.isolated = max(t.owed-n, 0), max(t.isolated-n, 0)
 	case t.firstsWait():
 		t.owed += (retryPart - 1) * n
 	}
 }
 
-// ready reports whether a share has something to hand out; it drops those in front that have not.
-func (t *turns) ready() bool {
-	if t == nil {
-		return false
+// handedIsolated counts an isolated message. It owes its part like every retry, but does not wait for what others owe:
+// sessions that hold nothing are rare.
+func (t *turns) handedIsolated() {
+	if t.firstsReady() {
+		t.owed += retryPart - 1
+		t.isolated += retryPart - 1
 	}
-	for kind := range t.waiting {
-		if turn(kind) == firstTurn && t.held {
-			continue
+}
+
+// admitsIsolated reports whether first deliveries have paid for the isolated messages so far, or none waits.
+func (t *turns) admitsIsolated() bool { return t.isolated == 0 || !t.firstsReady() }
+
+// ready reports whether a share has something to hand out.
+func (t *turns) ready() bool {
+	return t != nil && (t.firstsReady() || t.has(retryTurn))
+}
+
+func (t *turns) firstsReady() bool { return !t.held && t.has(firstTurn) }
+
+// has reports whether a share has something of a kind to hand out; it drops those in front that have not.
+func (t *turns) has(kind turn) bool {
+	for q := &t.waiting[kind]; q.len() > 0; {
+		s := *q.front()
+		if s.hasTurn(kind) {
+			return true
 		}
-		for q := &t.waiting[kind]; q.len() > 0; {
-			s := *q.front()
-			if s.hasTurn(turn(kind)) {
-				return true
-			}
-			q.pop()
-			s.inTurn[kind] = false
-		}
+		q.pop()
+		s.inTurn[kind] = false
 	}
 	return false
 }
