@@ -369,7 +369,7 @@ func (w *crashWorld) settle(event byte) (done bool) {
 		if taken && w.settled {
 			w.fail("acked twice")
 		}
-		if taken && w.dead > 0 && w.spec.Exhausted != core.ExhaustedBlock { // a blocked message takes every ack
+		if taken && w.dead > 0 {
 			w.fail("a dead letter is acked")
 		}
 		w.settled = w.settled || taken

@@ -54,7 +54,7 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 		}
 		for ; seq < stop; seq++ {
 			m := &c.messages[seq&chunkMask]
-			if attempt > m.attempts || m.phase == none || m.phase >= leaving && s.tooLate(seq, m) {
+			if attempt > m.attempts || m.phase == none || m.phase >= blocked && s.tooLate(seq, m) {
 				s.doneRun(from, seq)
 				bad = refuse(bad, seq, 1)
 				from = seq + 1

@@ -47,3 +47,58 @@ func TestShare_ReturnSkipsWhatIsNotHere(t *testing.T) {
 		t.Errorf("returns took %s, acks of the same seqs %s", returns, acks)
 	}
 }
+
+// TestShare_BlockedTakesLateAcks: a message that is blocked since its attempts are used up takes an ack of any of its
+// deliveries. One that was rejected takes none, nor one that the dead letter queue may have.
+func TestShare_BlockedTakesLateAcks(t *testing.T) {
+	blocks := core.GroupSpec{Exhausted: core.ExhaustedBlock, MaxDeliveries: 2, LockTimeout: 10 * time.Second, Breaker: core.BreakerOff}
+	last := func(spec core.GroupSpec) (*Group, *Share) {
+		g, s := newShare(t, spec, 1)
+		take(g, 1, start)
+		g.Tick(second(10))
+		save(s, second(10))
+		want(t, "the last attempt", take(g, 1, second(10)), "1+1@2")
+		return g, s
+	}
+	for what, x := range map[string]struct {
+		block func() *Share
+		acked bool
+	}{
+		"exhausted": {func() *Share {
+			g, s := last(blocks)
+			g.Tick(second(20))
+			return s
+		}, true},
+		"rejected": {func() *Share {
+			_, s := last(blocks)
+			if err := s.Reject(1, 2, nil, second(11)); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}, false},
+		"perhaps a dead letter": {func() *Share {
+			letters := blocks
+			letters.Exhausted = core.ExhaustedDLQ
+			g, s := last(letters)
+			g.Tick(second(20))
+			st := decode(t, save(s, second(20)))
+			return NewGroup(blocks.WithDefaults()).AddShare(extent(1), st, second(30))
+		}, false},
+	} {
+		for attempt := range uint16(3) { // 0: by a token
+			s := x.block()
+			acked := false
+			if d := s.Depth(); d.Blocked != 1 {
+				t.Fatalf("%s: %+v, want one blocked", what, d)
+			}
+			if attempt == 0 {
+				acked = s.AckProven(1, second(40))
+			} else {
+				acked = s.Ack(1, 1, attempt, second(40), nil) == nil
+			}
+			if acked != x.acked || s.Done(1) != x.acked {
+				t.Errorf("%s: an ack of attempt %d is taken: %v, want %v", what, attempt, acked, x.acked)
+			}
+		}
+	}
+}

@@ -287,9 +287,14 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 
 // tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is
 // transferred to may have it, or a consumer rejected it. An ack would make the second of two settlements that are both
-// told to have worked, and perhaps a dead letter of an acked message.
+// told to have worked, and perhaps a dead letter of an acked message. A message that is blocked since its attempts are
+// used up takes acks of all of them, like one that waits.
 func (s *Share) tooLate(seq core.Seq, m *message) bool {
-	return m.phase.leaves() && (m.phase == appending || m.failure == Rejected || s.records[seq].mayBeThere)
+	if m.phase != blocked && !m.phase.leaves() {
+		return false
+	}
+	x := s.records[seq]
+	return m.phase == appending || m.failure == Rejected || x != nil && x.mayBeThere
 }
 
 // mayBeDead reports whether the dead letter queue may have a message.
