@@ -96,8 +96,9 @@ func (st *State) Merge(o State) {
 		if b.supersedes(a) {
 			a, b = b, a
 		}
+		attempt := a.attempts // b knows nothing of who has a later attempt than its own
 		a.attempts, a.excused, a.unsure = max(a.attempts, b.attempts), max(a.excused, b.excused), max(a.unsure, b.unsure)
-		a.held = a.held && b.held
+		a.held = a.held && (b.held || b.attempts < attempt)
 		if a.kind < kindBlocked {
 			a.due = max(a.due, b.due)
 		}
@@ -114,15 +115,16 @@ func (e *entry) supersedes(o entry) bool {
 	case e.attempts != o.attempts:
 		return e.attempts > o.attempts
 	}
-	return e.kind == kindTransferring && o.kind != kindTransferring
+	return e.kind > o.kind && e.kind >= kindBlocked
 }
 
-// finality ranks what an entry tells: a message that may be a dead letter is one for all owners, and no attempt follows where one was blocked.
+// finality ranks what an entry tells: a message that may be a dead letter is one for all owners, and no attempt follows
+// a rejection. Attempts do follow when a group allows more of them than when it blocked a message.
 func (e *entry) finality() int {
 	switch {
 	case e.dies():
 		return 2
-	case e.kind == kindBlocked:
+	case e.kind == kindBlocked && e.failure == Rejected:
 		return 1
 	}
 	return 0

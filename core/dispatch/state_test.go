@@ -140,6 +140,44 @@ func TestState_Merge(t *testing.T) {
 	}
 }
 
+// TestState_MergeBlocked: a message that was blocked goes on when the group allows more attempts. The lock of a later
+// attempt is then what holds, and an older row says nothing of who has it.
+func TestState_MergeBlocked(t *testing.T) {
+	one := func(e entry) State { return State{messages: map[core.Seq]entry{1: e}} }
+	for what, x := range map[string]struct{ old, late, want entry }{
+		"a later lock": {
+			entry{kind: kindBlocked, attempts: 2, failure: Nacked}, entry{kind: kindLocked, attempts: 3, due: 50, held: true},
+			entry{kind: kindLocked, attempts: 3, due: 50, held: true},
+		},
+		"the same attempt": {
+			entry{kind: kindLocked, attempts: 2, due: 50}, entry{kind: kindBlocked, attempts: 2, failure: Nacked},
+			entry{kind: kindBlocked, attempts: 2, failure: Nacked},
+		},
+		"a rejection": { // no attempt follows it, whoever made one
+			entry{kind: kindLocked, attempts: 3, due: 50}, entry{kind: kindBlocked, attempts: 2, failure: Rejected},
+			entry{kind: kindBlocked, attempts: 3, failure: Rejected},
+		},
+		"on its way to the retry queue": {
+			entry{kind: kindBlocked, attempts: 2, failure: Nacked}, entry{kind: kindTransferring, to: RetryQueue, attempts: 2, due: 50},
+			entry{kind: kindTransferring, to: RetryQueue, attempts: 2, due: 50},
+		},
+		"a lock of before": {
+			entry{kind: kindLocked, attempts: 2, due: 40}, entry{kind: kindLocked, attempts: 3, due: 50, held: true},
+			entry{kind: kindLocked, attempts: 3, due: 50, held: true},
+		},
+		"a lock that was not given away": {
+			entry{kind: kindLocked, attempts: 3, due: 40}, entry{kind: kindLocked, attempts: 3, due: 50, held: true},
+			entry{kind: kindLocked, attempts: 3, due: 50},
+		},
+	} {
+		for _, st := range []State{merged(one(x.old), one(x.late)), merged(one(x.late), one(x.old))} {
+			if got := st.messages[1]; got != x.want {
+				t.Errorf("%s: got %+v, want %+v", what, got, x.want)
+			}
+		}
+	}
+}
+
 // In every state a checkpoint fits; when it is crowded, the share says so, and recovers.
 func TestCheckpoint_AlwaysFits(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
