@@ -39,7 +39,7 @@ const (
 )
 
 const (
-	maxMessages  = 16 * MaxOutstanding // of a state: several owners' worth
+	maxMessages  = 4 * MaxOutstanding // of a checkpoint: those of two owners, each with as many as a share holds
 	maxStateSize = 2 * MaxCheckpoint
 	maxDue       = math.MaxInt64 / int64(time.Millisecond)
 )
@@ -51,6 +51,11 @@ func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entr
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
 	b, _ := done.Append(policies.append(append(dst, stateVersion)))
+	if over := messagesOf(entries) - maxMessages; over > 0 && !cut {
+		return dst, nil, false
+	} else if over > 0 {
+		entries = without(entries, over)
+	}
 	if cut { // find which fit, then write them
 		entries = fitting(entries, done.Frontier(), room-(len(b)-start)-binary.MaxVarintLen64)
 	}
@@ -62,6 +67,27 @@ func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entr
 		}
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), entries, true
+}
+
+// messagesOf is how many messages entries tell of.
+func messagesOf(entries []entry) (n int) {
+	for i := range entries {
+		n += int(entries[i].count)
+	}
+	return n
+}
+
+// without leaves out n messages of the highest seqs, but those that leave.
+func without(entries []entry, n int) []entry {
+	out := slices.Clone(entries)
+	for i := len(out) - 1; i >= 0 && n > 0; i-- {
+		if e := &out[i]; !e.leaves {
+			drop := min(int(e.count), n)
+			e.count -= uint32(drop)
+			n -= drop
+		}
+	}
+	return slices.DeleteFunc(out, func(e entry) bool { return e.count == 0 })
 }
 
 // fitting leaves out those of the highest seqs that do not fit. Messages that leave for another queue may be there
@@ -185,20 +211,26 @@ func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, e
 	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)
 }
 
+// decodeEntries reads all entries before it makes room for their messages: a few bytes may tell of many.
 func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
-	n, b, ok := uvarint(b, maxMessages)
+	n, b, ok := uvarint(b, uint64(len(b)))
 	if !ok {
 		return false
 	}
-	at := place{st.done.Frontier() + 1, 0}
+	var entries []entry
+	at, messages := place{st.done.Frontier() + 1, 0}, 0
 	for range n {
 		var e entry
-		if b, ok = e.decode(b, version, &at); !ok || len(st.messages)+int(e.count) > maxMessages {
+		if b, ok = e.decode(b, version, &at); !ok || messages+int(e.count) > maxMessages {
 			return false
 		}
-		if st.messages == nil {
-			st.messages = map[core.Seq]entry{}
-		}
+		messages += int(e.count)
+		entries = append(entries, e)
+	}
+	if messages > 0 {
+		st.messages = make(map[core.Seq]entry, messages)
+	}
+	for _, e := range entries {
 		first, count := e.first, e.count
 		e.first, e.count = 0, 0
 		for i := range core.Seq(count) {

@@ -221,7 +221,13 @@ func (s *Share) canBegin() bool {
 
 // hasRoom reports whether a message of the supply could be begun, as far as the share's limits are concerned.
 func (s *Share) hasRoom() bool {
-	return s.supply.ready() && !s.full && !s.waits && s.table.n-s.missing < MaxOutstanding
+	return s.supply.ready() && !s.full && !s.waits && s.roomForFirsts() > 0
+}
+
+// roomForFirsts is how many more messages may be begun. Those that were restored and are not read yet do not count, but the next
+// owner restores all: with those a share holds twice as many at most.
+func (s *Share) roomForFirsts() int {
+	return min(MaxOutstanding+s.missing, 2*MaxOutstanding) - s.table.n
 }
 
 // Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of extents begin one after

@@ -77,7 +77,7 @@ func (s *Share) take(h *handout, kind turn) {
 		return
 	}
 	for bytes := turnBytes; kind == firstTurn && left > 0 && bytes > 0 && !h.stopped && s.mayBegin(); s.look() {
-		if c := s.supply.choose(min(left, MaxOutstanding-s.table.n+s.missing), bytes, &h.budget); c.count > 0 {
+		if c := s.supply.choose(min(left, s.roomForFirsts()), bytes, &h.budget); c.count > 0 {
 			s.handOut(h, c)
 			left -= c.count
 			bytes -= c.size
