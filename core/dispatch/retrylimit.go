@@ -71,8 +71,7 @@ func (r *retryLimit) nextDeadline(now int64) (at int64, ok bool) {
 // retryLimit is that of the group, made if need be: most groups never have a retry.
 func (g *Group) retryLimit() *retryLimit {
 	if g.retries == nil {
-		g.retries = &retryLimit{group: g}
-		g.retries.set(&g.spec)
+		g.retries = &retryLimit{group: g, most: mostRetries(&g.spec), owners: int64(g.retryOwners), until: g.ownersUntil}
 	}
 	return g.retries
 }
@@ -89,13 +88,16 @@ func (g *Group) retried(was, is bool) {
 
 // set gives it the limit of a spec.
 func (r *retryLimit) set(spec *core.GroupSpec) {
-	if r == nil {
-		return
+	if r != nil {
+		r.most = mostRetries(spec)
 	}
-	r.most = core.DefaultMaxDelayedRetries // a row of before the option lacks it
+}
+
+func mostRetries(spec *core.GroupSpec) int64 {
 	if spec.MaxDelayedRetries > 0 {
-		r.most = int64(spec.MaxDelayedRetries)
+		return int64(spec.MaxDelayedRetries)
 	}
+	return core.DefaultMaxDelayedRetries // a row of before the option lacks it
 }
 
 // isRetry reports whether a message failed and is not at its end.
@@ -134,10 +136,13 @@ func (g *Group) CountedRetries() {
 // Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
 // messages for the first time.
 func (g *Group) Retries(all uint64, hosts int, now time.Time) {
-	t := g.at(now)
+	g.retryOwners, g.ownersUntil = int16(min(max(hosts, 1), math.MaxInt16)), g.at(now)+int64(RetriesKnownFor)
+	if g.retries == nil && all == 0 {
+		return
+	}
 	r := g.retryLimit()
-	r.counted, r.owners = int64(min(all, math.MaxInt32)), int64(min(max(hosts, 1), math.MaxInt16))
-	r.since, r.until = r.looked, t+int64(RetriesKnownFor)
+	r.counted, r.owners = int64(min(all, math.MaxInt32)), int64(g.retryOwners)
+	r.since, r.until = r.looked, g.ownersUntil
 }
 
 // RetryLimit is what is known of a group's limit of retries.
@@ -150,7 +155,10 @@ type RetryLimit struct {
 
 // RetryLimit says whether the limit of retries holds first deliveries back.
 func (g *Group) RetryLimit() RetryLimit {
-	r := g.retryLimit()
+	r := g.retries
+	if r == nil {
+		return RetryLimit{Firsts: int64(g.firsts), Most: mostRetries(&g.spec)}
+	}
 	return RetryLimit{Reached: r.admit(firstsScope, g.now) == 0, Retries: max(r.held(g.now), 0), Firsts: int64(g.firsts), Most: r.most}
 }
 

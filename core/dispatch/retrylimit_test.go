@@ -316,3 +316,21 @@ func TestRetryLimit_Counts(t *testing.T) {
 		})
 	}
 }
+
+// TestRetryLimit_NoneUntilNeeded: a group without a retry has no limit in memory, however often it is told of none. It
+// knows of how many hosts it is when one comes.
+func TestRetryLimit_NoneUntilNeeded(t *testing.T) {
+	spec := core.GroupSpec{MaxDelayedRetries: 100, NoNackThrottle: true, Breaker: core.BreakerOff}
+	g, _ := newShare(t, spec, 100)
+	for i := range 3 {
+		g.CountedRetries()
+		g.Retries(0, 2, second(i))
+		if got, want := g.RetryLimit(), (RetryLimit{Most: 100}); g.retries != nil || got != want {
+			t.Fatalf("a limit %v, %+v; want none, %+v", g.retries != nil, got, want)
+		}
+	}
+	failAll(t, g.Take(1, Credit{Messages: 10, Bytes: 1 << 20}, start, nil))
+	if got := g.RetryLimit(); got.Retries != 20 || got.Most != 100 {
+		t.Errorf("ten failed here, one of two hosts: %+v", got)
+	}
+}
