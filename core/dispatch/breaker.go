@@ -12,8 +12,8 @@ import (
 // exhausts no message. It is closed, and opens when 20 different messages failed in a row, or 10 over at least three
 // seconds, or when the group's percentage of the latest 50 outcomes are failures; in each case five of them must be
 // first attempts, since a tail of poison has only retries left. While it is open nothing is delivered; then it is
-// half-open, and lets four messages go as probes, with pauses that double from a second to a limit. In a group without a
-// limit of deliveries, which has no attempts to save, rounds then double to 32 probes: a consumer may wait for one certain
+// half-open, and lets four messages go as probes, or more where few succeeded before (see mix), with pauses that double
+// from a second to a limit. In a group without a limit of deliveries, which has no attempts to save, rounds then double to 32 probes: a consumer may wait for one certain
 // message. An attempt that fails while the breaker is open or half-open does not count, and neither do the failures that
 // opened it; it closes with one success, or in a group with a percentage below 100 when less than that share of its
 // probes fail. When no first attempt failed for 15 rounds, what is left may be poison alone: from then on failures count,
@@ -29,6 +29,8 @@ type breaker struct {
 	size    uint16    // messages of a round
 	widest  uint16    // the limit of a round while failures do not count
 	left    uint16    // of this round, not handed out yet: more than 0 while half-open
+	before  mix       // of the outcomes up to the last success
+	fails   uint16    // since then
 	good    uint16    // probes that succeeded, and …
 	bad     uint16    // … that failed, since they were last compared
 	began   int64     // ns: when the first failure of the row was
@@ -45,16 +47,40 @@ const (
 	breakerFew     = 10              // … or so many, over breakerQuiet
 	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see destination.go
 	breakerFirsts  = 5               // failures of first attempts among them
-	breakerProbes  = 4               // messages of a round
+	breakerProbes  = 4               // messages of a round, at least
 	breakerWide    = 32              // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries
 	breakerRounds  = 15              // without the failure of a first attempt, until failures count again
 	breakerMost    = 256             // messages of a round then
+	breakerFirst   = 128             // messages of the first round, when few succeeded before; see mix
 	breakerHurry   = 8               // then pauses last up to this part of the lock timeout
 	breakerPause   = time.Second     // after the first round
 	breakerLongest = time.Minute     // or the lock timeout, if that is shorter, but at least breakerPause
 	breakerVersion = 1               // of what save makes
 	breakerSaved   = 1 + 8 + 8       // bytes: version, since ns, pause ns
 )
+
+// mix is about how many of the latest outcomes were good and bad, twice breakerWindow at most. Where most messages fail
+// at any time, many fail in a row by chance. So the first round has as many probes as let four of them succeed if the
+// messages are as before, and each further one three quarters of that: with four probes a group of which 95 % fail would wait for
+// minutes for the next good message. In a group in which most succeeded before, four is what it takes.
+type mix struct{ good, bad uint16 }
+
+// add counts n more outcomes up to a success, and fails failures before it.
+func (m *mix) add(n, fails int) {
+	const most = 2 * breakerWindow
+	m.good, m.bad = m.good+uint16(min(n, most)), m.bad+uint16(min(fails, most))
+	for m.good+m.bad > most {
+		m.good, m.bad = (m.good+1)/2, m.bad/2 // the latest good one is not forgotten
+	}
+}
+
+// probes are how many messages the first round has.
+func (m *mix) probes() uint16 {
+	if m.good == 0 {
+		return breakerProbes
+	}
+	return min(breakerProbes*(m.good+m.bad)/m.good, breakerFirst)
+}
 
 // BreakerState is a state of a group's breaker.
 type BreakerState string
@@ -144,8 +170,13 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 	case b == nil || b.percent == 0:
 		return true, nil
 	case o.successes > 0:
+		b.before.add(o.successes, int(b.fails))
+		b.fails = 0
 		b.succeeded(o.successes)
 		return true, nil
+	}
+	b.fails = saturate(b.fails)
+	switch {
 	case b.open:
 		if o.first && b.counting() {
 			b.size = breakerProbes
@@ -260,11 +291,14 @@ func (b *breaker) begin(now int64) {
 	b.open, b.since = true, now
 	b.latest, b.row = b.latest[:0], 0
 	b.rounds, b.size, b.good, b.bad = 0, breakerProbes, 0, 0
-	b.left, b.next, b.pause = breakerProbes, 0, int64(breakerPause)
+	if b.percent == core.BreakerAlways { // else one success does not close it
+		b.size = b.before.probes()
+	}
+	b.left, b.next, b.pause = b.size, 0, int64(breakerPause)
 }
 
 func (b *breaker) close() {
-	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0]}
+	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails}
 }
 
 // nextDeadline is when tick has something to do.
@@ -283,10 +317,11 @@ func (b *breaker) tick(now int64) (began bool) {
 	switch {
 	case b.counting():
 		b.size = min(2*b.size, breakerMost)
-	case b.pause >= b.longest:
+	case b.pause >= b.longest && b.size < b.widest:
 		b.size = min(2*b.size, b.widest)
-		fallthrough
+		b.rounds++
 	default:
+		b.size = max(b.size*3/4, min(b.size, b.widest))
 		b.rounds++
 	}
 	b.next, b.left = 0, b.size
