@@ -224,8 +224,8 @@ func (s *Share) hasRoom() bool {
 	return s.supply.ready() && !s.full && !s.waits && s.roomForFirsts() > 0
 }
 
-// roomForFirsts is how many more messages may be begun. Those that were restored and are not read yet do not count, but the next
-// owner restores all: with those a share holds twice as many at most.
+// roomForFirsts is how many more messages may be begun. Restored messages that are not read yet do not count. But the
+// next owner restores them all, so a share holds twice MaxOutstanding with them at most.
 func (s *Share) roomForFirsts() int {
 	return min(MaxOutstanding+s.missing, 2*MaxOutstanding) - s.table.n
 }
