@@ -142,13 +142,29 @@ func (c *consumer) greet(g *group) {
 }
 
 // close stops the deliveries and answers so, after those that are on their way. The consumer then returns what it will not hand out,
-// and closes again: that ends the stream.
+// and closes again: that ends the stream. A stream that has joined no group holds nothing, and ends at once.
 func (c *consumer) close() {
 	if c.closed.Load() {
 		c.s.mux.Forget(c.stream)
 		return
 	}
 	c.end()
+	g := c.group.Load()
+	if g == nil {
+		c.s.mux.Forget(c.stream)
+		c.answerClose()
+		return
+	}
+	// Another goroutine may be sending what it chose for the consumer before end. The answer is left to the pump, which goes on when that is sent.
+	g.mu.Lock()
+	x := g.creditsLocked()
+	x.closing = append(x.closing, c)
+	g.mu.Unlock()
+	g.pump()
+}
+
+// answerClose says that nothing is delivered any more.
+func (c *consumer) answerClose() {
 	c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, c.stream, nil))
 }
 

@@ -10,6 +10,7 @@ import (
 type work struct {
 	began    time.Time
 	out      []delivery
+	closing  []*consumer // their close is to be answered, after out
 	leaving  [dispatch.Destinations][]dispatch.Transfer
 	reads    []func()
 	breaker  func()
@@ -61,6 +62,9 @@ func (g *group) findLocked(w *work, now time.Time) {
 		g.leaveLocked(w)
 	}
 	g.takeChangedLocked()
+	if x := g.mu.credits; x != nil {
+		w.closing, x.closing = x.closing, nil
+	}
 	w.reads = g.readLocked()
 	w.save, w.urgency = g.unsavedLocked()
 	g.forgetTouchedLocked()
@@ -80,6 +84,9 @@ func (g *group) do(w *work) {
 	}
 	for i := range w.out {
 		w.out[i].send()
+	}
+	for _, c := range w.closing {
+		c.answerClose()
 	}
 	for _, r := range w.reads {
 		r()

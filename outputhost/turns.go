@@ -17,6 +17,15 @@ type credits struct {
 	most    int         // how many messages one may hold, as the demands were counted; 0: they are to be counted anew
 	capped  []*consumer // that hold as many: they may hold more when locks run out …
 	changes uint64      // … see changesLocked
+	closing []*consumer // that have left: the next pump answers their close
+}
+
+// creditsLocked makes the credits of a group that had none.
+func (g *group) creditsLocked() *credits {
+	if g.mu.credits == nil {
+		g.mu.credits = new(credits)
+	}
+	return g.mu.credits
 }
 
 // line is a first-in-first-out list of consumers that reuses its memory.
@@ -88,10 +97,7 @@ func (g *group) countCreditsLocked() {
 	if len(g.mu.consumers) == 0 {
 		return
 	}
-	if g.mu.credits == nil {
-		g.mu.credits = new(credits)
-	}
-	x := g.mu.credits
+	x := g.creditsLocked()
 	changes := g.changesLocked()
 	if most := g.mostHeldLocked(); most != x.most {
 		x.most, x.changes = most, changes

@@ -22,6 +22,7 @@ type client struct {
 	s        *session
 	conn     *ws.Conn
 	messages int
+	closed   []int // how many messages had come when a close was answered, each time
 	refused  []wire.AckFailure
 	failed   []error // of streams
 	read     func()  // begins to read
@@ -76,6 +77,10 @@ func (b *bench) connect() *client {
 					case wire.TypeDeliver:
 						c.mu.Lock()
 						c.messages++
+						c.mu.Unlock()
+					case wire.TypeConsumeClose:
+						c.mu.Lock()
+						c.closed = append(c.closed, c.messages)
 						c.mu.Unlock()
 					case wire.TypeError:
 						c.mu.Lock()
