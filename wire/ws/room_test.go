@@ -93,6 +93,9 @@ func (l *link) send(b ...[]byte) error {
 	return nil
 }
 
+// zeros are the bytes of messages whose content is of no interest.
+var zeros = make([]byte, 8<<20)
+
 const (
 	one   = "192.0.2.1:1"
 	other = "192.0.2.2:1"
@@ -108,7 +111,7 @@ func TestAdmission_BoundsHalfReceivedMessages(t *testing.T) {
 		for range greedy {
 			l := s.connect(one)
 			ends = append(ends, running(t, l.server, ignore))
-			go l.send(head(0x82, size), make([]byte, size-1))
+			go l.send(head(0x82, size), zeros[:size-1])
 		}
 		synctest.Wait()
 		honest := s.connect(other)
@@ -149,6 +152,7 @@ func TestAdmission_MessagesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)
 		const conns, size = 40, 2 << 20
+		message := bytes.Repeat([]byte{7}, size)
 		var all sync.WaitGroup
 		var rest []func()
 		begin := time.Now()
@@ -156,15 +160,15 @@ func TestAdmission_MessagesDoNotWaitForEachOther(t *testing.T) {
 			l := s.connect(one)
 			all.Add(1)
 			running(t, l.server, func(m *Message) error {
-				if len(m.Bytes) != size || !bytes.Equal(m.Bytes, bytes.Repeat([]byte{7}, size)) {
+				if len(m.Bytes) != size || !bytes.Equal(m.Bytes, message) {
 					t.Errorf("a message of %d bytes came, or another one", len(m.Bytes))
 				}
 				all.Done()
 				return nil
 			})
-			half := bytes.Repeat([]byte{7}, size/2)
-			go l.send(head(0x82, size), half, half[:1])
-			rest = append(rest, func() { l.send(half[1:]) })
+			half := size/2 + 1
+			go l.send(head(0x82, size), message[:half])
+			rest = append(rest, func() { l.send(message[half:]) })
 		}
 		synctest.Wait()
 		for _, send := range rest {
@@ -186,14 +190,14 @@ func TestAdmission_EndsSlowMessagesWhileOthersWait(t *testing.T) {
 		for range 4 {
 			l := s.connect(one)
 			ends = append(ends, running(t, l.server, ignore))
-			l.send(head(0x82, size), make([]byte, size-1))
+			l.send(head(0x82, size), zeros[:size-1])
 		}
 		begin := time.Now()
 		l := s.connect(one)
 		got := make(chan int, 1)
 		running(t, l.server, func(m *Message) error { got <- len(m.Bytes); return nil })
 		for range 4 { // which come, one after another, without room
-			l.send(head(0x82, needs), make([]byte, needs))
+			l.send(head(0x82, needs), zeros[:needs])
 			<-got
 		}
 		if d := time.Since(begin); d < 4*exemptAfter || d > 5*exemptAfter {
@@ -201,7 +205,7 @@ func TestAdmission_EndsSlowMessagesWhileOthersWait(t *testing.T) {
 		}
 		go func() {
 			for range 8 {
-				l.send(head(0x82, needs), make([]byte, needs))
+				l.send(head(0x82, needs), zeros[:needs])
 			}
 		}()
 		for range 8 {
@@ -232,7 +236,7 @@ func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 		}
 		stall := func(from string, size int) link {
 			l := connect(from)
-			l.send(head(0x82, size), make([]byte, size-1))
+			l.send(head(0x82, size), zeros[:size-1])
 			return l
 		}
 		honest := connect(other)
@@ -241,7 +245,7 @@ func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 			waiting = append(waiting, connect(one))
 		}
 		for _, l := range waiting { // so that the next messages want as much at once
-			l.send(head(0x82, size), make([]byte, size))
+			l.send(head(0x82, size), zeros[:size])
 			<-got
 		}
 		first := stall(one, 8<<20)
@@ -251,10 +255,10 @@ func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 		stall("192.0.2.3:1", 8<<20)
 		stall("192.0.2.3:1", 4<<20)
 		for _, l := range waiting[1:] {
-			go l.send(head(0x82, size), make([]byte, size-1))
+			go l.send(head(0x82, size), zeros[:size-1])
 		}
 		time.Sleep(exemptAfter + pressEvery) // one of them goes on without room, and stalls
-		go honest.send(head(0x82, size), make([]byte, size))
+		go honest.send(head(0x82, size), zeros[:size])
 		synctest.Wait()
 		if !s.waits(honest.server) {
 			t.Fatal("the message does not wait")
@@ -275,18 +279,18 @@ func TestAdmission_SmallMessagesDoNotWait(t *testing.T) {
 		got := make(chan int, 1)
 		running(t, l.server, func(m *Message) error { got <- len(m.Bytes); return nil })
 		for _, size := range []int{1 << 20, 10, uncounted} {
-			l.send(head(0x82, 1<<20), make([]byte, 1<<20))
+			l.send(head(0x82, 1<<20), zeros[:1<<20])
 			<-got
 			var stalled []link
 			for _, size := range []int{8 << 20, 8 << 20, 8 << 20, 8 << 20, 4 << 20} { // all that the address may have, but for some KiB
 				stalled = append(stalled, s.connect(one))
 				last := stalled[len(stalled)-1]
 				running(t, last.server, ignore)
-				last.send(head(0x82, size), make([]byte, size-1))
+				last.send(head(0x82, size), zeros[:size-1])
 			}
 			synctest.Wait()
 			begin := time.Now()
-			l.send(head(0x82, size), make([]byte, size))
+			l.send(head(0x82, size), zeros[:size])
 			if n := <-got; n != size {
 				t.Errorf("a message of %d bytes came, want %d", n, size)
 			}
@@ -313,11 +317,11 @@ func TestAdmission_CountsNoMessageBeforeItsBytes(t *testing.T) {
 			want int64
 		}{
 			{head(0x82, size), 0},
-			{make([]byte, size/2), size/2 - uncounted},
-			{make([]byte, size/2), 0},
+			{zeros[:size/2], size/2 - uncounted},
+			{zeros[:size/2], 0},
 			{head(0x82, size), 0},
-			{make([]byte, 1), size - uncounted}, // of the size before
-			{make([]byte, size-1), 0},
+			{zeros[:1], size - uncounted}, // of the size before
+			{zeros[:size-1], 0},
 		} {
 			l.send(step.send)
 			synctest.Wait()
