@@ -10,7 +10,7 @@ import (
 // `make test` runs the package without it, too, with all cases.
 func TestMain(m *testing.M) {
 	if underRace {
-		if err := flag.Set("rapid.checks", "20"); err != nil {
+		if err := flag.Set("rapid.checks", "5"); err != nil {
 			panic(err)
 		}
 	}
