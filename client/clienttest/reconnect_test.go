@@ -89,11 +89,11 @@ func wantOnce(t *testing.T, a *attempts, n int) {
 
 // TestWork_LongJobOutlivesAReset is one reset under a job that is longer than its lock.
 func TestWork_LongJobOutlivesAReset(t *testing.T) {
-	bubble(t, core.GroupSpec{LockTimeout: 10 * time.Minute}, func(t *testing.T, b *clienttest.Broker) {
-		a, ends, h := job(30 * time.Minute)
+	bubble(t, core.GroupSpec{LockTimeout: 3 * time.Minute}, func(t *testing.T, b *clienttest.Broker) {
+		a, ends, h := job(9 * time.Minute)
 		b.Work(t, queue, "billing", h)
 		b.Publish(t, queue, "job")
-		b.Advance(time.Minute)
+		b.Advance(30 * time.Second)
 		b.Disconnect()
 		b.WaitEmpty(t, queue, "billing", 3*time.Hour)
 		a.want(t, attempt{"job", 1, 0})

@@ -22,12 +22,12 @@ func setLockTimeout(t *testing.T, b *clienttest.Broker, lock time.Duration) {
 // TestWork_OutlivesAChangeOfTheLockTimeout changes the lock timeout while jobs run whose messages were locked for the one before: each job runs once,
 // to its end.
 func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
-	const long, short = 150 * time.Second, 8 * time.Second
+	const long, short = time.Minute, 8 * time.Second
 	for name, x := range map[string]struct {
 		before, after, runs time.Duration
 	}{
 		"lowered":                        {long, short, 15 * time.Second},
-		"lowered after an extension":     {long, short, time.Minute},
+		"lowered after an extension":     {long, short, 25 * time.Second},
 		"lowered to the least":           {long, core.MinLockTimeout, 15 * time.Second},
 		"lowered just after a delivery":  {long, core.MinLockTimeout, time.Second},
 		"raised":                         {short, long, 3 * time.Second},
