@@ -26,13 +26,14 @@ LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
 # off their time. No debugger looks at their binaries, nor at those they build; paths without the clone's let clones share what is
 # compiled; `make lint` vets. A binary with the race detector waits a second before it exits: a tenth is enough to be told of a race.
 TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
-	GOFLAGS="$(strip $(shell $(GO) env GOFLAGS) -trimpath -ldflags=-w -vet=off)"
+	GOFLAGS="$(strip $(shell $(GO) env GOFLAGS) -trimpath -ldflags=-s -vet=off)"
 
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
 # Tests whose servers are processes of their own, built without the race detector, and clusters in one process, which take seven times as long
-# under it: `make test` runs these packages without it, `make race` the longest of them with it, and CI runs both.
-CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage)|tools/(demo|cluster)|cmd/columba|bench)(/|$$)
+# under it: `make test` runs these packages without it, `make race` the longest of them with it, and CI runs both. The test of the words
+# only reads the sources.
+CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench)(/|$$)
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
 RACESEEDS := 15
@@ -41,8 +42,8 @@ RACESEEDS := 15
 ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first.
-components = $(if $(filter ./...,$(PACKAGES)),./core/dispatch ./storehost/extentlog ./controller ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
-clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/integration ./core/dispatch) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
+components = $(if $(filter ./...,$(PACKAGES)),./core/dispatch ./storehost/extentlog ./controller ./client/clienttest ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
+clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/cluster ./test/integration ./core/dispatch ./tools/demo) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
