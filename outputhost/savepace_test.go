@@ -65,12 +65,12 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 		g.mu.Unlock()
 		const seconds = 10
 		again := 0
-		for range seconds * 1000 {
+		for range seconds * 200 {
 			g.mu.Lock()
 			now := time.Now()
 			g.mu.rules.Tick(now)
 			g.mu.rules.Want(1<<20, true) // the host knows of no consumer
-			for _, r := range g.mu.rules.Take(1, dispatch.Credit{Messages: 1000, Bytes: 1 << 20}, now, nil) {
+			for _, r := range g.mu.rules.Take(1, dispatch.Credit{Messages: 100, Bytes: 1 << 20}, now, nil) {
 				for i := range r.Count {
 					again++
 					if err := s.rules.Nack(r.Base+core.Seq(i), r.Attempt, 0, nil, 0, now); err != nil {
@@ -80,7 +80,7 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 			}
 			g.mu.Unlock()
 			b.saver.note(g, saveNow)
-			time.Sleep(time.Millisecond)
+			time.Sleep(5 * time.Millisecond)
 		}
 		written, most := meta.bytes.Load(), int64(saveBytes*(seconds+1)+dispatch.MaxCheckpoint*(seconds+1))
 		if written > most || written < saveBytes*seconds/2 {
