@@ -23,7 +23,6 @@ type Group struct {
 	now         int64     // the latest, ns
 	paused      pause
 	connected   int8  // 2: or more; see Connected
-	retryOwners int16 // as Retries told last, until …
 	cameBack    bool  // the last claim was of such a message, see claimReturned
 	claimed     int32 // messages in a phase that isClaimed
 	firsts      int32 // of those in flight, first attempts
@@ -33,7 +32,6 @@ type Group struct {
 	owed        int32 // messages that go before the next merged one
 	inFlight    int32
 	succeededAt int64                           // ns: when a message was acked or rejected last
-	ownersUntil int64                           // … ns
 	locks       queue[lock]                     // by rising due
 	timers      []timer                         // heap by due
 	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
@@ -48,6 +46,7 @@ type Group struct {
 	throttle    throttle
 	isolation   *isolation  // nil while no message is to be handed out alone
 	retries     *retryLimit // nil until there is a retry
+	owners      *owners     // nil until Retries told of them
 	counters    Counters
 
 	listed  []*Share // see changed.go

@@ -71,9 +71,18 @@ func (r *retryLimit) nextDeadline(now int64) (at int64, ok bool) {
 // retryLimit is that of the group, made if need be: most groups never have a retry.
 func (g *Group) retryLimit() *retryLimit {
 	if g.retries == nil {
-		g.retries = &retryLimit{group: g, most: mostRetries(&g.spec), owners: int64(g.retryOwners), until: g.ownersUntil}
+		g.retries = &retryLimit{group: g, most: mostRetries(&g.spec)}
+		if g.owners != nil {
+			g.retries.owners, g.retries.until = g.owners.count, g.owners.until
+		}
 	}
 	return g.retries
+}
+
+// owners are the hosts that have shares of a group, as Retries told last.
+type owners struct {
+	count int64
+	until int64 // ns: what was told stands so long
 }
 
 // retried notes that a message is a retry from now on, or not any more.
@@ -136,13 +145,13 @@ func (g *Group) CountedRetries() {
 // Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
 // messages for the first time.
 func (g *Group) Retries(all uint64, hosts int, now time.Time) {
-	g.retryOwners, g.ownersUntil = int16(min(max(hosts, 1), math.MaxInt16)), g.at(now)+int64(RetriesKnownFor)
+	g.owners = &owners{int64(min(max(hosts, 1), math.MaxInt16)), g.at(now) + int64(RetriesKnownFor)}
 	if g.retries == nil && all == 0 {
 		return
 	}
 	r := g.retryLimit()
-	r.counted, r.owners = int64(min(all, math.MaxInt32)), int64(g.retryOwners)
-	r.since, r.until = r.looked, g.ownersUntil
+	r.counted, r.owners = int64(min(all, math.MaxInt32)), g.owners.count
+	r.since, r.until = r.looked, g.owners.until
 }
 
 // RetryLimit is what is known of a group's limit of retries.
