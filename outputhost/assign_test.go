@@ -44,7 +44,7 @@ func (s slow) wait(ctx context.Context) error {
 }
 
 // shareCount counts the shares of the host.
-func (b *bench) shareCount() int {
+func (b *harness) shareCount() int {
 	n := 0
 	for _, g := range b.groupList() {
 		g.mu.Lock()
@@ -59,7 +59,7 @@ func (b *bench) shareCount() int {
 // deadline, and nothing else waits.
 func TestAssign_WhatIsTakenIsDroppedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		_, had := b.group()
 		if err := b.give(1, had); err != nil {
 			t.Fatal(err)

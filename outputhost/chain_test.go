@@ -13,7 +13,7 @@ import (
 )
 
 // chain makes a group with the shares of n extents of a chain.
-func (b *bench) chain(n int) (r metadata.GroupRecord, list []*pb.Assignment) {
+func (b *harness) chain(n int) (r metadata.GroupRecord, list []*pb.Assignment) {
 	b.t.Helper()
 	r, first := b.group()
 	for i := range n {
@@ -69,7 +69,7 @@ func (g *group) taken(most int) (places []uint64) {
 func equal(got []uint64, want ...uint64) bool { return slices.Equal(got, want) }
 
 func TestOrder_OneExtentAfterAnother(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	_, list := b.chain(3)
 	list[0], list[2] = list[2], list[0]
 	if err := b.give(1, list...); err != nil {
@@ -91,7 +91,7 @@ func TestOrder_OneExtentAfterAnother(t *testing.T) {
 
 // TestOrder_LaterOnesWaitForWhatIsMissing: a share that cannot be resumed holds up those behind it, also those that were there before.
 func TestOrder_LaterOnesWaitForWhatIsMissing(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, list := b.chain(3)
 	if err := b.give(1, list...); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // TestSaver_BusyGroupsAreSavedSoonerButNotTooOften asks what is due as time passes.
 func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	now := time.Unix(1000, 0)
 	quiet, busy, retry := &group{h: b.Host}, &group{h: b.Host}, &group{h: b.Host}
 	busy.savedAt.Store(now.UnixNano())
@@ -34,7 +34,7 @@ func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
 }
 
 // given gives the host one share.
-func (b *bench) given() (*group, *share) {
+func (b *harness) given() (*group, *share) {
 	b.t.Helper()
 	_, a := b.group()
 	if err := b.give(1, a); err != nil {
@@ -50,7 +50,7 @@ func (b *bench) given() (*group, *share) {
 }
 
 // share is given, with n records read, the first taken of them handed out.
-func (b *bench) share(n, taken int) (*group, *share) {
+func (b *harness) share(n, taken int) (*group, *share) {
 	b.t.Helper()
 	g, s := b.given()
 	g.mu.Lock()
@@ -69,7 +69,7 @@ func (b *bench) share(n, taken int) (*group, *share) {
 
 // TestShare_LateAcksReachTheNewOwner moves a share from one host to another while messages are in flight, and acks them at the old one.
 func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 6)
 	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
 	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
@@ -113,7 +113,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 
 // TestShare_ComesBackWithWhatAnotherOwnerSettled gives a share away and back, unnoticed, by its generation alone.
 func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
@@ -158,21 +158,21 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 
 // BenchmarkCheckpoint is one checkpoint of a busy group's share with 2,000 messages in flight: up to ten of these a second.
 func BenchmarkCheckpoint(b *testing.B) {
-	bench := newBench(b)
-	g, s := bench.share(10_000, 2_000)
+	harness := newHarness(b)
+	g, s := harness.share(10_000, 2_000)
 	seq := core.Seq(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.rules.Ack(seq%2000+1, 1, 1, bench.deps.Now(), nil)
+		s.rules.Ack(seq%2000+1, 1, 1, harness.deps.Now(), nil)
 		seq += 7
-		bench.saver.note(g, saveNow)
-		bench.saver.save(b.Context(), bench.saver.all(false), false)
+		harness.saver.note(g, saveNow)
+		harness.saver.save(b.Context(), harness.saver.all(false), false)
 	}
 }
 
 // TestSaver_StampsNeverGoBack sets the clock back: what is written after that must not lose against what was written before.
 func TestSaver_StampsNeverGoBack(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	ahead := time.Now().Add(time.Hour)
 	first := b.saver.stamp(ahead)
 	second := b.saver.stamp(ahead.Add(-10 * time.Minute))
@@ -186,7 +186,7 @@ func TestSaver_StampsNeverGoBack(t *testing.T) {
 
 // TestShare_LocksOfAClockThatWasAhead resumes a share whose owner's clock was a month ahead: its locks end when they would have.
 func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(2, 0)
 	ahead := time.Now().Add(30 * 24 * time.Hour)
 	g.mu.Lock()

@@ -31,7 +31,7 @@ func FuzzConsumeSession(f *testing.F) {
 	f.Add(true, append(frame(wire.TypeConsumeClose, nil), frame(wire.TypeConsumeClose, nil)...))
 	f.Add(false, append(frame(wire.TypeConsumeHello, hello), frame(wire.TypeConsumeHello, hello)...))
 	f.Fuzz(func(t *testing.T, joined bool, frames []byte) {
-		b := newBench(t)
+		b := newHarness(t)
 		c := b.connect()
 		o := &consumer{s: c.s, h: b.Host}
 		if joined {

@@ -14,7 +14,7 @@ import (
 )
 
 // countShares asks as a controller does, and answers the shares by extent.
-func (b *bench) countShares(req *pb.CountSharesRequest) (map[string]*pb.ShareCounts, *pb.CountSharesResponse) {
+func (b *harness) countShares(req *pb.CountSharesRequest) (map[string]*pb.ShareCounts, *pb.CountSharesResponse) {
 	b.t.Helper()
 	run := b.deps.Members.Self().Run
 	if req.Run == nil {
@@ -35,7 +35,7 @@ func (b *bench) countShares(req *pb.CountSharesRequest) (map[string]*pb.ShareCou
 
 // TestCountShares_OnlyWhatChanged: everything at first and to another run, then what has changed since, in pages.
 func TestCountShares_OnlyWhatChanged(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	var list []*pb.Assignment
 	const groups = 20
 	for range groups {
@@ -83,7 +83,7 @@ func TestCountShares_OnlyWhatChanged(t *testing.T) {
 
 // TestCountShares_AsDepthCounts: what is told agrees with depth, of messages that were read, of delayed ones, and of those that a group keeps back.
 func TestCountShares_AsDepthCounts(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	s, r := b.timerShare()
 	if err := r.position(false, 10); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestCountShares_AsDepthCounts(t *testing.T) {
 
 // TestCountShares_Refuses: who asks to look at more than the bound, or at nothing that can be.
 func TestCountShares_Refuses(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	record, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // small is a group with n ready messages of 8 bytes in one share.
-func (b *bench) small(n int) (*group, *share) {
+func (b *harness) small(n int) (*group, *share) {
 	b.t.Helper()
 	g := b.large(1, 0)
 	r := dispatch.Records{Base: 1, Offsets: []uint32{0}, Bytes: make([]byte, 8*n), Enqueued: b.deps.Now().UnixMicro()}
@@ -62,7 +62,7 @@ func (c *consumer) grant(g *group, messages, bytes int) (held int) {
 // message at a time. The third one goes on.
 func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.small(dispatch.MaxOutstanding)
 		reading := b.connect()
 		reading.read()
@@ -114,7 +114,7 @@ func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 // TestFair_AloneMayHoldAll: who is the only consumer of a group, or of one that delivers at most once, is given all it asks for.
 func TestFair_AloneMayHoldAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, _ := b.small(dispatch.MaxOutstanding)
 		c := b.connect()
 		c.read()
@@ -127,7 +127,7 @@ func TestFair_AloneMayHoldAll(t *testing.T) {
 // TestFair_Turns: while several have credit nobody gets more than a short turn before the next one's.
 func TestFair_Turns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, _ := b.small(2000)
 		c := b.connect()
 		c.read()
@@ -146,7 +146,7 @@ func TestFair_Turns(t *testing.T) {
 // TestFair_ConsumersOfAGroup: a group has so many consumers on a host, and not one more until one leaves.
 func TestFair_ConsumersOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		b.cfg.GroupConsumers = 3
 		g := b.large(1, 0)
 		if err := metadata.Create(t.Context(), b.meta, metadata.Names, metadata.NameKey(g.queuePath), metadata.NameRecord{Queue: g.queue}); err != nil {
@@ -183,7 +183,7 @@ func TestFair_ConsumersOfAGroup(t *testing.T) {
 
 // TestPull_KeepsReadersForTheNext: readers stay open for a while after a pull, and are closed when no other follows.
 func TestPull_KeepsReadersForTheNext(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g := b.large(1, 0)
 	wake := make(chan struct{})
 	open := func() int {

@@ -22,7 +22,7 @@ func heapBytes() uint64 {
 // TestHost_IdleGroupsCostLittle gives it many groups, each with a share that nobody consumes.
 func TestHost_IdleGroupsCostLittle(t *testing.T) {
 	const n = 3_000
-	b := newBench(t)
+	b := newHarness(t)
 	list := make([]*pb.Assignment, n)
 	for i := range list {
 		_, list[i] = b.group()
@@ -47,7 +47,7 @@ func TestHost_IdleGroupsCostLittle(t *testing.T) {
 
 // TestHost_GroupsWithoutWorkAreUnloaded keeps those in use.
 func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
 
 // TestGroup_EndOfAnUnreadExtentIsFound seals an extent that is consumed and that nobody reads.
 func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, a := b.group()
 	e, err := convert.Extent(a.Extent)
 	if err != nil {
@@ -114,7 +114,7 @@ func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
 
 // TestHost_OneBadShareStopsNoOther has a checkpoint that does not decode.
 func TestHost_OneBadShareStopsNoOther(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	bad, first := b.group()
 	good, second := b.group()
 	e, err := convert.Extent(first.Extent)
@@ -139,7 +139,7 @@ func TestHost_OneBadShareStopsNoOther(t *testing.T) {
 
 // TestShare_HandlesForgetGivenUpShares looks at what a consumer that stays keeps of extents that come and go.
 func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.given()
 	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
 	g.mu.consumers = append(g.mu.consumers, c)

@@ -12,7 +12,7 @@ import (
 // TestMerge_OwnerWithAClockBehindWritesAgain: its checkpoint was removed by one whose clock is ahead, and what it saves then must not
 // vanish: the share may be its own again.
 func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 6)
 	behind := time.Now().Add(-10 * time.Minute)
 	run := core.RunID{ID: core.NewID(behind)}

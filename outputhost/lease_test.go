@@ -44,10 +44,10 @@ func (c *fakeController) ListAssignments(context.Context, *connect.Request[pb.Li
 	return nil, connect.NewError(connect.CodeUnavailable, errors.New("not ready"))
 }
 
-// leasedBench is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
+// leasedHarness is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
 // or is silent.
-type leasedBench struct {
-	*bench
+type leasedHarness struct {
+	*harness
 	g   *group
 	ctl *fakeController
 	mu  struct {
@@ -60,10 +60,10 @@ type leasedBench struct {
 }
 
 // leaseBubble runs f with a host whose beat goes on. The others are at addresses like their ids.
-func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedBench)) {
+func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedHarness)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		x := &leasedBench{bench: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
+		b := newHarness(t)
+		x := &leasedHarness{harness: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
 		x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
 		mux := http.NewServeMux()
 		mux.Handle(columbav1connect.NewControllerServiceHandler(x.ctl))
@@ -88,7 +88,7 @@ func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x 
 	})
 }
 
-func (x *leasedBench) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+func (x *leasedHarness) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	x.mu.Lock()
 	silent, refused := x.mu.silent[addr], x.mu.refused[addr]
 	x.mu.Unlock()
@@ -128,7 +128,7 @@ const stopsWithin = beatEvery + 2*beatTimeout + 50*time.Millisecond
 const silence = 2 * time.Second
 
 // set makes hosts silent, or refuse; connections to them break.
-func (x *leasedBench) set(what map[string]bool, addrs ...string) {
+func (x *leasedHarness) set(what map[string]bool, addrs ...string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.mu.silent)
@@ -144,21 +144,21 @@ func (x *leasedBench) set(what map[string]bool, addrs ...string) {
 }
 
 // gives reports whether a message is handed out now.
-func (x *leasedBench) gives() bool {
+func (x *leasedHarness) gives() bool {
 	x.t.Helper()
 	before := x.inFlight()
 	x.g.takeForPull(x.t.Context(), 1) // what it makes of the message, which is none, does not matter
 	return x.inFlight() > before
 }
 
-func (x *leasedBench) inFlight() int {
+func (x *leasedHarness) inFlight() int {
 	x.g.mu.Lock()
 	defer x.g.mu.Unlock()
 	return x.g.mu.rules.Depth().InFlight
 }
 
 // givesWithin reports whether a message is handed out at any time up to d from now.
-func (x *leasedBench) givesWithin(d time.Duration) bool {
+func (x *leasedHarness) givesWithin(d time.Duration) bool {
 	x.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if x.gives() {
@@ -182,7 +182,7 @@ func others(ids ...string) (out []membership.Host) {
 
 // TestHost_CutOffHandsOutNothing: it goes on when it is confirmed, without what was taken from it.
 func TestHost_CutOffHandsOutNothing(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		time.Sleep(5 * time.Second)
 		if !x.gives() || x.ctl.renewed.Load() < 8 {
 			t.Fatalf("in contact, renewed %d times, it hands out nothing", x.ctl.renewed.Load())
@@ -225,7 +225,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 		{"its machine is dead, there is no other output host", others("ctl"), []string{"ctl"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			leaseBubble(t, c.others, func(t *testing.T, x *leasedBench) {
+			leaseBubble(t, c.others, func(t *testing.T, x *leasedHarness) {
 				time.Sleep(3 * time.Second)
 				if len(c.silent) > 0 {
 					x.set(x.mu.silent, c.silent...)
@@ -245,7 +245,7 @@ func TestHost_DeliversWithoutAController(t *testing.T) {
 
 // TestHost_ControllerThatHasJustStarted is reached and does not know the shares yet.
 func TestHost_ControllerThatHasJustStarted(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		x.set(x.mu.silent, "ctl", "out2")
 		time.Sleep(dispatch.OwnerLease)
 		if x.gives() {
@@ -264,7 +264,7 @@ func TestHost_ControllerThatHasJustStarted(t *testing.T) {
 
 // TestHost_HandsOutNothingAfterAPauseUntilConfirmed steps the host's clock over a pause of its process.
 func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		time.Sleep(3 * time.Second)
 		x.skipped.Store(int64(dispatch.OwnerLease))
 		if x.gives() {
@@ -282,7 +282,7 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 // TestHost_LockThatEndsInALapse is past due until the lease is restored: nobody looks at it over and over meanwhile, and it is not
 // forgotten.
 func TestHost_LockThatEndsInALapse(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var looks atomic.Int64
 		var loop sync.WaitGroup
@@ -323,7 +323,7 @@ func TestHost_LockThatEndsInALapse(t *testing.T) {
 
 // TestHost_ShortCutNeedsNoList: in a cut that ends within the lease the host hands out nothing, and goes on at once.
 func TestHost_ShortCutNeedsNoList(t *testing.T) {
-	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedBench) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		time.Sleep(3 * time.Second)
 		x.set(x.mu.silent, "ctl", "out2")
 		time.Sleep(stopsWithin)

@@ -74,7 +74,7 @@ func valueOf(m *dto.Metric) float64 {
 // TestMetrics_HeaviestGroups: the groups with most to do have series of their own, at the bound; the rest is summed, and the sum of a counter never falls
 // when another group becomes one of the first.
 func TestMetrics_HeaviestGroups(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.cfg.Series = 2
 	m := newGroupMetrics(b.Host)
 	var list []*pb.Assignment
@@ -125,7 +125,7 @@ func TestMetrics_HeaviestGroups(t *testing.T) {
 
 // BenchmarkMetrics_Groups is a scrape of as many groups as one process is meant for.
 func BenchmarkMetrics_Groups(b *testing.B) {
-	h := newBench(b)
+	h := newHarness(b)
 	for i := range 14_500 {
 		g := &group{h: h.Host, queuePath: fmt.Sprintf("/tenant/queue%d", i), name: "g"}
 		g.id.ID[0], g.id.ID[1] = byte(i), byte(i>>8)

@@ -14,7 +14,7 @@ import (
 // TestRefresh_HolderOfOlderMetadata lets another run hold the metadata, in which the rows have lower versions: metadata were restored, or a
 // copy of them was in use for a while.
 func TestRefresh_HolderOfOlderMetadata(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	held := func() {
 		holder := membership.Host{ID: "ctl", Roles: []string{membership.RoleMetadata}, Address: "ctl:1", Run: core.RunID{ID: core.NewID(time.Now())}}
 		if err := b.deps.Members.(*static.Monitor).Set([]membership.Host{holder, b.deps.Members.Self()}); err != nil {

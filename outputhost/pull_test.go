@@ -10,7 +10,7 @@ import (
 )
 
 // offer gives the share a batch of records.
-func (b *bench) offer(g *group, s *share, records ...[]byte) {
+func (b *harness) offer(g *group, s *share, records ...[]byte) {
 	b.t.Helper()
 	r := dispatch.Records{Offsets: []uint32{0}, Enqueued: b.deps.Now().UnixMicro()}
 	for _, record := range records {
@@ -36,7 +36,7 @@ func recordOf(t *testing.T, payload string) []byte {
 
 // TestPull_TakesNothingForACallerThatIsGone: a pull is woken as its caller gives up. Messages taken for it would be locked for nobody.
 func TestPull_TakesNothingForACallerThatIsGone(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.given()
 	b.offer(g, s, recordOf(t, "1"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -53,7 +53,7 @@ func TestPull_TakesNothingForACallerThatIsGone(t *testing.T) {
 
 // TestPull_BadRecordHidesNoOther: one record cannot be read, wherever it is among those taken. The others are answered; alone it is an error.
 func TestPull_BadRecordHidesNoOther(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.given()
 	bad := recordOf(t, "bad")
 	bad[len(bad)-1] ^= 1

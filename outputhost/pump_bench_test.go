@@ -62,7 +62,7 @@ const (
 // pumped is a group in memory. The connection of its consumers has ended, and what is sent on it is dropped: the
 // benchmarks measure the group, and not the websocket.
 type pumped struct {
-	*bench
+	*harness
 	g         *group
 	now       time.Time
 	leased    time.Time // when the lease began
@@ -76,7 +76,7 @@ type pumped struct {
 
 func newPumped(b testing.TB, shares, consumers, credited, run int) *pumped {
 	b.Helper()
-	p := &pumped{bench: newBench(b), now: time.Now(), batch: ws.Copy(make([]byte, run*pumpedSize)), settled: wire.Settled{Runs: make([]wire.SeqRun, 1)}}
+	p := &pumped{harness: newHarness(b), now: time.Now(), batch: ws.Copy(make([]byte, run*pumpedSize)), settled: wire.Settled{Runs: make([]wire.SeqRun, 1)}}
 	p.deps.Now = func() time.Time { return p.now }
 	for i := range run + 1 {
 		p.offsets = append(p.offsets, uint32(i*pumpedSize))

@@ -13,7 +13,7 @@ import (
 // TestReader_WithoutConsumers: what an earlier owner left under way is read, and nothing after it.
 func TestReader_WithoutConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		record, a := b.group()
 		e, err := convert.Extent(a.Extent)
 		if err != nil {

@@ -35,7 +35,7 @@ func (c *counted) GetRows(ctx context.Context, t metadata.Table, keys []metadata
 }
 
 // count has the host's calls to the metadata counted.
-func (b *bench) count() *counted {
+func (b *harness) count() *counted {
 	c := &counted{Store: b.meta}
 	b.deps.Meta = c
 	return c
@@ -43,7 +43,7 @@ func (b *bench) count() *counted {
 
 // TestRefresh_ManyGroupsCostAFewCalls changes one group's settings, deletes another, and seals what a third has consumed.
 func TestRefresh_ManyGroupsCostAFewCalls(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	var records []metadata.GroupRecord
 	var list []*pb.Assignment
 	for range 1000 {
@@ -113,7 +113,7 @@ func TestRefresh_ManyGroupsCostAFewCalls(t *testing.T) {
 
 // TestAssign_ListThatIsKnownCostsNoCalls: lists come again and again.
 func TestAssign_ListThatIsKnownCostsNoCalls(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	_, one := b.group()
 	_, two := b.group()
 	if err := b.give(1, one, two); err != nil {
@@ -142,7 +142,7 @@ func TestAssign_ListThatIsKnownCostsNoCalls(t *testing.T) {
 
 // TestRefresh_SettingsDoNotGoBack has settings come that were read before others that count already, as two readings of a group may overtake each other.
 func TestRefresh_SettingsDoNotGoBack(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func (m *missing) GetRows(ctx context.Context, t metadata.Table, keys []metadata
 
 // TestRefresh_GroupIsThereAgain has one read miss a group, whose row has not changed when the next one finds it.
 func TestRefresh_GroupIsThereAgain(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	r, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // TestLimitRetries: groups that are told of are at their limit, others are not, and the next call replaces this one.
 func TestLimitRetries(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	record, a := b.group()
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)

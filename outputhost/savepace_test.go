@@ -32,7 +32,7 @@ func (w *weighing) PutAll(ctx context.Context, t metadata.Table, rows []metadata
 // written at once.
 func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.share(9_000, 9_000)
 		spec := g.mu.record.Spec
 		spec.Breaker, spec.NoNackThrottle, spec.MaxDeliveries = core.BreakerOff, true, core.UnlimitedDeliveries

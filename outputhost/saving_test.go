@@ -27,7 +27,7 @@ func (a *away) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row
 
 // TestSaver_FailuresAreLoggedNowAndThen: a busy group is tried ten times a second while the metadata are away, for a minute, twice.
 func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 6)
 	var log strings.Builder
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
@@ -60,7 +60,7 @@ func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 
 // TestSaver_TellsWhatIsUnsaved: from a change until a checkpoint with it is durable, a share counts as unsaved.
 func TestSaver_TellsWhatIsUnsaved(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 6)
 	meta := &away{Store: b.meta}
 	b.deps.Meta = meta

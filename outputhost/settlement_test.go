@@ -35,7 +35,7 @@ func (c *consumer) holds(g *group) int {
 // look at any, and its consumer with it.
 func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, _ := b.small(10)
 		conn := b.connect()
 		conn.read()
@@ -59,7 +59,7 @@ func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
 // TestSettle_ListsAllRefusals: however many settlements of a frame are refused, the consumer is told of each.
 func TestSettle_ListsAllRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.small(dispatch.MaxOutstanding)
 		conn := b.connect()
 		conn.read()
@@ -92,7 +92,7 @@ func TestSettle_ListsAllRefusals(t *testing.T) {
 // counts here.
 func TestSettle_ReturnOfAShareGivenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.small(10)
 		conn := b.connect()
 		conn.read()
@@ -114,7 +114,7 @@ func TestSettle_ReturnOfAShareGivenAway(t *testing.T) {
 // TestSettle_RefusedOnesAreStillHeld: a consumer holds what it holds, whatever it makes up.
 func TestSettle_RefusedOnesAreStillHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, _ := b.small(100)
 		conn := b.connect()
 		conn.read()
@@ -147,7 +147,7 @@ func TestSettle_RefusedOnesAreStillHeld(t *testing.T) {
 // TestFair_LocksOfAShareGivenAway: what a consumer held of it is not locked here any more, and keeps nothing from it.
 func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.small(100)
 		conn := b.connect()
 		conn.read()
@@ -164,7 +164,7 @@ func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 
 // TestNack_MetadataOfAShareGivenAway: what is still settled of it is memory, with all that consumers left, until it is forgotten.
 func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 6)
 	g.mu.Lock()
 	if err := s.nackLocked(&wire.Nack{Seq: 1, Attempt: 1, Metadata: make([]byte, 10_000)}, false, b.deps.Now()); err != nil {
@@ -188,7 +188,7 @@ func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
 // to its bound, with a little for each share; what it refuses is throttled, and the messages are locked as before. Nacks without metadata count.
 func TestNack_MetadataAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		const bound, groups = 4 << 20, 8
 		b.memory, b.notes = budget.New(notesPart*bound), budget.New(bound)
 		_, first := b.group()

@@ -29,7 +29,7 @@ func (m *hangs) Put(ctx context.Context, t metadata.Table, k metadata.Key, value
 }
 
 // taken is a share that was given, of which n messages are handed out.
-func (b *bench) taken(a *pb.Assignment, n int) (*group, *share) {
+func (b *harness) taken(a *pb.Assignment, n int) (*group, *share) {
 	b.t.Helper()
 	g := b.mu.groups[core.GroupID{ID: core.ID(a.Group)}]
 	g.mu.Lock()
@@ -54,7 +54,7 @@ func (b *bench) taken(a *pb.Assignment, n int) (*group, *share) {
 // Settlements of other groups are saved every second.
 func TestSaver_ASlowGroupHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		_, first := b.group()
 		_, second := b.group()
 		if err := b.give(1, first, second); err != nil {

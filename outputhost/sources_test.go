@@ -16,7 +16,7 @@ import (
 )
 
 // stores makes these ids store hosts beside the output host.
-func (b *bench) stores(zones map[core.HostID]string) {
+func (b *harness) stores(zones map[core.HostID]string) {
 	b.t.Helper()
 	hosts := []membership.Host{b.deps.Members.Self()}
 	for id, zone := range zones {
@@ -36,7 +36,7 @@ func idsOf(from []sources.Source) []core.HostID {
 }
 
 func TestSources_LiveHoldersInTurn(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.stores(map[core.HostID]string{"a": "", "b": "", "c": "", "d": ""})
 	e := core.Extent{ID: core.ExtentID{ID: core.ID{7}}, Replicas: []core.HostID{"a", "b", "c", "gone"}}
 	now := time.Unix(1000, 0)
@@ -74,7 +74,7 @@ func TestSources_LiveHoldersInTurn(t *testing.T) {
 }
 
 func TestSources_OwnZoneFirst(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.stores(map[core.HostID]string{"a": "far", "b": "", "c": "far"})
 	for i := range byte(20) {
 		e := core.Extent{ID: core.ExtentID{ID: core.ID{i}}, Replicas: []core.HostID{"a", "b", "c"}}
@@ -86,7 +86,7 @@ func TestSources_OwnZoneFirst(t *testing.T) {
 
 // TestReader_PausesAfterARound counts how failures are spaced.
 func TestReader_PausesAfterARound(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.stores(map[core.HostID]string{"a": "", "b": "", "c": ""})
 	e := core.Extent{ID: core.ExtentID{ID: core.ID{7}}, Replicas: []core.HostID{"a", "b", "c"}}
 	g := &group{h: b.Host}
@@ -112,7 +112,7 @@ func TestReader_PausesAfterARound(t *testing.T) {
 
 // TestGroup_LooksForHoldersAndEnd reads a seal row that repair has changed.
 func TestGroup_LooksForHoldersAndEnd(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.given()
 	e := s.extent
 	if err := g.look(t.Context(), s); err != nil || s.end {
@@ -133,7 +133,7 @@ func TestGroup_LooksForHoldersAndEnd(t *testing.T) {
 
 // TestReader_RetiredExtentIsNotReadAgain: its stores say that they have no such extent, and its seal row says why.
 func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	b.stores(map[core.HostID]string{"store": ""})
 	_, a := b.group()
 	if err := b.give(1, a); err != nil {
@@ -178,7 +178,7 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 // TestReader_ReadsWhatWasRestored resumes a share of which only messages are left that an earlier owner handed out: their bytes are still to be read,
 // also when the end of the extent is known before anything was.
 func TestReader_ReadsWhatWasRestored(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 10)
 	s.rules.Ack(1, 8, 1, b.deps.Now(), nil)
 	state := s.rules.State(b.deps.Now())
@@ -202,7 +202,7 @@ func TestReader_ReadsWhatWasRestored(t *testing.T) {
 
 // TestReader_NothingBeyondTheEnd: a replica that is no holder may not know the end of its extent, and have more.
 func TestReader_NothingBeyondTheEnd(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(2, 0)
 	g.mu.Lock()
 	s.end, s.l = true, 2

@@ -12,7 +12,7 @@ import (
 )
 
 // timerShare makes a group with a share of a timer extent, and a reader of it.
-func (b *bench) timerShare() (*share, *reader) {
+func (b *harness) timerShare() (*share, *reader) {
 	b.t.Helper()
 	_, a := b.group()
 	a.Extent.Kind = string(core.KindTimer)
@@ -52,7 +52,7 @@ func depthOf(t *testing.T, g *group) *pb.Depth {
 }
 
 func TestReader_Timers(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	s, r := b.timerShare()
 	if err := r.position(false, 10); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestReader_Timers(t *testing.T) {
 
 // The end of a timer extent is not believed from a store that has not sent all of it.
 func TestReader_EndOfTimers(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	s, r := b.timerShare()
 	body := dueBody(t, 3, 1)
 	if err := r.due(body, false, ws.Copy(body)); err != nil {
@@ -118,7 +118,7 @@ func TestReader_EndOfTimers(t *testing.T) {
 
 // A timer extent is read beside all others, however many of those there are.
 func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	record, first := b.group()
 	list := []*pb.Assignment{first}
 	for i := range 2 * readersAtOnce {
@@ -159,7 +159,7 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 
 // TestTimers_LastOwed: what is due is counted as far as there is something to wait for: what was given up at the end is on no store.
 func TestTimers_LastOwed(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	s, r := b.timerShare()
 	if err := r.position(false, 10); err != nil {
 		t.Fatal(err)

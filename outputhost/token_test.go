@@ -16,7 +16,7 @@ import (
 // TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it has handed out itself under the
 // same attempt: there only an ack counts, as the delivery is another consumer's.
 func TestToken_OfAnEarlierOwner(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	g, s := b.share(10, 4)
 	token := func(seq core.Seq) string {
 		g.mu.Lock()
@@ -61,7 +61,7 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 
 // TestToken_SettlesSoManyAtOnce: a call names at most as many tokens as one of the public API.
 func TestToken_SettlesSoManyAtOnce(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	settle := func(n int) error {
 		_, err := (&service{b.Host}).Settle(t.Context(), connect.NewRequest(&pb.SettleRequest{Verb: "ack", Tokens: make([]string, n)}))
 		return convert.FromRPC(err)

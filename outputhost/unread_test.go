@@ -37,7 +37,7 @@ func (c *client) got() int {
 }
 
 // connect makes a session whose client does not read yet.
-func (b *bench) connect() *client {
+func (b *harness) connect() *client {
 	b.t.Helper()
 	l := netmem.Listen("out")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -110,7 +110,7 @@ func (b *bench) connect() *client {
 }
 
 // large is a group with n ready messages of 1 MiB.
-func (b *bench) large(version uint64, n int) *group {
+func (b *harness) large(version uint64, n int) *group {
 	b.t.Helper()
 	_, a := b.group()
 	if err := b.give(version, a); err != nil {
@@ -162,7 +162,7 @@ func (c *client) consume(g *group) *consumer {
 // others, and in the end the connection is given up.
 func TestConsumer_ThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		stalled := b.connect()
 		var groups []*group
 		for i := range 5 {
@@ -200,7 +200,7 @@ func TestConsumer_ThatDoesNotReadHoldsUpNobody(t *testing.T) {
 // TestConsumer_ThatReadsLateGetsAll: a connection that was full gets the rest once it reads.
 func TestConsumer_ThatReadsLateGetsAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		c := b.connect()
 		g := b.large(1, 30)
 		o := c.consume(g)

@@ -22,7 +22,7 @@ import (
 // TestProbe_StoreThatHangs: who watches readers must not wait for the same store again and again.
 func TestProbe_StoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		b.stores(map[core.HostID]string{"a": "", "b": ""})
 		b.deps.Peers = peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
@@ -64,7 +64,7 @@ func (h *hung) Get(ctx context.Context, t metadata.Table, k metadata.Key, c meta
 // meanwhile.
 func TestWatch_SlowMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b := newHarness(t)
 		g, s := b.share(10, 0)
 		meta := &hung{Store: b.meta}
 		b.deps.Meta = meta

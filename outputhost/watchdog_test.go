@@ -21,7 +21,7 @@ func loseBatches(rules *dispatch.Share) {
 
 // TestHost_RebuildsABrokenShare loses the batches of a share that has messages in flight, and unread ones behind them.
 func TestHost_RebuildsABrokenShare(t *testing.T) {
-	b := newBench(t)
+	b := newHarness(t)
 	var said bytes.Buffer
 	b.log = slog.New(slog.NewTextHandler(&said, nil))
 	g, s := b.share(100, 10)

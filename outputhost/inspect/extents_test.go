@@ -2,143 +2,22 @@ package inspect
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"math"
-	"net"
-	"net/http"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
-	"go.uber.org/goleak"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/internal/netmem"
-	"github.com/columbamq/columba/internal/peer"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/metadata/memory"
-	"github.com/columbamq/columba/wire"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// heldTo is a store that has an extent up to a seq, one record in a batch.
-type heldTo struct {
-	columbav1connect.UnimplementedStoreServiceHandler
-	last    core.Seq
-	damaged bool
-}
-
-func (s *heldTo) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
-	return connect.NewResponse(&pb.Replica{Last: uint64(s.last), Committed: uint64(s.last), Damaged: s.damaged}), nil
-}
-
-func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
-	out := &pb.ReadRangeResponse{}
-	for seq := core.Seq(req.Msg.From); seq <= min(s.last, core.Seq(req.Msg.UpTo)); seq++ {
-		b, err := wire.AppendRecord(make([]byte, wire.BatchHeaderLen), &wire.Record{Payload: []byte{byte(seq)}})
-		if err != nil {
-			return nil, err
-		}
-		wire.PutBatchHeader(b, wire.BatchHeader{Count: 1, Base: seq})
-		out.Batches = append(out.Batches, b...)
-	}
-	return connect.NewResponse(out), nil
-}
-
-// testHost is a host with stores and metadata, and without groups.
-type testHost struct {
-	Host
-	t      *testing.T
-	meta   metadata.Store
-	stores []core.HostID // that are live
-	peers  *peer.Pool
-}
-
-func newTestHost(t *testing.T) *testHost {
-	meta := memory.New()
-	t.Cleanup(func() { meta.Close() })
-	return &testHost{t: t, meta: meta}
-}
-
-func (h *testHost) Now() time.Time       { return time.Now() }
-func (h *testHost) Meta() metadata.Store { return h.meta }
-func (h *testHost) Store(address string) columbav1connect.StoreServiceClient {
-	return h.peers.Store(address)
-}
-
-func (h *testHost) Replicas(e core.Extent) []membership.Host { return h.Holders(e, nil) }
-
-func (h *testHost) Holders(e core.Extent, holders []core.HostID) (out []membership.Host) {
-	others := slices.DeleteFunc(slices.Clone(e.Replicas), func(id core.HostID) bool { return slices.Contains(holders, id) })
-	for _, id := range append(slices.Clone(holders), others...) {
-		if slices.Contains(h.stores, id) {
-			out = append(out, membership.Host{ID: id, Address: string(id) + ":1"})
-		}
-	}
-	return out
-}
-
-// sealed writes the seal row of an extent.
-func (h *testHost) sealed(row metadata.SealRecord) {
-	h.t.Helper()
-	if err := metadata.Create(h.t.Context(), h.meta, metadata.Seals, metadata.SealKey(row.Extent.ID), row); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-// serve makes stores live that answer; nil is one whose address refuses.
-func (h *testHost) serve(stores map[core.HostID]*heldTo) {
-	h.t.Helper()
-	h.stores = nil
-	listeners := make(map[string]*netmem.Listener)
-	for id, s := range stores {
-		h.stores = append(h.stores, id)
-		if s == nil {
-			continue
-		}
-		addr := string(id) + ":1"
-		l := netmem.Listen(addr)
-		listeners[addr] = l
-		mux := http.NewServeMux()
-		mux.Handle(columbav1connect.NewStoreServiceHandler(s))
-		server := &http.Server{Handler: mux}
-		var serving sync.WaitGroup
-		serving.Go(func() { server.Serve(l) })
-		h.t.Cleanup(func() {
-			server.Close()
-			serving.Wait()
-		})
-	}
-	h.peers = peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: func(ctx context.Context, _, addr string) (net.Conn, error) {
-		if l := listeners[addr]; l != nil {
-			return l.Dial(ctx)
-		}
-		return nil, errors.New("refused")
-	}})
-	h.t.Cleanup(h.peers.Close)
-}
-
-// seqsOf are what a listing of an extent shows.
-func (h *testHost) seqsOf(e core.Extent) (seqs []core.Seq, err error) {
-	_, err = New(Config{}, h).scanExtent(h.t.Context(), e, core.GroupID{}, 1, func(m stored) (bool, error) {
-		seqs = append(seqs, m.at.Seq)
-		return true, nil
-	})
-	return seqs, err
-}
 
 // TestScan_AsFarAsAnyReplicaLetsItBeRead has one that is damaged, one that is behind, and one that is down.
 func TestScan_AsFarAsAnyReplicaLetsItBeRead(t *testing.T) {
-	h := newTestHost(t)
+	h := newHarness(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b", "c", "d"}}
 	h.serve(map[core.HostID]*heldTo{"a": {last: 9, damaged: true}, "b": {last: 2}, "c": {last: 5}, "d": nil})
 	if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 5 {
@@ -156,7 +35,7 @@ func TestScan_AsFarAsAnyReplicaLetsItBeRead(t *testing.T) {
 
 // TestScan_HolderThatIsBehindIsNotTheEnd lists a sealed extent.
 func TestScan_HolderThatIsBehindIsNotTheEnd(t *testing.T) {
-	h := newTestHost(t)
+	h := newHarness(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
 	h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: e.Replicas})
 	for behind, whole := range map[core.HostID]core.HostID{"a": "b", "b": "a"} {
@@ -173,7 +52,7 @@ func TestScan_HolderThatIsBehindIsNotTheEnd(t *testing.T) {
 
 // TestScan_RetiredExtentIsEmpty: it counts no more, though its stores may not have removed it yet.
 func TestScan_RetiredExtentIsEmpty(t *testing.T) {
-	h := newTestHost(t)
+	h := newHarness(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
 	h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentRetired, L: 5, Holders: e.Replicas})
 	for _, a := range []*heldTo{{last: 5}, nil} {
@@ -187,7 +66,7 @@ func TestScan_RetiredExtentIsEmpty(t *testing.T) {
 // TestScan_GivenUpExtentEndsWhereItIsLost: nobody waits for what no store has any more.
 func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newTestHost(t)
+		h := newHarness(t)
 		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
 		row := metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 5, Holders: []core.HostID{"c"}, Home: core.Home{Kind: core.HomeOwn}}
 		if err := row.GiveUp(4, 0, time.Now()); err != nil {
@@ -213,7 +92,7 @@ func (s *heldTo) ListDue(_ context.Context, req *connect.Request[pb.ListDueReque
 // TestListDue_OneIsBehind: whoever asks tries again while a holder has not heard of its end, whatever stores say that
 // are no holders.
 func TestListDue_OneIsBehind(t *testing.T) {
-	h := newTestHost(t)
+	h := newHarness(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b", "c"}}
 	h.serve(map[core.HostID]*heldTo{"a": {last: 2}, "b": nil, "c": nil})
 	_, err := New(Config{}, h).listDue(t.Context(), h.Holders(e, []core.HostID{"a"}), &pb.ListDueRequest{Extent: e.ID.ID[:], UpTo: 5})
@@ -224,7 +103,7 @@ func TestListDue_OneIsBehind(t *testing.T) {
 
 // TestScan_BehindTheLargestSeq goes on behind a page token that somebody made up: the extent is not listed anew.
 func TestScan_BehindTheLargestSeq(t *testing.T) {
-	h := newTestHost(t)
+	h := newHarness(t)
 	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: core.QueueID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a"}}
 	h.serve(map[core.HostID]*heldTo{"a": {last: 5}})
 	if err := metadata.Write(t.Context(), h.meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.ExtentRecord{Extent: e}, time.Now(), 0, metadata.One); err != nil {

@@ -40,7 +40,7 @@ func (s heldShare) Last() core.Seq         { return s.last }
 
 // groupHost is a host with one group.
 type groupHost struct {
-	*testHost
+	*harness
 	group Group
 }
 
@@ -78,7 +78,7 @@ func TestListWaiting_LargeAttributes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x := New(Config{}, groupHost{newTestHost(t), &oneShare{share: heldShare{rules: s, last: messages}}})
+	x := New(Config{}, groupHost{newHarness(t), &oneShare{share: heldShare{rules: s, last: messages}}})
 	behind := core.Receipt{Extent: s.Extent(), Seq: math.MaxUint64}
 	if page, err := x.ListWaiting(t.Context(), &pb.ListWaitingRequest{After: behind.String()}); err != nil || len(page.Messages) > 0 {
 		t.Errorf("behind the largest seq: %d messages, %v", len(page.GetMessages()), err)

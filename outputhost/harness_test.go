@@ -20,14 +20,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is an output host without a network: it knows groups and shares, and reaches no store.
-type bench struct {
+// harness is an output host without a network: it knows groups and shares, and reaches no store.
+type harness struct {
 	*Host
 	t    testing.TB
 	meta metadata.Store
 }
 
-func newBench(t testing.TB) *bench {
+func newHarness(t testing.TB) *harness {
 	t.Helper()
 	meta := memory.New()
 	members, err := static.New(membership.Host{ID: "out", Roles: []string{"outputhost"}, Address: "out:1", Run: core.RunID{ID: core.NewID(time.Now())}})
@@ -49,11 +49,11 @@ func newBench(t testing.TB) *bench {
 		peers.Close()
 		meta.Close()
 	})
-	return &bench{h, t, meta}
+	return &harness{h, t, meta}
 }
 
 // group makes a group of a queue of its own, and the share of an extent.
-func (b *bench) group() (metadata.GroupRecord, *pb.Assignment) {
+func (b *harness) group() (metadata.GroupRecord, *pb.Assignment) {
 	b.t.Helper()
 	id := core.NewID(time.Now())
 	queue := core.QueueID{ID: core.NewID(time.Now())}
@@ -64,7 +64,7 @@ func (b *bench) group() (metadata.GroupRecord, *pb.Assignment) {
 	return r, &pb.Assignment{Group: id[:], Name: "g", Extent: convert.ExtentToProto(e), Counter: 1, By: "controller"}
 }
 
-func (b *bench) write(table metadata.Table, key metadata.Key, record any) {
+func (b *harness) write(table metadata.Table, key metadata.Key, record any) {
 	b.t.Helper()
 	var err error
 	switch r := record.(type) {
@@ -79,9 +79,9 @@ func (b *bench) write(table metadata.Table, key metadata.Key, record any) {
 }
 
 // give makes the shares those of the list.
-func (b *bench) give(version uint64, list ...*pb.Assignment) error {
+func (b *harness) give(version uint64, list ...*pb.Assignment) error {
 	run := b.deps.Members.Self().Run
 	return b.assign(b.t.Context(), &pb.AssignmentList{Version: version, Run: run.ID[:], Assignments: list})
 }
 
-func (b *bench) loaded() int { return len(b.groupList()) }
+func (b *harness) loaded() int { return len(b.groupList()) }
