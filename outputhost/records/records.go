@@ -16,7 +16,7 @@ func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err e
 	out = dispatch.Records{Base: batch.Base, Offsets: make([]uint32, 0, batch.Count+1), Enqueued: batch.AppendTime}
 	at := 0
 	var r wire.Record
-	for i := range batch.Count {
+	for i := range int(batch.Count) {
 		out.Offsets = append(out.Offsets, uint32(at))
 		n, err := wire.DecodeRecord(batch.Records[at:], &r)
 		if err != nil {
@@ -24,18 +24,11 @@ func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err e
 		}
 		at += n
 		if r.Origin.Seq > 0 {
-			if out.Past == nil {
-				out.Past = make([]dispatch.Past, batch.Count)
-			}
-			out.Past[i] = pastOf(&r)
+			set(&out.Past, int(batch.Count), i, pastOf(&r))
 		}
-		if r.ExpireAt == 0 {
-			continue
+		if r.ExpireAt != 0 {
+			set(&out.Expire, int(batch.Count), i, r.ExpireAt)
 		}
-		if out.Expire == nil {
-			out.Expire = make([]int64, batch.Count)
-		}
-		out.Expire[i] = r.ExpireAt
 	}
 	end := wire.BatchHeaderLen + at
 	batch.Bytes, batch.Records = b[:end:end], b[wire.BatchHeaderLen:end:end]
@@ -64,23 +57,24 @@ func Due(body []byte) (out dispatch.DueRecords, err error) {
 		at += size
 		out.Seqs[i], out.Offsets[i+1], out.DeliverAt[i], out.Enqueued[i] = e.Seq, uint32(at), r.DeliverAt, e.Enqueued
 		if r.Origin.Seq > 0 {
-			if out.Past == nil {
-				out.Past = make([]dispatch.Past, n)
-			}
-			out.Past[i] = pastOf(&r)
+			set(&out.Past, n, i, pastOf(&r))
 		}
-		if r.ExpireAt == 0 {
-			continue
+		if r.ExpireAt != 0 {
+			set(&out.Expire, n, i, r.ExpireAt)
 		}
-		if out.Expire == nil {
-			out.Expire = make([]int64, n)
-		}
-		out.Expire[i] = r.ExpireAt
 	}
 	if at != len(d.Records) {
 		return out, core.Errorf(core.CodeBadFrame, "%d bytes follow %d due records", len(d.Records)-at, n)
 	}
 	return out, nil
+}
+
+// set makes v the i-th of n values, most of which are zero: the first that is not makes the room for all.
+func set[T any](all *[]T, n, i int, v T) {
+	if *all == nil {
+		*all = make([]T, n)
+	}
+	(*all)[i] = v
 }
 
 // pastOf is what a record says of a message that was parked, or is a dead letter.
