@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 )
 
@@ -94,38 +95,34 @@ func (l *Lease) restore(asked, now time.Time) bool {
 
 // Run keeps the lease until ctx ends, and has the shares confirmed after each lapse.
 func (l *Lease) Run(ctx context.Context) {
-	tick := time.NewTicker(beatEvery)
-	defer tick.Stop()
 	w := newWitnesses()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		asked := l.owner.Now()
-		w.look(l.cfg.Members, asked)
-		heard := l.renewedBy(ctx, w.of("controller"))
-		if !heard {
-			asked = l.owner.Now()
-			heard = l.nobodyGives(ctx, w)
-		}
-		if heard {
-			w.heard(asked)
-		}
-		switch {
-		case heard && l.renew(asked, l.owner.Now()):
-			if !l.missed.Swap(false) {
-				continue
-			}
-		case l.Holds(l.owner.Now()):
-			l.missed.Store(true)
-			continue
-		default:
-			l.confirm(ctx, w)
-		}
-		l.owner.Changed()
+	lifecycle.Every(ctx, beatEvery, func(ctx context.Context) { l.beat(ctx, w) })
+}
+
+// beat renews the lease, or has the shares confirmed after it has lapsed.
+func (l *Lease) beat(ctx context.Context, w *witnesses) {
+	asked := l.owner.Now()
+	w.look(l.cfg.Members, asked)
+	heard := l.renewedBy(ctx, w.of("controller"))
+	if !heard {
+		asked = l.owner.Now()
+		heard = l.nobodyGives(ctx, w)
 	}
+	if heard {
+		w.heard(asked)
+	}
+	switch {
+	case heard && l.renew(asked, l.owner.Now()):
+		if !l.missed.Swap(false) {
+			return
+		}
+	case l.Holds(l.owner.Now()):
+		l.missed.Store(true)
+		return
+	default:
+		l.confirm(ctx, w)
+	}
+	l.owner.Changed()
 }
 
 // confirm asks for the list of shares until it is there; where the controller is dead for all, only for a while.
