@@ -339,7 +339,7 @@ func (x leased) Confirm(ctx context.Context, controllers []membership.Host) erro
 			continue
 		}
 		if _, err = x.h.accept(list, before); err == nil {
-			x.h.relistSoon()
+			poke(x.h.relisting)
 			return nil
 		}
 	}

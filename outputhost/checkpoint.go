@@ -68,15 +68,7 @@ func (s *saver) note(g *group, u urgency) {
 	s.mu.dirty[g] = max(old, u)
 	s.mu.Unlock()
 	if u > saveSoon && (!known || u > old) {
-		s.poke()
-	}
-}
-
-// poke has the saver look at once at what is due.
-func (s *saver) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+		poke(s.wake)
 	}
 }
 
@@ -87,7 +79,7 @@ func (s *saver) over(g *group) {
 	urgent := s.mu.dirty[g] > saveSoon
 	s.mu.Unlock()
 	if urgent {
-		s.poke()
+		poke(s.wake)
 	}
 }
 

@@ -193,14 +193,9 @@ func (c *consumer) leave() {
 		}
 	}
 	g.mu.rules.Leave(c.id)
-	var idle []*reader
-	if !g.wantedLocked() {
-		idle = g.readersLocked()
-	}
+	idle := g.idleReadersLocked()
 	g.mu.Unlock()
-	for _, r := range idle {
-		r.stop()
-	}
+	stopAll(idle)
 	g.pump()
 }
 

@@ -159,9 +159,7 @@ func (g *group) close() {
 	g.mu.closed = true
 	readers := g.readersLocked()
 	g.mu.Unlock()
-	for _, r := range readers {
-		r.stop()
-	}
+	stopAll(readers)
 }
 
 func (g *group) readersLocked() []*reader {
@@ -172,6 +170,14 @@ func (g *group) readersLocked() []*reader {
 		}
 	}
 	return out
+}
+
+// idleReadersLocked are the readers to be stopped because nobody waits for messages of this group; nil while somebody does.
+func (g *group) idleReadersLocked() []*reader {
+	if g.wantedLocked() {
+		return nil
+	}
+	return g.readersLocked()
 }
 
 // wantedLocked reports whether somebody waits for messages of this group.
@@ -191,10 +197,7 @@ func (g *group) connectedLocked(now time.Time) int {
 // notifyPullsLocked wakes the unary pulls that wait.
 func (g *group) notifyPullsLocked() {
 	for c := range g.mu.pulls {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		poke(c)
 	}
 }
 

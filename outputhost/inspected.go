@@ -13,7 +13,6 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/sources"
 )
 
 func newInspector(h *Host) *inspect.Inspector {
@@ -38,19 +37,11 @@ func (x inspectedHost) Find(id core.HostID) (membership.Host, bool) {
 }
 
 func (x inspectedHost) Replicas(e core.Extent) []membership.Host {
-	return hostsOf(x.h.sources.Of(e, nil, nil, x.h.deps.Now()))
+	return x.h.sources.Of(e, nil, nil, x.h.deps.Now())
 }
 
 func (x inspectedHost) Holders(e core.Extent, holders []core.HostID) []membership.Host {
-	return hostsOf(x.h.sources.All(e, holders, x.h.deps.Now()))
-}
-
-func hostsOf(from []sources.Source) []membership.Host {
-	out := make([]membership.Host, len(from))
-	for i, s := range from {
-		out[i] = s.Host
-	}
-	return out
+	return x.h.sources.All(e, holders, x.h.deps.Now())
 }
 
 func (x inspectedHost) Cancelled(ctx context.Context, extent core.ExtentID) (func(core.Seq) bool, error) {
@@ -183,7 +174,7 @@ func (x inspectedShare) LastOwed() core.Seq { return x.s.lastOwedLocked() }
 func (x inspectedShare) Known() []byte { return x.s.knownLocked() }
 
 func (x inspectedShare) Stores(now time.Time) []membership.Host {
-	return hostsOf(x.s.sourcesLocked(now))
+	return x.s.sourcesLocked(now)
 }
 
 func (x inspectedShare) View(now time.Time) stuck.View {

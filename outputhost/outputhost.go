@@ -12,8 +12,10 @@ package outputhost
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,15 +133,9 @@ func (h *Host) elapsed(now time.Time) time.Duration { return now.Sub(h.epoch) }
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	for _, d := range []time.Duration{cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout} {
-		if d <= 0 {
-			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
-		}
-	}
-	for _, n := range []int{cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.GroupConsumers, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection} {
-		if n <= 0 {
-			return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
-		}
+	least := min(cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.GroupConsumers, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection)
+	if least <= 0 || min(cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout) <= 0 {
+		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 	}
 	if deps.Now == nil {
 		deps.Now = time.Now
@@ -193,7 +189,7 @@ func (h *Host) Start(ctx context.Context) error {
 func (h *Host) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { h.relist(ctx) })
-	loops.Go(func() { h.refresh(ctx) })
+	loops.Go(func() { lifecycle.Every(ctx, h.cfg.RefreshEvery, h.refresh) })
 	loops.Go(func() { h.deadlines.Run(ctx, h.deps.Now, (*group).pump) })
 	loops.Go(func() { h.saver.run(ctx) })
 	loops.Go(func() { h.watch(ctx) })
@@ -231,19 +227,19 @@ func (h *Host) Stop(ctx context.Context) error {
 func (h *Host) groupList() []*group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]*group, 0, len(h.mu.groups))
-	for _, g := range h.mu.groups {
-		out = append(out, g)
-	}
-	return out
+	return slices.AppendSeq(make([]*group, 0, len(h.mu.groups)), maps.Values(h.mu.groups))
 }
 
 func (h *Host) sessionList() []*session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]*session, 0, len(h.mu.sessions))
-	for s := range h.mu.sessions {
-		out = append(out, s)
+	return slices.AppendSeq(make([]*session, 0, len(h.mu.sessions)), maps.Keys(h.mu.sessions))
+}
+
+// poke wakes the goroutine that waits for c, of capacity 1, or lets it go round once more.
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
-	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/inspect"
+	"github.com/columbamq/columba/wire"
 )
 
 // Limits of a unary pull, and of a unary settlement.
@@ -85,14 +86,9 @@ func (g *group) endLinger(now time.Time) {
 		return
 	}
 	g.mu.lingering = false
-	var idle []*reader
-	if !g.wantedLocked() {
-		idle = g.readersLocked()
-	}
+	idle := g.idleReadersLocked()
 	g.mu.Unlock()
-	for _, r := range idle {
-		r.stop()
-	}
+	stopAll(idle)
 }
 
 // takeForPull hands out up to most messages. A record that cannot be read stays locked; it is an error only when no other was taken.
@@ -185,7 +181,7 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	case t.Epoch < g.mu.record.Epoch && (s == nil || !g.stays(s.extent)):
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
 	case s != nil:
-		if err = s.settleTokenLocked(req, t, h.deps.Random(), now); err == nil {
+		if err = s.settleTokenLocked(req, t, now); err == nil {
 			g.mu.byToken++
 		}
 	}
@@ -232,7 +228,7 @@ func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
 	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)
 }
 
-func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, random float64, now time.Time) error {
+func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, now time.Time) error {
 	if req.Verb != "ack" && t.Generation != s.generation && !s.rules.Inherited(t.Seq) {
 		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
 	}
@@ -262,14 +258,9 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, rando
 				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", delay, core.MaxNackDelay)
 			}
 		}
-		if err := s.replaceLocked(t.Seq, t.Attempt, req.Metadata, now); err != nil {
-			return err
-		}
-		defer s.countHeldLocked()
-		return s.rules.Nack(t.Seq, t.Attempt, delay, s.reasonLocked([]byte(req.Reason)), random, now)
+		return s.nackLocked(&wire.Nack{Seq: t.Seq, Attempt: t.Attempt, Reason: []byte(req.Reason), Metadata: req.Metadata}, delay, false, now)
 	case "reject":
-		defer s.countHeldLocked()
-		return s.rules.Reject(t.Seq, t.Attempt, s.reasonLocked([]byte(req.Reason)), now)
+		return s.nackLocked(&wire.Nack{Seq: t.Seq, Attempt: t.Attempt, Reason: []byte(req.Reason)}, 0, true, now)
 	case "extend":
 		d := req.Delay.AsDuration()
 		if d <= 0 || d > core.MaxLockTimeout {

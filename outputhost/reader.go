@@ -255,23 +255,21 @@ func (r *reader) connect(ctx context.Context) error {
 
 // credit lets the store send more.
 func (r *reader) credit(n int) {
-	b, at := wire.BeginFrame(make([]byte, 0, wire.FrameHeaderLen+8), wire.TypeReadCredit, 0, r.stream)
-	b = wire.AppendPosition(b, uint64(n))
-	wire.EndFrame(b, at)
-	r.mux.Conn.Post(b)
+	r.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeReadCredit, r.stream, wire.AppendPosition(nil, uint64(n))))
 }
 
 // stop ends the stream; the share may be read again by another reader.
 func (r *reader) stop() {
-	mux, ended := r.end()
-	if !ended {
-		return
+	if r.end() {
+		r.g.mu.Lock()
+		r.leaveLocked()
+		r.g.mu.Unlock()
 	}
-	r.g.mu.Lock()
-	r.leaveLocked()
-	r.g.mu.Unlock()
-	if mux != nil {
-		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
+}
+
+func stopAll(readers []*reader) {
+	for _, r := range readers {
+		r.stop()
 	}
 }
 
@@ -283,29 +281,26 @@ func (r *reader) leaveLocked() {
 	}
 }
 
-// end takes the stream off its link, once; mux is nil when it was not open yet.
-func (r *reader) end() (mux *ws.Mux, ended bool) {
+// end takes the stream off its link and closes it, once: it reports whether it did. A stream that the store has ended does not mind.
+func (r *reader) end() bool {
 	if r.stopped.Swap(true) {
-		return nil, false
+		return false
 	}
 	r.g.mu.Lock()
-	mux = r.mux
+	mux := r.mux
 	r.g.mu.Unlock()
 	if mux != nil {
 		mux.Forget(r.stream)
 		r.g.h.readers.Add(-1)
+		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
-	return mux, true
+	return true
 }
 
 // lost ends the stream and lets the group open another reader: of another store at once, after all have failed in a row after a pause.
 func (r *reader) lost(err error) {
-	mux, ended := r.end()
-	if !ended {
+	if !r.end() {
 		return
-	}
-	if mux != nil { // a stream that the store has ended does not mind
-		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, r.stream, nil))
 	}
 	h := r.g.h
 	pause := r.failed(err, h.deps.Now())

@@ -62,6 +62,25 @@ func (r *reader) position(sealed bool, seq core.Seq) error {
 // hearLocked notes a sign of life of the store.
 func (r *reader) hearLocked() { r.heard, r.probe = r.g.h.deps.Now(), firstProbe }
 
+// offer gives the share what came, in so many bytes, by f, which is called with the group's mutex held. Nothing is given to a share that was
+// removed. A message that the share does not take is released.
+func (r *reader) offer(b *buffer, bytes int, f func(s *share) error) error {
+	r.g.mu.Lock()
+	taken, err := !r.s.removed, error(nil)
+	if taken {
+		r.hearLocked()
+		r.g.touchLocked(r.s)
+		r.told = true
+		r.granted -= bytes
+		err = f(r.s)
+	}
+	r.g.mu.Unlock()
+	if !taken || err != nil {
+		b.Release()
+	}
+	return err
+}
+
 // batches offers what came to the share. Bytes with a wrong checksum are never delivered: another replica is asked.
 func (r *reader) batches(body []byte, m *ws.Message) error {
 	for len(body) > 0 {
@@ -74,29 +93,18 @@ func (r *reader) batches(body []byte, m *ws.Message) error {
 		if read.Bytes, b = hold(read.Bytes, m); b != nil {
 			read.Buffer = b
 		}
-		r.g.mu.Lock()
-		if r.s.removed {
-			r.g.mu.Unlock()
-			b.Release()
-			return nil
-		}
-		r.hearLocked()
-		r.g.touchLocked(r.s)
-		r.told = true
-		r.granted -= len(batch.Bytes)
-		if r.s.end && batch.Last() > r.s.l { // of a replica that has not heard of the end
-			err = core.Errorf(core.CodeCorrupt, "store %s sends batch %d of extent %s, which ends at %d", r.store, batch.Base, r.s.extent.ID, r.s.l)
-			r.g.mu.Unlock()
-			b.Release()
+		err = r.offer(b, len(batch.Bytes), func(s *share) error {
+			if s.end && batch.Last() > s.l { // of a replica that has not heard of the end
+				return core.Errorf(core.CodeCorrupt, "store %s sends batch %d of extent %s, which ends at %d", r.store, batch.Base, s.extent.ID, s.l)
+			}
+			s.last = max(s.last, batch.Last())
+			err := s.rules.Offer(read, r.heard)
+			if err == nil {
+				s.misses = 0
+			}
 			return err
-		}
-		r.s.last = max(r.s.last, batch.Last())
-		if err = r.s.rules.Offer(read, r.heard); err == nil {
-			r.s.misses = 0
-		}
-		r.g.mu.Unlock()
+		})
 		if err != nil {
-			b.Release()
 			return err
 		}
 	}
@@ -113,21 +121,10 @@ func (r *reader) due(body []byte, more bool, m *ws.Message) error {
 	if read.Bytes, b = hold(read.Bytes, m); b != nil {
 		read.Buffer = b
 	}
-	r.g.mu.Lock()
-	removed := r.s.removed
-	if !removed {
-		r.hearLocked()
-		r.g.touchLocked(r.s)
-		r.told, r.more = true, more
-		r.granted -= len(body)
-		r.s.misses = 0
-		err = r.s.rules.OfferDue(read, r.heard)
-	}
-	r.g.mu.Unlock()
-	if removed || err != nil {
-		b.Release()
-	}
-	return err
+	return r.offer(b, len(body), func(s *share) error {
+		r.more, s.misses = more, 0
+		return s.rules.OfferDue(read, r.heard)
+	})
 }
 
 // buffer counts the references to one websocket message that holds batches.

@@ -20,40 +20,31 @@ import (
 // refresh reads the settings of loaded groups again, so that changes reach them within seconds, and looks after what moves slowly: ends of
 // extents that nobody reads, checkpoints of other owners, groups that are not needed any more.
 func (h *Host) refresh(ctx context.Context) {
-	tick := time.NewTicker(h.cfg.RefreshEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		groups := h.groupList()
-		for _, g := range groups {
-			g.measure(h.deps.Now())
-			g.endLinger(h.deps.Now())
-			g.mendShares(h.deps.Now())
-			g.lookAtAll()
-		}
-		err := h.refreshGroups(ctx, groups)
-		if err == nil {
-			err = h.lookForEnds(ctx, groups)
-		}
-		if err == nil {
-			err = h.followAllCancels(ctx, groups)
-		}
-		if err != nil && ctx.Err() == nil {
-			h.log.Info("cannot refresh groups", "err", err)
-		}
-		for _, g := range groups {
-			if !silent(err) { // else the metadata are away: not every group has to find that out
-				if err = g.mergeOthers(ctx); err != nil && ctx.Err() == nil {
-					h.log.Info("cannot look after a group's shares", "queue", g.queuePath, "group", g.name, "err", err)
-				}
+	groups := h.groupList()
+	for _, g := range groups {
+		g.measure(h.deps.Now())
+		g.endLinger(h.deps.Now())
+		g.mendShares(h.deps.Now())
+		g.lookAtAll()
+	}
+	err := h.refreshGroups(ctx, groups)
+	if err == nil {
+		err = h.lookForEnds(ctx, groups)
+	}
+	if err == nil {
+		err = h.followAllCancels(ctx, groups)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.log.Info("cannot refresh groups", "err", err)
+	}
+	for _, g := range groups {
+		if !silent(err) { // else the metadata are away: not every group has to find that out
+			if err = g.mergeOthers(ctx); err != nil && ctx.Err() == nil {
+				h.log.Info("cannot look after a group's shares", "queue", g.queuePath, "group", g.name, "err", err)
 			}
-			g.tellRoute(ctx)
-			h.unload(g)
 		}
+		g.tellRoute(ctx)
+		h.unload(g)
 	}
 }
 
@@ -199,12 +190,10 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bo
 		g.notifyPullsLocked() // they are refused
 	}
 	g.mu.Unlock()
-	for _, r := range idle {
-		r.stop()
-	}
+	stopAll(idle)
 	if rewound {
 		g.h.log.Info("a group begins another epoch", "queue", g.queuePath, "group", g.name, "epoch", record.Epoch)
-		g.h.relistSoon()
+		poke(g.h.relisting)
 	}
 	for _, c := range consumers {
 		switch {
@@ -386,12 +375,4 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 		g.forgetHandlesLocked(s, nil)
 	}
 	return readers
-}
-
-// relistSoon has the list of shares asked for again.
-func (h *Host) relistSoon() {
-	select {
-	case h.relisting <- struct{}{}:
-	default:
-	}
 }

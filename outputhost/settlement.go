@@ -131,10 +131,14 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	if err := n.Decode(f.Body); err != nil {
 		return err
 	}
+	delay := time.Duration(-1)
+	if n.DelayMillis >= 0 {
+		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
+	}
 	g.mu.Lock()
 	err := c.lackLocked(n.Handle)
 	if s := c.shareLocked(n.Handle); s != nil {
-		if err = s.nackLocked(&n, f.Type == wire.TypeReject, now); err == nil {
+		if err = s.nackLocked(&n, delay, f.Type == wire.TypeReject, now); err == nil {
 			c.held = max(0, c.held-1)
 			g.countCreditLocked(c)
 		}
@@ -144,8 +148,8 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	return nil
 }
 
-// nackLocked applies a nack, or a rejection.
-func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
+// nackLocked applies a nack, or a rejection, which has no delay. A negative delay leaves it to the group.
+func (s *share) nackLocked(n *wire.Nack, delay time.Duration, reject bool, now time.Time) error {
 	if err := s.replaceLocked(n.Seq, n.Attempt, n.Metadata, now); err != nil {
 		return err
 	}
@@ -153,10 +157,6 @@ func (s *share) nackLocked(n *wire.Nack, reject bool, now time.Time) error {
 	reason := s.reasonLocked(n.Reason)
 	if reject {
 		return s.rules.Reject(n.Seq, n.Attempt, reason, now)
-	}
-	delay := time.Duration(-1)
-	if n.DelayMillis >= 0 {
-		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
 	}
 	return s.rules.Nack(n.Seq, n.Attempt, delay, reason, s.group.h.deps.Random(), now)
 }
@@ -230,9 +230,6 @@ func (c *consumer) report(handle uint32, refused []refusal) {
 
 // post sends a list, and empties it.
 func (c *consumer) post(list *wire.AckResult) {
-	b, at := wire.BeginFrame(nil, wire.TypeAckResult, 0, c.stream)
-	b = list.Append(b)
-	wire.EndFrame(b, at)
-	c.s.mux.Conn.Post(b)
+	c.s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeAckResult, c.stream, list.Append(nil)))
 	list.Entries = list.Entries[:0]
 }

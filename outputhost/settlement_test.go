@@ -167,7 +167,7 @@ func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 6)
 	g.mu.Lock()
-	if err := s.nackLocked(&wire.Nack{Seq: 1, Attempt: 1, Metadata: make([]byte, 10_000)}, false, b.deps.Now()); err != nil {
+	if err := s.nackLocked(&wire.Nack{Seq: 1, Attempt: 1, Metadata: make([]byte, 10_000)}, 0, false, b.deps.Now()); err != nil {
 		t.Fatal(err)
 	}
 	g.mu.Unlock()
@@ -206,7 +206,7 @@ func TestNack_MetadataAreBounded(t *testing.T) {
 			g.mu.Lock()
 			refused := 0
 			for seq := core.Seq(1); seq <= 500; seq++ {
-				err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, Metadata: metadata}, false, b.deps.Now())
+				err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, Metadata: metadata}, 0, false, b.deps.Now())
 				switch {
 				case core.CodeOf(err) == core.CodeThrottled:
 					refused++
@@ -221,7 +221,7 @@ func TestNack_MetadataAreBounded(t *testing.T) {
 				t.Errorf("share %d has %d messages locked, want those of which nothing was taken, %d", i, n, 500+refused)
 			}
 			for seq := core.Seq(501); seq <= 1000; seq++ {
-				if err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, DelayMillis: 1000, Reason: text}, false, b.deps.Now()); err != nil {
+				if err := s.nackLocked(&wire.Nack{Seq: seq, Attempt: 1, Reason: text}, time.Second, false, b.deps.Now()); err != nil {
 					t.Fatal(err)
 				}
 			}

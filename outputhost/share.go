@@ -10,11 +10,11 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/claims"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -345,7 +345,7 @@ func (s *share) countHeldLocked() {
 }
 
 // sourcesLocked are those of the share's extent.
-func (s *share) sourcesLocked(now time.Time) []sources.Source {
+func (s *share) sourcesLocked(now time.Time) []membership.Host {
 	return s.group.h.sources.Of(s.extent, s.holders, s.failed, now)
 }
 

@@ -27,7 +27,7 @@ func (b *harness) stores(zones map[core.HostID]string) {
 	}
 }
 
-func idsOf(from []sources.Source) []core.HostID {
+func idsOf(from []membership.Host) []core.HostID {
 	var out []core.HostID
 	for _, s := range from {
 		out = append(out, s.ID)

@@ -33,12 +33,7 @@ const (
 // watch looks after readers, and follows the membership, until ctx ends.
 func (h *Host) watch(ctx context.Context) {
 	changed := make(chan struct{}, 1)
-	stop := h.deps.Members.Changed(func() {
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	})
+	stop := h.deps.Members.Changed(func() { poke(changed) })
 	defer stop()
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -51,10 +46,7 @@ func (h *Host) watch(ctx context.Context) {
 			return
 		case <-changed:
 			h.leaveLostStores()
-			select {
-			case h.routing <- struct{}{}:
-			default:
-			}
+			poke(h.routing)
 			continue
 		case <-tick.C:
 		}
@@ -150,7 +142,7 @@ func (r *reader) ask(ctx context.Context) {
 	defer cancel()
 	now := g.h.deps.Now()
 	g.mu.Lock()
-	var others []sources.Source
+	var others []membership.Host
 	if !s.end || s.timers() {
 		others = s.sourcesLocked(now)
 	}
@@ -199,7 +191,7 @@ func (r *reader) ask(ctx context.Context) {
 const openTimeout = time.Second
 
 // choose picks the store to read from.
-func (r *reader) choose(ctx context.Context) (at sources.Source, alone bool, err error) {
+func (r *reader) choose(ctx context.Context) (at membership.Host, alone bool, err error) {
 	g, s := r.g, r.s
 	now := g.h.deps.Now()
 	g.mu.Lock()
@@ -218,11 +210,11 @@ func (r *reader) choose(ctx context.Context) (at sources.Source, alone bool, err
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s.retired {
-		return sources.Source{}, true, core.Errorf(core.CodeNotFound, "extent %s was retired", s.extent.ID)
+		return membership.Host{}, true, core.Errorf(core.CodeNotFound, "extent %s was retired", s.extent.ID)
 	}
 	from := s.sourcesLocked(now)
 	if len(from) == 0 {
-		return sources.Source{}, true, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)
+		return membership.Host{}, true, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)
 	}
 	r.store = from[0].ID
 	return from[0], len(from) == 1, nil

@@ -50,8 +50,8 @@ func (s *Stores) ShunnedUntil(store core.HostID, now time.Time) time.Time {
 	return until
 }
 
-// Source is a store that an extent can be read from.
-type Source struct {
+// source is a store that an extent can be read from.
+type source struct {
 	membership.Host
 	until time.Time // not before, if there is another
 	far   bool      // in another zone
@@ -61,49 +61,51 @@ type Source struct {
 // Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else its
 // replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory. When no holder is there, or all
 // have failed lately, the other replicas are asked, too: they may have a part of it, and be all that there is.
-func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []Source {
+func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []membership.Host {
 	if len(holders) == 0 {
-		return s.among(e, e.Replicas, failed, now)
+		return hosts(s.among(e, e.Replicas, failed, now))
 	}
 	out := s.among(e, holders, failed, now)
-	if slices.ContainsFunc(out, func(x Source) bool { return x.until.IsZero() }) {
-		return out
+	if slices.ContainsFunc(out, func(x source) bool { return x.until.IsZero() }) {
+		return hosts(out)
 	}
-	return s.among(e, withOthers(holders, e.Replicas), failed, now)
+	return hosts(s.among(e, append(slices.Clone(holders), others(e, holders)...), failed, now))
 }
 
 // All is Of, and the other replicas of a sealed extent after its holders.
-func (s *Stores) All(e core.Extent, holders []core.HostID, now time.Time) []Source {
-	others := slices.DeleteFunc(slices.Clone(e.Replicas), func(id core.HostID) bool { return slices.Contains(holders, id) })
-	return append(s.among(e, holders, nil, now), s.among(e, others, nil, now)...)
+func (s *Stores) All(e core.Extent, holders []core.HostID, now time.Time) []membership.Host {
+	return hosts(append(s.among(e, holders, nil, now), s.among(e, others(e, holders), nil, now)...))
 }
 
-func withOthers(holders, replicas []core.HostID) []core.HostID {
-	out := slices.Clone(holders)
-	for _, id := range replicas {
-		if !slices.Contains(out, id) {
-			out = append(out, id)
-		}
+// others are the replicas of an extent but for its holders.
+func others(e core.Extent, holders []core.HostID) []core.HostID {
+	return slices.DeleteFunc(slices.Clone(e.Replicas), func(id core.HostID) bool { return slices.Contains(holders, id) })
+}
+
+func hosts(from []source) []membership.Host {
+	out := make([]membership.Host, len(from))
+	for i, s := range from {
+		out[i] = s.Host
 	}
 	return out
 }
 
 // among are those of some stores that are live, the one to be asked first in front.
-func (s *Stores) among(e core.Extent, ids []core.HostID, failed map[core.HostID]time.Time, now time.Time) []Source {
+func (s *Stores) among(e core.Extent, ids []core.HostID, failed map[core.HostID]time.Time, now time.Time) []source {
 	zone := s.members.Self().Zone
-	var out []Source
+	var out []source
 	for rank, id := range core.Rank(e.ID.String(), ids, func(id core.HostID) core.HostID { return id }) {
 		m, ok := membership.Find(s.members, id)
 		if !ok {
 			continue
 		}
-		x := Source{Host: m, far: m.Zone != zone, rank: rank, until: s.ShunnedUntil(id, now)}
+		x := source{Host: m, far: m.Zone != zone, rank: rank, until: s.ShunnedUntil(id, now)}
 		if f := failed[id]; f.After(now) && f.After(x.until) {
 			x.until = f
 		}
 		out = append(out, x)
 	}
-	slices.SortFunc(out, func(a, b Source) int {
+	slices.SortFunc(out, func(a, b source) int {
 		return cmp.Or(a.until.Compare(b.until), compareBool(a.far, b.far), cmp.Compare(a.rank, b.rank))
 	})
 	return out
