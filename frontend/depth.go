@@ -3,8 +3,6 @@ package frontend
 import (
 	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -273,26 +271,18 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 
 // saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in any.
 func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (state dispatch.State, err error) {
-	const page = 100
-	partition := metadata.CheckpointPartition(group.ID, e.ID)
-	for after, more := "", true; more; {
-		var rows []metadata.Row
-		if rows, more, err = s.meta.List(ctx, metadata.Checkpoints, partition, after, page, metadata.One); err != nil {
+	for row, err := range metadata.Rows(ctx, s.meta, metadata.Checkpoints, metadata.CheckpointPartition(group.ID, e.ID), metadata.One) {
+		if err != nil {
 			return state, core.Errorf(core.CodeOf(err), "look up how far group %s is in extent %s: %w", group.Spec.Name, e.ID, err)
 		}
-		for _, row := range rows {
-			after = row.Key.Row
-			text, _, _ := strings.Cut(row.Key.Row, "/")
-			if epoch, err := strconv.ParseUint(text, 10, 64); err != nil || epoch != group.Epoch && e.Queue == group.Queue {
-				continue
-			}
-			one, err := dispatch.DecodeState(row.Value)
-			if err != nil {
-				return state, err
-			}
-			state.Merge(one)
+		if epoch, _, ok := metadata.CheckpointOf(row.Key); !ok || epoch != group.Epoch && e.Queue == group.Queue {
+			continue
 		}
-		more = more && len(rows) > 0
+		one, err := dispatch.DecodeState(row.Value)
+		if err != nil {
+			return state, err
+		}
+		state.Merge(one)
 	}
 	return state, nil
 }

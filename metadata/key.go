@@ -2,6 +2,8 @@ package metadata
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -69,6 +71,13 @@ func CheckpointPartition(group core.GroupID, extent core.ExtentID) string {
 // CheckpointKey is where Checkpoints keeps the checkpoint that one run of an owner wrote in one epoch of the group.
 func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run core.RunID) Key {
 	return Key{CheckpointPartition(group, extent), fmt.Sprintf("%020d/%s", epoch, run)}
+}
+
+// CheckpointOf reads the epoch and the run from the key of a checkpoint; not ok for a key of another form.
+func CheckpointOf(k Key) (epoch uint64, run string, ok bool) {
+	text, run, _ := strings.Cut(k.Row, "/")
+	epoch, err := strconv.ParseUint(text, 10, 64)
+	return epoch, run, err == nil
 }
 
 // ClaimKey is where Claims keeps the claims of the owners of a share in one epoch of the group.

@@ -6,30 +6,48 @@ import (
 	"strings"
 )
 
-// listPage is how many rows All asks for at a time.
-const listPage = 500
+const (
+	listPage = 500 // records that All asks for at a time
+	rowsPage = 100 // rows that Rows asks for at a time: those of checkpoints are large
+)
 
 // All yields the records of a partition in the order of their rows, page by page. A change made meanwhile may be seen
 // or not. An error is yielded once, as the last element.
 func All[T any](ctx context.Context, s Store, t Table, partition string, c Consistency) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
-		after := ""
-		for {
-			rows, more, err := s.List(ctx, t, partition, after, listPage, c)
-			if err != nil {
-				yield(Record[T]{}, err)
+		for row, err := range pages(ctx, s, t, partition, listPage, c) {
+			var v T
+			if err == nil {
+				v, err = decode[T](t, row)
+			}
+			if !yield(Record[T]{row.Key, v, row.Version, row.Written}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Rows is All for rows that are no records.
+func Rows(ctx context.Context, s Store, t Table, partition string, c Consistency) iter.Seq2[Row, error] {
+	return pages(ctx, s, t, partition, rowsPage, c)
+}
+
+func pages(ctx context.Context, s Store, t Table, partition string, page int, c Consistency) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for after, more := "", true; more; {
+			var rows []Row
+			var err error
+			if rows, more, err = s.List(ctx, t, partition, after, page, c); err != nil {
+				yield(Row{}, err)
 				return
 			}
 			for _, row := range rows {
-				v, err := decode[T](t, row)
-				if !yield(Record[T]{row.Key, v, row.Version, row.Written}, err) || err != nil {
+				if !yield(row, nil) {
 					return
 				}
+				after = row.Key.Row
 			}
-			if !more || len(rows) == 0 {
-				return
-			}
-			after = rows[len(rows)-1].Key.Row
+			more = more && len(rows) > 0
 		}
 	}
 }

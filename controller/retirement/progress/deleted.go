@@ -2,7 +2,6 @@ package progress
 
 import (
 	"context"
-	"iter"
 	"strings"
 	"time"
 
@@ -22,7 +21,7 @@ func ForgetGroup(ctx context.Context, meta metadata.Store, group core.GroupID, e
 		forgotten[id] = true
 	}
 	for _, table := range []metadata.Table{metadata.Dones, metadata.Assignments} {
-		for row, err := range rowsOf(ctx, meta, table, group.String(), metadata.Quorum) {
+		for row, err := range metadata.Rows(ctx, meta, table, group.String(), metadata.Quorum) {
 			if err != nil {
 				return err
 			}
@@ -45,7 +44,7 @@ func ForgetGroup(ctx context.Context, meta metadata.Store, group core.GroupID, e
 // forgetShare removes the checkpoints of a share, and what its owners claimed in a group that delivers at most once.
 func forgetShare(ctx context.Context, meta metadata.Store, group core.GroupID, id core.ExtentID, now time.Time) error {
 	share := metadata.CheckpointPartition(group, id)
-	for row, err := range rowsOf(ctx, meta, metadata.Checkpoints, share, metadata.Quorum) {
+	for row, err := range metadata.Rows(ctx, meta, metadata.Checkpoints, share, metadata.Quorum) {
 		if err == nil {
 			err = meta.Remove(ctx, metadata.Checkpoints, row.Key, later(now, row.Written), metadata.Quorum)
 		}
@@ -53,7 +52,7 @@ func forgetShare(ctx context.Context, meta metadata.Store, group core.GroupID, i
 			return err
 		}
 	}
-	for row, err := range rowsOf(ctx, meta, metadata.Claims, share, metadata.Serial) {
+	for row, err := range metadata.Rows(ctx, meta, metadata.Claims, share, metadata.Serial) {
 		if err == nil {
 			err = metadata.Delete(ctx, meta, metadata.Claims, row.Key, row.Version)
 		}
@@ -62,28 +61,6 @@ func forgetShare(ctx context.Context, meta metadata.Store, group core.GroupID, i
 		}
 	}
 	return nil
-}
-
-// rowsOf yields the rows of a partition, page by page; they may be removed meanwhile. An error is yielded once, as the last element.
-func rowsOf(ctx context.Context, meta metadata.Store, t metadata.Table, partition string, c metadata.Consistency) iter.Seq2[metadata.Row, error] {
-	const page = 100
-	return func(yield func(metadata.Row, error) bool) {
-		for after, more := "", true; more; {
-			var rows []metadata.Row
-			var err error
-			if rows, more, err = meta.List(ctx, t, partition, after, page, c); err != nil {
-				yield(metadata.Row{}, err)
-				return
-			}
-			for _, row := range rows {
-				if !yield(row, nil) {
-					return
-				}
-				after = row.Key.Row
-			}
-			more = more && len(rows) > 0
-		}
-	}
 }
 
 // ForgetCancelled removes what was cancelled of an extent that is gone.

@@ -120,7 +120,7 @@ func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e c
 // saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
 func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
 	epoch := fmt.Sprintf("%020d/", g.Epoch)
-	for row, err := range rowsOf(ctx, meta, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e.ID), c) {
+	for row, err := range metadata.Rows(ctx, meta, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e.ID), c) {
 		if err != nil {
 			return dispatch.State{}, err
 		}
