@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -31,6 +32,14 @@ func (g *group) orderLocked() {
 		s.rules.Wait(wait)
 		wait = wait || !s.end || !s.rules.Begun(s.l)
 	}
+}
+
+// orderedLocked are the group's shares, oldest extent first.
+func (g *group) orderedLocked() []*share {
+	if g.mu.ordered == nil {
+		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), compareShares)
+	}
+	return g.mu.ordered
 }
 
 // compareShares: by their place in the chain, else the oldest extent first.

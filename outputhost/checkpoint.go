@@ -44,16 +44,6 @@ const saveWarning = 10 * time.Second
 // settledAtOnce bounds the groups whose claims and done rows are written at a time.
 const settledAtOnce = 8
 
-// urgency is when what changed is to be saved: each share by its own, a group as soon as one of its shares.
-type urgency uint8
-
-const (
-	saveNone urgency = iota // nothing changed
-	saveSoon                // with the next round of all groups
-	saveBusy                // not before Config.CheckpointBusy has passed since its last
-	saveNow                 // or, while too many bytes are written so soon, as if it was busy
-)
-
 func newSaver(h *Host) *saver {
 	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
 	s.bytes.Set(saveBytes, h.deps.Now())

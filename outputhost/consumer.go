@@ -38,6 +38,44 @@ type consumer struct {
 	shares  []*share // by handle; nil: nothing of it is settled any more; movedShare: not here
 }
 
+// window is what a consumer may still be sent. One message that is larger than the bytes left takes them below zero:
+// what is granted then makes up for that first.
+type window struct{ messages, bytes int }
+
+// maxWindow bounds the messages of a window.
+const maxWindow = 1 << 20
+
+// grant adds what a consumer takes on top, up to mostBytes. The rest is forgotten.
+func (w *window) grant(more wire.Credit, mostBytes int) {
+	w.messages = int(min(int64(w.messages)+int64(more.Messages), maxWindow))
+	w.bytes += int(min(more.Bytes, uint64(max(mostBytes-w.bytes, 0))))
+}
+
+// spend takes what was sent.
+func (w *window) spend(messages, bytes int) {
+	w.messages -= messages
+	w.bytes -= bytes
+}
+
+// recall takes back the messages, and says how many those are.
+func (w *window) recall() wire.Credit {
+	back := wire.Credit{Messages: uint32(max(0, w.messages))}
+	w.messages = 0
+	return back
+}
+
+// holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
+type holding struct {
+	lapsed  int    // of those handed out and not settled, how many are not locked any more
+	changes uint64 // of the group when they were counted, see changesLocked
+}
+
+// Why a settlement of a share that is not there is refused; made once, as they may be frequent.
+var (
+	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
+	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
+)
+
 // delivery is one frame (or a few) on its way to a consumer, made under the group's mutex and sent outside.
 type delivery struct {
 	c       *consumer

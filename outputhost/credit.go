@@ -7,7 +7,6 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/wire"
 )
 
 // Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short
@@ -25,38 +24,6 @@ const (
 	// leastHeld is how much a consumer may hold, however many there are.
 	leastHeld = 100
 )
-
-// window is what a consumer may still be sent. One message that is larger than the bytes left takes them below zero:
-// what is granted then makes up for that first.
-type window struct{ messages, bytes int }
-
-// maxWindow bounds the messages of a window.
-const maxWindow = 1 << 20
-
-// grant adds what a consumer takes on top, up to mostBytes. The rest is forgotten.
-func (w *window) grant(more wire.Credit, mostBytes int) {
-	w.messages = int(min(int64(w.messages)+int64(more.Messages), maxWindow))
-	w.bytes += int(min(more.Bytes, uint64(max(mostBytes-w.bytes, 0))))
-}
-
-// spend takes what was sent.
-func (w *window) spend(messages, bytes int) {
-	w.messages -= messages
-	w.bytes -= bytes
-}
-
-// recall takes back the messages, and says how many those are.
-func (w *window) recall() wire.Credit {
-	back := wire.Credit{Messages: uint32(max(0, w.messages))}
-	w.messages = 0
-	return back
-}
-
-// holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
-type holding struct {
-	lapsed  int    // of those handed out and not settled, how many are not locked any more
-	changes uint64 // of the group when they were counted, see changesLocked
-}
 
 // changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by
 // token, and shares that are here no more.

@@ -71,10 +71,9 @@ type group struct {
 
 // groupOf finds the group, or reads it from the metadata. The caller releases it.
 func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
-	run := membership.MetadataRun(h.deps.Members)
-	record, at, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
+	record, at, err := h.readGroup(ctx, queue, name)
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
+		return nil, err
 	}
 	if !record.Started || record.Spec.Status == core.StatusDeleted {
 		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there", name, record.Spec.Queue)
@@ -89,7 +88,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
 	g := &group{h: h, id: record.ID, queue: queue, queuePath: record.Spec.Queue, name: name}
-	g.mu.record, g.mu.recordAt = record, metadata.Reading{Run: run, Version: at}
+	g.mu.record, g.mu.recordAt = record, at
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
@@ -97,6 +96,16 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	h.mu.groups[record.ID] = g
 	g.users.Add(1)
 	return g, nil
+}
+
+// readGroup reads the row of a group.
+func (h *Host) readGroup(ctx context.Context, queue core.QueueID, name string) (metadata.GroupRecord, metadata.Reading, error) {
+	run := membership.MetadataRun(h.deps.Members) // before the row is read: see metadata.Reading
+	record, at, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
+	if err != nil {
+		err = core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
+	}
+	return record, metadata.Reading{Run: run, Version: at}, err
 }
 
 // measure notes how much the group has acknowledged so far.
@@ -162,6 +171,16 @@ func (g *group) close() {
 	stopAll(readers)
 }
 
+// urgency is when what changed is to be saved: each share by its own, a group as soon as one of its shares.
+type urgency uint8
+
+const (
+	saveNone urgency = iota // nothing changed
+	saveSoon                // with the next round of all groups
+	saveBusy                // not before Config.CheckpointBusy has passed since its last
+	saveNow                 // or, while too many bytes are written so soon, as if it was busy
+)
+
 func (g *group) readersLocked() []*reader {
 	var out []*reader
 	for _, s := range g.mu.shares {
@@ -183,6 +202,57 @@ func (g *group) idleReadersLocked() []*reader {
 // wantedLocked reports whether somebody waits for messages of this group.
 func (g *group) wantedLocked() bool {
 	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
+}
+
+// pullSession is the session of all unary pulls of a group.
+const pullSession dispatch.SessionID = 0
+
+// pullAgain is how long after a pull the next one is expected: until then there is a consumer to the rules.
+const pullAgain = time.Minute
+
+// statusLocked is why nothing may be delivered; nil: it may.
+func (g *group) statusLocked() error {
+	if err := g.mu.record.Spec.Status.GroupError(g.queuePath, g.name); err != nil || g.mu.source == "" {
+		return err
+	}
+	return g.mu.source.ConsumeError(g.queuePath)
+}
+
+// consumable reports why a consumer that has just come may not be delivered to, by the newest records: what it was enabled for a moment
+// ago, it may consume.
+func (g *group) consumable(ctx context.Context) error {
+	g.mu.Lock()
+	known := g.mu.source != "" && g.mu.paused == nil
+	g.mu.Unlock()
+	if !known {
+		if err := g.h.refreshGroups(ctx, []*group{g}); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.paused
+}
+
+// touchLocked has the next pump look at a share. The rules of the share tell of their own changes: see
+// dispatch.Group.TakeChanged.
+func (g *group) touchLocked(s *share) {
+	if !s.touched && !s.removed {
+		s.touched = true
+		s.nextTouched, g.mu.touched = g.mu.touched, s
+	}
+	if s.extent.Chain > 0 && !s.rules.Waits() { // those that wait do so for one of these
+		g.mu.reorder = true
+	}
+}
+
+// takeChangedLocked adds the shares that the rules list as changed.
+func (g *group) takeChangedLocked() {
+	g.mu.rules.TakeChanged(func(rules *dispatch.Share) {
+		if s := shareOf(rules); s != nil {
+			g.touchLocked(s)
+		}
+	})
 }
 
 // connectedLocked is how many sessions take messages: the consumers, and pulls count as two, since each is a session of its own that holds nothing.

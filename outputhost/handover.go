@@ -2,25 +2,17 @@ package outputhost
 
 import (
 	"context"
-	"strings"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/claims"
 )
-
-// late is what stays of a share that was given to another host: messages that were handed out here may still be settled
-// here. It is saved in this host's own row, where the new owner finds it. The group's mutex's.
-type late struct {
-	state   dispatch.State
-	changed bool // since it was saved
-	durable bool // what it was when the share was given away is saved
-	until   time.Time
-}
 
 const (
 	// lateFor is how long settlements are taken after a share was given away …
@@ -145,13 +137,6 @@ func (g *group) forgetGivenLocked(now time.Time) {
 	}
 }
 
-// other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed
-// out.
-type other struct {
-	value string
-	since time.Time // unchanged
-}
-
 const (
 	mergeEvery = 2 * time.Second
 	// settledAfter is how long the checkpoint of an owner that lives must stay as it is before it counts as its last.
@@ -187,7 +172,6 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	live := g.h.liveRuns()
 	var over []metadata.Row
 	changed := false
 	g.mu.Lock()
@@ -200,7 +184,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	present := make(map[metadata.Key]bool, len(rows))
 	for _, row := range rows {
 		present[row.Key] = true
-		if row.Key == own || !counts(epochOf(row.Key)) {
+		if row.Key == own || !counts(row.Key) {
 			continue
 		}
 		o := s.others[row.Key]
@@ -213,7 +197,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 			}
 			s.others[row.Key] = &other{value: string(row.Value), since: now}
 			changed = s.rules.Absorb(state, now) > 0 || changed
-		case s.saved && !s.rules.Changed() && (!live[runOf(row.Key)] || now.Sub(o.since) >= settledAfter):
+		case s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
 			over = append(over, row)
 		}
 	}
@@ -237,34 +221,8 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	return nil
 }
 
-// checkpoints are all rows of a share.
-func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Consistency) ([]metadata.Row, error) {
-	var out []metadata.Row
-	after := ""
-	for {
-		rows, more, err := h.deps.Meta.List(ctx, metadata.Checkpoints, partition, after, 1000, c)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, rows...)
-		if !more || len(rows) == 0 {
-			return out, nil
-		}
-		after = rows[len(rows)-1].Key.Row
-	}
-}
-
-// liveRuns are the runs of the output hosts that the membership sees.
-func (h *Host) liveRuns() map[string]bool {
-	out := make(map[string]bool)
-	for _, m := range h.deps.Members.Hosts("outputhost") {
-		out[m.Run.String()] = true
-	}
-	return out
-}
-
-// runOf reads the run of a checkpoint's key.
-func runOf(k metadata.Key) string {
-	_, run, _ := strings.Cut(k.Row, "/")
-	return run
+// lives reports whether the membership sees the output host that wrote a checkpoint, in the same run.
+func (h *Host) lives(checkpoint metadata.Key) bool {
+	_, run, _ := metadata.CheckpointOf(checkpoint)
+	return slices.ContainsFunc(h.deps.Members.Hosts("outputhost"), func(m membership.Host) bool { return m.Run.String() == run })
 }

@@ -24,12 +24,6 @@ const (
 	maxPullWait  = time.Minute
 )
 
-// pullSession is the session of all unary pulls of a group.
-const pullSession dispatch.SessionID = 0
-
-// pullAgain is how long after a pull the next one is expected: until then there is a consumer to the rules.
-const pullAgain = time.Minute
-
 // pull hands out up to most messages, waiting for the first up to wait.
 func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.PulledMessage, error) {
 	if err := g.consumable(ctx); err != nil {

@@ -131,27 +131,6 @@ func (g *group) leaveLocked(w *work) {
 	}
 }
 
-// touchLocked has the next pump look at a share. The rules of the share tell of their own changes: see
-// dispatch.Group.TakeChanged.
-func (g *group) touchLocked(s *share) {
-	if !s.touched && !s.removed {
-		s.touched = true
-		s.nextTouched, g.mu.touched = g.mu.touched, s
-	}
-	if s.extent.Chain > 0 && !s.rules.Waits() { // those that wait do so for one of these
-		g.mu.reorder = true
-	}
-}
-
-// takeChangedLocked adds the shares that the rules list as changed.
-func (g *group) takeChangedLocked() {
-	g.mu.rules.TakeChanged(func(rules *dispatch.Share) {
-		if s := shareOf(rules); s != nil {
-			g.touchLocked(s)
-		}
-	})
-}
-
 // forgetTouchedLocked ends the look at the shares that changed, but for those whose reading waits for memory.
 func (g *group) forgetTouchedLocked() {
 	at := &g.mu.touched

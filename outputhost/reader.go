@@ -3,8 +3,6 @@ package outputhost
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +11,8 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -36,157 +36,8 @@ type reader struct {
 	probing bool
 }
 
-// readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all
-// its ends. Extents that cannot be read just now, and extents that are read to their end so far, do not count: they
-// must not hold up the others. So are timer extents: each of them may have what is due first.
-const readersAtOnce = 8
-
-// mergedAtOnce is how many of them may be of extents that were merged into the group.
-const mergedAtOnce = readersAtOnce / 4
-
-// reading is what a share is to the group's readers.
-type reading uint8
-
-const (
-	notRead    reading = iota // nothing of it is read any more, for now
-	readBeside                // it is read whatever others are
-	readBusy                  // it counts
-)
-
-// readingLocked is what the share is now.
-func (s *share) readingLocked() reading {
-	switch {
-	case s.removed || s.retired || s.finished() || s.exhausted():
-		return notRead
-	case s.timers() || s.failing() || s.caughtUp():
-		return readBeside
-	}
-	return readBusy
-}
-
-// readLocked decides what the readers of the shares that changed should do and returns it as actions to take outside
-// the mutex. Readers of others are opened when the changes make room for them.
-func (g *group) readLocked() (actions []func()) {
-	if g.mu.closed {
-		return nil
-	}
-	wanted := g.wantedLocked()
-	if wanted != g.mu.wanted {
-		g.mu.wanted = wanted
-		for _, s := range g.mu.shares {
-			g.touchLocked(s)
-		}
-	}
-	room := g.mu.room
-	g.mu.room = false
-	for s := g.mu.touched; s != nil; s = s.nextTouched {
-		room = g.countReadingLocked(s) || room
-	}
-	for s := g.mu.touched; s != nil; s = s.nextTouched {
-		if action := g.readOnLocked(s); action != nil {
-			actions = append(actions, action)
-		}
-	}
-	if room && g.mu.unread > 0 {
-		actions = g.openLocked(actions)
-	}
-	return actions
-}
-
-// neededLocked reports whether the share is to be read: without consumers only what an earlier owner left under way is,
-// as it may become a dead letter.
-func (s *share) neededLocked() bool { return s.group.mu.wanted || s.rules.Lacks() }
-
-// countReadingLocked counts what the share is to the readers, and whether it waits for one. It reports whether some
-// share may be given a reader after that.
-func (g *group) countReadingLocked(s *share) (room bool) {
-	is := s.readingLocked()
-	waits := is != notRead && s.reader == nil && s.neededLocked() && s.rules.WantsMore()
-	room = is != s.reading || waits && !s.waits
-	s.reading = is
-	if waits != s.waits {
-		s.waits = waits
-		if g.mu.unread--; waits {
-			g.mu.unread += 2
-		}
-	}
-	return room
-}
-
-// readOnLocked stops the share's reader, or lets its store send more.
-func (g *group) readOnLocked(s *share) func() {
-	r := s.reader
-	s.starved = false
-	switch {
-	case s.reading == notRead || r == nil:
-	case !s.neededLocked():
-		return r.stop
-	case r.mux != nil:
-		ahead := g.h.readAhead()
-		most, room := min(s.rules.ReadCredit(), ahead), g.h.memory.Room(s.rules.HeldBatches())
-		want := min(most, room) - r.granted
-		if want >= ahead/4 || r.granted <= 0 && want > 0 {
-			r.granted += want
-			return func() { r.credit(want) }
-		}
-		s.starved = room < most
-	}
-	return nil
-}
-
-// openLocked gives readers to the shares that wait for one, oldest first, as far as there may be more.
-func (g *group) openLocked(actions []func()) []func() {
-	reading, merged := 0, 0
-	for _, s := range g.orderedLocked() {
-		if s.reading == notRead {
-			continue
-		}
-		if s.reading == readBusy {
-			if s.rules.IsMerged() {
-				if merged++; merged > mergedAtOnce && s.reader == nil {
-					continue
-				}
-			}
-			reading++
-		}
-		if !s.waits || !s.timers() && reading > readersAtOnce {
-			continue
-		}
-		s.waits = false
-		s.reader = &reader{g: g, s: s}
-		actions = append(actions, s.reader.start)
-		if g.mu.unread--; g.mu.unread == 0 {
-			break
-		}
-	}
-	return actions
-}
-
-// orderedLocked are the group's shares, oldest extent first.
-func (g *group) orderedLocked() []*share {
-	if g.mu.ordered == nil {
-		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), compareShares)
-	}
-	return g.mu.ordered
-}
-
-// readAhead is what one share may have asked a store for: the host's memory for it, divided by the readers there are.
-func (h *Host) readAhead() int {
-	return min(h.cfg.ReadAhead, max(h.cfg.ReadMemory/max(int(h.readers.Load()), 1), minReadAhead))
-}
-
-const minReadAhead = 64 << 10
-
-// failing: none of its stores could be read from the last time each was asked.
-func (s *share) failing() bool { return int(s.misses) >= max(len(s.extent.Replicas), len(s.holders)) }
-
-// caughtUp: what may be read of an open extent was read.
-func (s *share) caughtUp() bool {
-	return s.reader != nil && s.reader.told && !s.end && s.rules.Unread(s.last) == 0
-}
-
-// exhausted: everything there is was read.
-func (s *share) exhausted() bool { return s.end && s.rules.Unread(s.l) == 0 }
+// firstProbe is how long a reader hears nothing before another store is asked how far the extent goes.
+const firstProbe = 500 * time.Millisecond
 
 // start opens the stream on a goroutine, as it may have to dial.
 func (r *reader) start() {
@@ -251,6 +102,93 @@ func (r *reader) connect(ctx context.Context) error {
 		mux.Conn.Post(wire.AppendFrame(nil, wire.TypeCloseRead, stream, nil))
 	}
 	return nil
+}
+
+// openTimeout bounds the wait for a connection to a store while there is another one to ask.
+const openTimeout = time.Second
+
+// choose picks the store to read from.
+func (r *reader) choose(ctx context.Context) (at membership.Host, alone bool, err error) {
+	g, s := r.g, r.s
+	now := g.h.deps.Now()
+	g.mu.Lock()
+	look := s.misses > 0 && g.h.elapsed(now)-s.lookedAt >= lookEvery
+	if look {
+		s.lookedAt = g.h.elapsed(now)
+	}
+	g.mu.Unlock()
+	if look {
+		lctx, cancel := context.WithTimeout(ctx, openTimeout)
+		if err := g.look(lctx, s); err != nil { // the stores that are known will do
+			g.h.log.Debug("cannot look for the holders of an extent", "extent", s.extent.ID, "err", err)
+		}
+		cancel()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s.retired {
+		return membership.Host{}, true, core.Errorf(core.CodeNotFound, "extent %s was retired", s.extent.ID)
+	}
+	from := s.sourcesLocked(now)
+	if len(from) == 0 {
+		return membership.Host{}, true, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)
+	}
+	r.store = from[0].ID
+	return from[0], len(from) == 1, nil
+}
+
+// silent reports whether the error is about the store as a whole.
+func silent(err error) bool {
+	switch core.CodeOf(err) {
+	case core.CodeUnavailable, core.CodeDraining, core.CodeDeadline:
+		return true
+	}
+	return false
+}
+
+// failed notes that reading from the store failed, and says how long to wait before the next one is asked.
+func (r *reader) failed(err error, now time.Time) time.Duration {
+	s := r.s
+	if r.store != "" && silent(err) {
+		r.g.h.sources.Shun(r.store, now)
+	}
+	r.g.mu.Lock()
+	defer r.g.mu.Unlock()
+	s.misses++
+	r.g.touchLocked(s)
+	s.trouble = err
+	if r.store != "" {
+		if s.failed == nil {
+			s.failed = make(map[core.HostID]time.Time)
+		}
+		s.failed[r.store] = now.Add(sources.ShunFor)
+	}
+	stores := max(len(s.sourcesLocked(now)), 1)
+	round := (int(s.misses) - 1) / stores // how often all of them have failed
+	if int(s.misses)%stores != 0 {
+		return 0
+	}
+	return min(readRetry<<min(round, 13), r.g.retryLocked())
+}
+
+// The pause after all stores of an extent have failed doubles with each round. It begins short: a share is often given out before its
+// extent is open on the stores. When many extents cannot be read, it ends longer: together they ask no more than some ten times a second.
+const (
+	readRetry    = 2 * time.Millisecond
+	maxReadRetry = time.Second
+	longestRetry = 10 * time.Second
+	retryShare   = 100 * time.Millisecond
+)
+
+// retryLocked is the longest pause.
+func (g *group) retryLocked() time.Duration {
+	failing := 0
+	for _, s := range g.mu.shares {
+		if s.failing() {
+			failing++
+		}
+	}
+	return min(max(maxReadRetry, time.Duration(failing)*retryShare), longestRetry)
 }
 
 // credit lets the store send more.

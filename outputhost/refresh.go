@@ -133,30 +133,6 @@ func (g *group) noteSource(row metadata.Row, run core.RunID) {
 	}
 }
 
-// statusLocked is why nothing may be delivered; nil: it may.
-func (g *group) statusLocked() error {
-	if err := g.mu.record.Spec.Status.GroupError(g.queuePath, g.name); err != nil || g.mu.source == "" {
-		return err
-	}
-	return g.mu.source.ConsumeError(g.queuePath)
-}
-
-// consumable reports why a consumer that has just come may not be delivered to, by the newest records: what it was enabled for a moment
-// ago, it may consume.
-func (g *group) consumable(ctx context.Context) error {
-	g.mu.Lock()
-	known := g.mu.source != "" && g.mu.paused == nil
-	g.mu.Unlock()
-	if !known {
-		if err := g.h.refreshGroups(ctx, []*group{g}); err != nil {
-			return err
-		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.mu.paused
-}
-
 // apply makes changed settings count, of a version of their row that is not older than what is known. Consumers of a group that may not be consumed
 // for now are told, and stay: they may settle what they hold, and are delivered to again when it may. Those of a group that is gone are ended.
 func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bool) {
@@ -255,7 +231,7 @@ func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 
 // ends are the seal rows of extents; those that nobody has sealed have none.
 func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]metadata.SealRecord, error) {
-	rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.One)
+	rows, err := h.rowsByKey(ctx, metadata.Seals, keys)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
 	}
@@ -337,15 +313,14 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	if known >= epoch {
 		return nil
 	}
-	run := membership.MetadataRun(g.h.deps.Members)
-	record, at, err := metadata.Read[metadata.GroupRecord](ctx, g.h.deps.Meta, metadata.Groups, metadata.GroupKey(g.queue, g.name), metadata.One)
+	record, at, err := g.h.readGroup(ctx, g.queue, g.name)
 	switch {
 	case err != nil:
-		return core.Errorf(core.CodeOf(err), "look up group %s: %w", g.name, err)
+		return err
 	case record.ID != g.id || record.Epoch < epoch:
 		return core.Errorf(core.CodeStale, "group %s is read at epoch %d, it is at %d", g.name, record.Epoch, epoch)
 	}
-	g.apply(record, metadata.Reading{Run: run, Version: at}, true)
+	g.apply(record, at, true)
 	return nil
 }
 

@@ -1,7 +1,10 @@
 package outputhost
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -18,10 +21,7 @@ import (
 type service struct{ h *Host }
 
 func (s *service) Assign(ctx context.Context, req *connect.Request[pb.AssignmentList]) (*connect.Response[pb.AssignResponse], error) {
-	if err := s.h.assign(ctx, req.Msg); err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(&pb.AssignResponse{}), nil
+	return respond(&pb.AssignResponse{}, s.h.assign(ctx, req.Msg))
 }
 
 func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]) (*connect.Response[pb.PullResponse], error) {
@@ -38,10 +38,7 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	}
 	defer g.release()
 	messages, err := g.pull(ctx, most, wait)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(&pb.PullResponse{Messages: messages}), nil
+	return respond(&pb.PullResponse{Messages: messages}, err)
 }
 
 func (s *service) Settle(ctx context.Context, req *connect.Request[pb.SettleRequest]) (*connect.Response[pb.SettleResponse], error) {
@@ -52,16 +49,21 @@ func (s *service) Settle(ctx context.Context, req *connect.Request[pb.SettleRequ
 }
 
 func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
-	names := []string{req.Msg.Group}
-	if req.Msg.Group == "" {
+	return respond(s.depths(ctx, req.Msg.Queue, req.Msg.Group))
+}
+
+// depths are those of a group, or, without a name, of all groups of a queue.
+func (s *service) depths(ctx context.Context, queue, group string) (*pb.GetDepthResponse, error) {
+	names := []string{group}
+	if group == "" {
 		names = nil
-		id, err := s.h.queueID(ctx, req.Msg.Queue)
+		id, err := s.h.queueID(ctx, queue)
 		if err != nil {
-			return nil, convert.RPCError(err)
+			return nil, err
 		}
 		for r, err := range metadata.All[metadata.GroupRecord](ctx, s.h.deps.Meta, metadata.Groups, id.String(), metadata.One) {
 			if err != nil {
-				return nil, convert.RPCError(err)
+				return nil, err
 			}
 			if r.Value.Started && r.Value.Spec.Status != core.StatusDeleted {
 				names = append(names, r.Value.Spec.Name)
@@ -70,18 +72,18 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 	}
 	out := &pb.GetDepthResponse{}
 	for _, name := range names {
-		g, err := s.h.lookUp(ctx, req.Msg.Queue, name)
+		g, err := s.h.lookUp(ctx, queue, name)
 		if err != nil {
-			return nil, convert.RPCError(err)
+			return nil, err
 		}
 		d, err := s.h.inspector.Depth(ctx, inspectedGroup{g})
 		g.release()
 		if err != nil {
-			return nil, convert.RPCError(err)
+			return nil, err
 		}
 		out.Groups = append(out.Groups, d)
 	}
-	return connect.NewResponse(out), nil
+	return out, nil
 }
 
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
@@ -111,10 +113,7 @@ func (s *service) CountShares(ctx context.Context, req *connect.Request[pb.Count
 }
 
 func (s *service) LimitRetries(_ context.Context, req *connect.Request[pb.LimitRetriesRequest]) (*connect.Response[pb.LimitRetriesResponse], error) {
-	if err := s.h.limitRetries(req.Msg); err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(&pb.LimitRetriesResponse{}), nil
+	return respond(&pb.LimitRetriesResponse{}, s.h.limitRetries(req.Msg))
 }
 
 func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]) (*connect.Response[pb.PeekResponse], error) {
@@ -194,10 +193,7 @@ func (s *service) FollowCancels(ctx context.Context, req *connect.Request[pb.Fol
 	if err == nil {
 		err = s.h.followCancels(ctx, core.ExtentID{ID: extent})
 	}
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(&pb.FollowCancelsResponse{}), nil
+	return respond(&pb.FollowCancelsResponse{}, err)
 }
 
 // followCancels has the shares of an extent do what was decided of its messages.
@@ -247,6 +243,41 @@ func (h *Host) followAllCancels(ctx context.Context, groups []*group) error {
 	for _, id := range extents {
 		if err := h.followCancels(ctx, id); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// maxRetryCounts bounds the groups that one call of LimitRetries tells of.
+const maxRetryCounts = 20_000
+
+// limitRetries takes over how many retries groups have, as a controller has just counted them. Groups that it does not
+// tell of have few. First deliveries of a group go on when that allows them.
+func (h *Host) limitRetries(req *pb.LimitRetriesRequest) error {
+	switch run := h.deps.Members.Self().Run; {
+	case !bytes.Equal(req.Run, run.ID[:]):
+		return core.Errorf(core.CodeStale, "the counts are for another run of this output host")
+	case len(req.Groups) > maxRetryCounts:
+		return core.Errorf(core.CodeTooLarge, "%d groups in one call; at most %d are allowed", len(req.Groups), maxRetryCounts)
+	}
+	told := make(map[core.GroupID]*pb.GroupRetries, len(req.Groups))
+	for _, c := range req.Groups {
+		id, err := core.IDFromBytes(c.Group)
+		if err != nil {
+			return err
+		}
+		told[core.GroupID{ID: id}] = c
+	}
+	now := h.deps.Now()
+	for _, g := range h.groupList() {
+		c := told[g.id]
+		g.mu.Lock()
+		before := g.mu.rules.RetryLimit().Reached
+		g.mu.rules.Retries(c.GetRetries(), int(min(cmp.Or(c.GetOwners(), req.Hosts), math.MaxInt16)), now)
+		goesOn := before && !g.mu.rules.RetryLimit().Reached
+		g.mu.Unlock()
+		if goesOn {
+			g.pump()
 		}
 	}
 	return nil

@@ -200,12 +200,6 @@ type refusal struct {
 	attempt uint16
 }
 
-// Why a settlement of a share that is not there is refused; made once, as they may be frequent.
-var (
-	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
-	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
-)
-
 func (c *consumer) answer(handle uint32, seq core.Seq, attempt uint16, err error) {
 	if err != nil {
 		c.report(handle, []refusal{{dispatch.Refusal{Base: seq, Count: 1, Code: core.CodeOf(err)}, attempt}})

@@ -3,8 +3,6 @@ package outputhost
 import (
 	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -56,6 +54,22 @@ type share struct {
 	savedAt    int64   // unix ns: when one was taken last
 
 	nextTouched, nextUnsaved *share // in the lists of the group
+}
+
+// late is what stays of a share that was given to another host: messages that were handed out here may still be settled
+// here. It is saved in this host's own row, where the new owner finds it. The group's mutex's.
+type late struct {
+	state   dispatch.State
+	changed bool // since it was saved
+	durable bool // what it was when the share was given away is saved
+	until   time.Time
+}
+
+// other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed
+// out.
+type other struct {
+	value string
+	since time.Time // unchanged
 }
 
 // shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.
@@ -231,20 +245,20 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 // count in every epoch, so nothing has to be carried over, however much is settled, or parked, while the rewind is under way.
 func (g *group) stays(e core.Extent) bool { return e.Queue != g.queue }
 
-// counts says of which epochs checkpoints of an extent count in one.
-func (g *group) counts(e core.Extent, epoch uint64) func(uint64) bool {
-	if g.stays(e) {
-		return func(of uint64) bool { return of != noEpoch }
+// counts says whether a checkpoint of an extent, by its key, counts in an epoch.
+func (g *group) counts(e core.Extent, epoch uint64) func(metadata.Key) bool {
+	return func(checkpoint metadata.Key) bool {
+		of, _, ok := metadata.CheckpointOf(checkpoint)
+		return ok && (of == epoch || g.stays(e))
 	}
-	return func(of uint64) bool { return of == epoch }
 }
 
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners, of the epochs that count; own is the key of this host's. announced is when the oldest of those was written
+// savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the oldest of those was written
 // that tell of messages that leave for the dead letter queue.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epoch uint64) bool) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
 	rows, err := h.checkpoints(ctx, own.Partition, metadata.Quorum)
 	if err != nil {
 		rows, err = h.checkpoints(ctx, own.Partition, metadata.One)
@@ -255,7 +269,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 	slices.SortStableFunc(rows, func(a, b metadata.Row) int { return b.Written.Compare(a.Written) }) // of two states of a policy the later one counts
 	now := h.deps.Now()
 	for _, row := range rows {
-		if !counts(epochOf(row.Key)) {
+		if !counts(row.Key) {
 			continue
 		}
 		s, err := dispatch.DecodeState(row.Value)
@@ -279,17 +293,16 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(epo
 	return state, others, announced, nil
 }
 
-// epochOf reads the epoch of a checkpoint's key; a key of another form has none of ours.
-func epochOf(k metadata.Key) uint64 {
-	text, _, _ := strings.Cut(k.Row, "/")
-	epoch, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return noEpoch
+// checkpoints are all rows of a share.
+func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Consistency) (out []metadata.Row, err error) {
+	for row, err := range metadata.Rows(ctx, h.deps.Meta, metadata.Checkpoints, partition, c) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, row)
 	}
-	return epoch
+	return out, nil
 }
-
-const noEpoch = ^uint64(0)
 
 // dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still lead to it.
 func (s *share) dropLocked() *reader {

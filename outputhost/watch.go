@@ -14,7 +14,6 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/sources"
 )
 
 // A store may stop without its connections breaking, or never hear that an extent was sealed without it. So a reader that hears nothing
@@ -24,7 +23,6 @@ const (
 	watchEvery   = 250 * time.Millisecond
 	stallAfter   = time.Second            // without a byte although there is more
 	stallShunned = 500 * time.Millisecond // the same, at a store that has just failed another reader
-	firstProbe   = 500 * time.Millisecond
 	maxProbe     = 5 * time.Second
 	probesAtOnce = 16
 	probeTimeout = time.Second
@@ -185,91 +183,4 @@ func (r *reader) ask(ctx context.Context) {
 		r.stop()
 		g.pump()
 	}
-}
-
-// openTimeout bounds the wait for a connection to a store while there is another one to ask.
-const openTimeout = time.Second
-
-// choose picks the store to read from.
-func (r *reader) choose(ctx context.Context) (at membership.Host, alone bool, err error) {
-	g, s := r.g, r.s
-	now := g.h.deps.Now()
-	g.mu.Lock()
-	look := s.misses > 0 && g.h.elapsed(now)-s.lookedAt >= lookEvery
-	if look {
-		s.lookedAt = g.h.elapsed(now)
-	}
-	g.mu.Unlock()
-	if look {
-		lctx, cancel := context.WithTimeout(ctx, openTimeout)
-		if err := g.look(lctx, s); err != nil { // the stores that are known will do
-			g.h.log.Debug("cannot look for the holders of an extent", "extent", s.extent.ID, "err", err)
-		}
-		cancel()
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s.retired {
-		return membership.Host{}, true, core.Errorf(core.CodeNotFound, "extent %s was retired", s.extent.ID)
-	}
-	from := s.sourcesLocked(now)
-	if len(from) == 0 {
-		return membership.Host{}, true, core.Errorf(core.CodeUnavailable, "no store of extent %s is there", s.extent.ID)
-	}
-	r.store = from[0].ID
-	return from[0], len(from) == 1, nil
-}
-
-// silent reports whether the error is about the store as a whole.
-func silent(err error) bool {
-	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDraining, core.CodeDeadline:
-		return true
-	}
-	return false
-}
-
-// failed notes that reading from the store failed, and says how long to wait before the next one is asked.
-func (r *reader) failed(err error, now time.Time) time.Duration {
-	s := r.s
-	if r.store != "" && silent(err) {
-		r.g.h.sources.Shun(r.store, now)
-	}
-	r.g.mu.Lock()
-	defer r.g.mu.Unlock()
-	s.misses++
-	r.g.touchLocked(s)
-	s.trouble = err
-	if r.store != "" {
-		if s.failed == nil {
-			s.failed = make(map[core.HostID]time.Time)
-		}
-		s.failed[r.store] = now.Add(sources.ShunFor)
-	}
-	stores := max(len(s.sourcesLocked(now)), 1)
-	round := (int(s.misses) - 1) / stores // how often all of them have failed
-	if int(s.misses)%stores != 0 {
-		return 0
-	}
-	return min(readRetry<<min(round, 13), r.g.retryLocked())
-}
-
-// The pause after all stores of an extent have failed doubles with each round. It begins short: a share is often given out before its
-// extent is open on the stores. When many extents cannot be read, it ends longer: together they ask no more than some ten times a second.
-const (
-	readRetry    = 2 * time.Millisecond
-	maxReadRetry = time.Second
-	longestRetry = 10 * time.Second
-	retryShare   = 100 * time.Millisecond
-)
-
-// retryLocked is the longest pause.
-func (g *group) retryLocked() time.Duration {
-	failing := 0
-	for _, s := range g.mu.shares {
-		if s.failing() {
-			failing++
-		}
-	}
-	return min(max(maxReadRetry, time.Duration(failing)*retryShare), longestRetry)
 }

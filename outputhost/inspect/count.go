@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
@@ -67,14 +65,19 @@ func (x *Inspector) CountShares(ctx context.Context, req *pb.CountSharesRequest)
 	return out, nil
 }
 
+// lookedAt is a share that a call looks at.
+type lookedAt struct {
+	Group
+	Share
+}
+
 // lookAtShares reads the next message of shares that nobody reads, for its age, and counts what is due of their delayed
 // messages.
 func (x *Inspector) lookAtShares(ctx context.Context, looks []*pb.CountSharesRequest_Look) error {
 	ctx, cancel := context.WithTimeout(ctx, looksTimeout)
 	defer cancel()
 	now := x.host.Now()
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
+	var found []lookedAt
 	for _, look := range looks {
 		group, err := core.IDFromBytes(look.Group)
 		if err != nil {
@@ -95,13 +98,10 @@ func (x *Inspector) lookAtShares(ctx context.Context, looks []*pb.CountSharesReq
 		}
 		g.Unlock()
 		if s != nil {
-			calls.Go(func() error {
-				x.lookAt(ctx, g, s, now)
-				return nil
-			})
+			found = append(found, lookedAt{g, s})
 		}
 	}
-	calls.Wait() // no function fails
+	each(found, func(_ int, a lookedAt) { x.lookAt(ctx, a.Group, a.Share, now) })
 	return nil
 }
 

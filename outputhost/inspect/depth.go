@@ -105,6 +105,19 @@ const (
 	ownTimes = 16
 )
 
+// each calls f for all items, lookAtOnce at a time.
+func each[T any](items []T, f func(i int, item T)) {
+	var calls errgroup.Group
+	calls.SetLimit(lookAtOnce)
+	for i, item := range items {
+		calls.Go(func() error {
+			f(i, item)
+			return nil
+		})
+	}
+	calls.Wait() // no function fails
+}
+
 // updateLengths asks how far the extents of shares go that no read stream keeps known: the metadata for the ends of
 // sealed ones, stores for the others. It answers those of which no store could tell.
 func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Share]bool, err error) {
@@ -125,19 +138,13 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 		return nil, err
 	}
 	failed := make([]error, len(open))
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
-	for i, s := range open {
+	each(open, func(i int, s Share) {
 		if seal, sealed := ends[keys[i]]; sealed && seal.State.HasEnd() {
 			g.Sealed(s, seal)
-			continue
-		}
-		calls.Go(func() error {
+		} else {
 			failed[i] = x.updateLength(ctx, g, s)
-			return nil
-		})
-	}
-	calls.Wait() // no function fails
+		}
+	})
 	for i, err := range failed {
 		if err == nil {
 			continue
@@ -196,42 +203,28 @@ type timersAsleep struct {
 
 // countDue asks stores how many of them are due. Messages of stores that do not answer count as not due.
 func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, now time.Time) {
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
-	for _, a := range all {
-		calls.Go(func() error {
-			g.Lock()
-			stores := a.s.Stores(now)
-			until := now
-			if !a.s.Rules().IsReturning() { // delayed retries do not wait for the group's delay
-				until = until.Add(-g.Delay()) // a message that was due by then was enqueued by then
-			}
-			id := a.s.Extent().ID
-			g.Unlock()
-			resp, err := x.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(a.upTo), CountUntil: until.UnixMilli(), Known: a.known})
-			if err != nil {
-				x.cfg.Log.Debug("cannot count due messages", "extent", id, "group", g.Name(), "err", err)
-				return nil
-			}
-			a.due, a.oldest, a.first = resp.Count, resp.Oldest, core.Seq(resp.OldestSeq)
-			return nil
-		})
-	}
-	calls.Wait() // no function fails
+	each(all, func(_ int, a *timersAsleep) {
+		g.Lock()
+		stores := a.s.Stores(now)
+		until := now
+		if !a.s.Rules().IsReturning() { // delayed retries do not wait for the group's delay
+			until = until.Add(-g.Delay()) // a message that was due by then was enqueued by then
+		}
+		id := a.s.Extent().ID
+		g.Unlock()
+		resp, err := x.listDue(ctx, stores, &pb.ListDueRequest{Extent: id.ID[:], UpTo: uint64(a.upTo), CountUntil: until.UnixMilli(), Known: a.known})
+		if err != nil {
+			x.cfg.Log.Debug("cannot count due messages", "extent", id, "group", g.Name(), "err", err)
+			return
+		}
+		a.due, a.oldest, a.first = resp.Count, resp.Oldest, core.Seq(resp.OldestSeq)
+	})
 }
 
 // enqueuedNext are the enqueue times, unix µs, of what the shares would read next; 0 where it cannot be read.
 func (x *Inspector) enqueuedNext(ctx context.Context, g Group, shares []Share) []int64 {
 	out := make([]int64, len(shares))
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
-	for i, s := range shares {
-		calls.Go(func() error {
-			out[i] = x.enqueuedNextOf(ctx, g, s)
-			return nil
-		})
-	}
-	calls.Wait() // no function fails
+	each(shares, func(i int, s Share) { out[i] = x.enqueuedNextOf(ctx, g, s) })
 	return out
 }
 

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -142,29 +140,17 @@ func dueOf(record []byte) time.Time {
 
 // readBlocked reads the messages that are not in memory, of the oldest shares.
 func (x *Inspector) readBlocked(ctx context.Context, g Group, all []*blocked) {
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
-	left := ownTimes
-	for _, b := range all {
-		if b.enqueued > 0 || b.lost {
-			continue
+	all = slices.DeleteFunc(slices.Clone(all), func(b *blocked) bool { return b.enqueued > 0 || b.lost })
+	each(all[:min(ownTimes, len(all))], func(_ int, b *blocked) {
+		enqueued, record, err := x.readOne(ctx, g, b.s, b.seq)
+		g.Lock()
+		defer g.Unlock()
+		b.enqueued, b.record, b.lost = firstEnqueued(b.s, enqueued, record), record, err != nil
+		b.waits = timers(b.s) && dueOf(record).After(x.host.Now())
+		if err != nil {
+			b.s.Failed(err)
 		}
-		if left--; left < 0 {
-			break
-		}
-		calls.Go(func() error {
-			enqueued, record, err := x.readOne(ctx, g, b.s, b.seq)
-			g.Lock()
-			defer g.Unlock()
-			b.enqueued, b.record, b.lost = firstEnqueued(b.s, enqueued, record), record, err != nil
-			b.waits = timers(b.s) && dueOf(record).After(x.host.Now())
-			if err != nil {
-				b.s.Failed(err)
-			}
-			return nil
-		})
-	}
-	calls.Wait() // no function fails
+	})
 }
 
 // findDue looks in extents that no reader reads for a due message behind the first one, which is not due: extents are
