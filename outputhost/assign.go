@@ -24,7 +24,7 @@ func (h *Host) relist(ctx context.Context) {
 		err := h.askShares(ctx)
 		pause := h.relistPause()
 		if err != nil {
-			h.log.Info("no list of shares yet", "err", err)
+			h.log.Info("cannot get the list of shares from a controller; the host asks again", "err", err)
 			pause = wait
 			wait = min(2*wait, maxRelistRetry)
 		} else {

@@ -276,7 +276,7 @@ func (s *saver) noteFailed(shares int, err error) {
 	since := s.mu.failed
 	s.mu.Unlock()
 	if warn {
-		s.h.log.Warn("checkpoints cannot be saved", "shares", shares, "for", now.Sub(since).Round(time.Second), "err", err)
+		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the controller and its disk", "shares", shares, "for", now.Sub(since).Round(time.Second), "err", err)
 	}
 }
 

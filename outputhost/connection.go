@@ -80,7 +80,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	defer leave()
 	s, err := h.newSession(w, r)
 	if err != nil {
-		h.remote.Info("consumer's connection refused", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
+		h.remote.Info("the host refused the connection of a consumer", telemetry.KeyPeer, r.RemoteAddr, telemetry.KeyErr, err)
 		return
 	}
 	h.mu.Lock()
@@ -91,7 +91,7 @@ func (h *Host) serveConsume(w http.ResponseWriter, r *http.Request) {
 	}
 	h.metrics.sessions.Inc()
 	if err := s.mux.Run(h.tasks.Context()); err != nil && h.tasks.Context().Err() == nil {
-		h.remote.Debug("consumer's connection ended", telemetry.KeyPeer, s.mux.Conn.RemoteAddr(), telemetry.KeyErr, err)
+		h.remote.Debug("the connection of a consumer ended with an error", telemetry.KeyPeer, s.mux.Conn.RemoteAddr(), telemetry.KeyErr, err)
 	}
 	h.metrics.sessions.Dec()
 	h.mu.Lock()

@@ -29,11 +29,11 @@ func newGroupMetrics(h *Host) *groupMetrics {
 var (
 	groupLabels  = []string{"queue", "group"}
 	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
-	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest message that could be handed out, of those read.", groupLabels, nil)
-	groupBreaker = prometheus.NewDesc("columba_outputhost_group_breaker_open_seconds", "For how long the breaker of the group has been open or half-open; 0 while it is closed.", groupLabels, nil)
-	groupLimited = prometheus.NewDesc("columba_outputhost_group_retry_limit_reached", "1 while first deliveries of the group wait for retries to end, because it has as many retries as it may; else 0.", groupLabels, nil)
-	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that no durable checkpoint has yet.", groupLabels, nil)
-	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "What became of deliveries.", append(groupLabels, "event"), nil)
+	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest ready message of those read; 0 when none is ready.", groupLabels, nil)
+	groupBreaker = prometheus.NewDesc("columba_outputhost_group_breaker_open_seconds", "Time for which the circuit breaker of the group has been open or half-open; 0 while it is closed.", groupLabels, nil)
+	groupLimited = prometheus.NewDesc("columba_outputhost_group_retry_limit_reached", "1 while first deliveries of the group wait because the group is at its limit of retries; else 0.", groupLabels, nil)
+	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that are in no durable checkpoint yet.", groupLabels, nil)
+	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "Events of deliveries, by kind.", append(groupLabels, "event"), nil)
 )
 
 // Describe implements prometheus.Collector.

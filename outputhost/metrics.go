@@ -36,31 +36,31 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_connections", Help: "Connections of consumers."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "columba_outputhost_streams_refused_total", Help: "Streams of consumers that were refused or ended with an error, by its code.",
+			Name: "columba_outputhost_streams_refused_total", Help: "Consumer streams refused or ended with an error, by error code.",
 		}, []string{"code"}),
-		delivered:    counter("messages_delivered_total", "Messages handed out, redeliveries included."),
-		redelivered:  counter("messages_redelivered_total", "Messages handed out again."),
-		deadLettered: counter("messages_dead_lettered_total", "Messages moved to a dead letter queue."),
-		parked:       counter("messages_retry_queued_total", "Messages moved to a retry queue, to wait there."),
+		delivered:    counter("messages_delivered_total", "Messages delivered, redeliveries included."),
+		redelivered:  counter("messages_redelivered_total", "Messages delivered again."),
+		deadLettered: counter("messages_dead_lettered_total", "Messages durable in a dead letter queue."),
+		parked:       counter("messages_retry_queued_total", "Messages durable in a retry queue."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
-		lapses:       counter("lease_expirations_total", "Times that nothing was handed out because no controller was heard."),
-		mended:       counter("shares_rebuilt_total", "Shares that were found broken and put together anew."),
-		saves:        counter("checkpoints_total", "Checkpoints of shares written."),
+		lapses:       counter("lease_expirations_total", "Times that the delivery lease expired because no controller answered."),
+		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
+		saves:        counter("checkpoints_total", "Checkpoints of shares written durably."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_checkpoint_seconds", Help: "Durable write of all checkpoints of a round.",
+			Name: "columba_outputhost_checkpoint_seconds", Help: "Duration of the durable write of all checkpoints of a round.",
 			Buckets: telemetry.LatencyBuckets(),
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_deliver_latency_seconds", Help: "From a message's enqueueing to its first delivery, one observation for messages delivered together.",
+			Name: "columba_outputhost_deliver_latency_seconds", Help: "Time from the enqueueing of a message to its first delivery; one observation for messages delivered together.",
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_delayed_lateness_seconds", Help: "From a delayed message's due time to its first delivery, one observation for messages that were due and delivered together.",
+			Name: "columba_outputhost_delayed_lateness_seconds", Help: "Time from the due time of a delayed message to its first delivery; one observation for messages that are due and delivered together.",
 			Buckets: telemetry.WaitBuckets(),
 		}),
 		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_redelivery_attempt", Help: "The attempt number of redeliveries.",
+			Name: "columba_outputhost_redelivery_attempt", Help: "Attempt number of each redelivery.",
 			Buckets: telemetry.CountBuckets(),
 		}),
 	}

@@ -127,7 +127,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	g.mu.Unlock()
 	g.pump()
 	if failed != nil && len(out) > 0 {
-		g.h.log.Warn("a pulled message cannot be read and is not handed out", "queue", g.queuePath, "group", g.name, "err", failed)
+		g.h.log.Warn("cannot decode a pulled message; it stays locked, and the pull goes without it", "queue", g.queuePath, "group", g.name, "err", failed)
 		failed = nil
 	}
 	return out, failed

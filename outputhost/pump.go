@@ -193,10 +193,10 @@ func (g *group) breakerLocked(now time.Time) (say func()) {
 	log := g.h.log.With("queue", g.queuePath, "group", g.name)
 	if open {
 		return func() {
-			log.Warn("the breaker of the group is open: nothing that it delivers succeeds; failed attempts do not count, and a few messages probe until one is acked. Check the workers and the services that they need", "since", since)
+			log.Warn("the circuit breaker of the group opened, because no delivery succeeds: the group gets a few probes until one is acked, and failed attempts are not counted. Check the consumers of the group and the services that they need", "since", since)
 		}
 	}
 	return func() {
-		log.Info("the breaker of the group is closed", "after", now.Sub(before).Round(time.Millisecond))
+		log.Info("the circuit breaker of the group closed", "after", now.Sub(before).Round(time.Millisecond))
 	}
 }

@@ -120,7 +120,7 @@ func (r *reader) choose(ctx context.Context) (at membership.Host, alone bool, er
 	if look {
 		lctx, cancel := context.WithTimeout(ctx, openTimeout)
 		if err := g.look(lctx, s); err != nil { // the stores that are known will do
-			g.h.log.Debug("cannot look for the holders of an extent", "extent", s.extent.ID, "err", err)
+			g.h.log.Debug("cannot read the seal row of an extent; the host asks the stores that it knows", "extent", s.extent.ID, "err", err)
 		}
 		cancel()
 	}
@@ -246,7 +246,7 @@ func (r *reader) lost(err error) {
 	if core.CodeOf(err) == core.CodeNotFound && pause < maxReadRetry {
 		level = slog.LevelDebug // the input host is about to open it there
 	}
-	h.log.Log(context.Background(), level, "reading an extent was interrupted", "extent", r.s.extent.ID, "group", r.g.name, "store", r.store, "err", err)
+	h.log.Log(context.Background(), level, "a read stream was interrupted; the host opens another one", "extent", r.s.extent.ID, "group", r.g.name, "store", r.store, "err", err)
 	h.metrics.readFailures.Inc()
 	h.tasks.Go(func(ctx context.Context) {
 		if pause > 0 {

@@ -35,12 +35,12 @@ func (h *Host) refresh(ctx context.Context) {
 		err = h.followAllCancels(ctx, groups)
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Info("cannot refresh groups", "err", err)
+		h.log.Info("cannot read the settings of groups; the host tries again in the next round", "err", err)
 	}
 	for _, g := range groups {
 		if !silent(err) { // else the metadata are away: not every group has to find that out
 			if err = g.mergeOthers(ctx); err != nil && ctx.Err() == nil {
-				h.log.Info("cannot look after a group's shares", "queue", g.queuePath, "group", g.name, "err", err)
+				h.log.Info("cannot merge checkpoints of other owners; the host tries again in the next round", "queue", g.queuePath, "group", g.name, "err", err)
 			}
 		}
 		g.tellRoute(ctx)
@@ -76,7 +76,7 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 		row, there := byKey[keys[i]]
 		if there {
 			if record, err = g.decode(row, run); err != nil {
-				h.log.Warn("the settings of a group stay as they are", "queue", g.queuePath, "group", g.name, "err", err)
+				h.log.Warn("cannot decode the settings of a group; the group keeps its earlier settings", "queue", g.queuePath, "group", g.name, "err", err)
 				continue
 			}
 		}
@@ -123,7 +123,7 @@ func (g *group) noteSource(row metadata.Row, run core.RunID) {
 	}
 	queue, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
 	if err != nil {
-		g.h.log.Warn("the status of a queue stays as it is", "queue", g.queuePath, "err", err)
+		g.h.log.Warn("cannot decode the record of a queue; its groups keep the earlier status", "queue", g.queuePath, "err", err)
 		return
 	}
 	g.mu.Lock()
@@ -168,7 +168,7 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bo
 	g.mu.Unlock()
 	stopAll(idle)
 	if rewound {
-		g.h.log.Info("a group begins another epoch", "queue", g.queuePath, "group", g.name, "epoch", record.Epoch)
+		g.h.log.Info("a seek began another epoch of the group", "queue", g.queuePath, "group", g.name, "epoch", record.Epoch)
 		poke(g.h.relisting)
 	}
 	for _, c := range consumers {
@@ -239,7 +239,7 @@ func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]
 	for _, row := range rows {
 		seal, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
 		if err != nil {
-			h.log.Warn("the end of an extent cannot be read", "extent", row.Key.Row, "err", err)
+			h.log.Warn("cannot decode the seal row of an extent; its end stays unknown", "extent", row.Key.Row, "err", err)
 			continue
 		}
 		ends[row.Key] = seal
@@ -280,7 +280,7 @@ func (g *group) mendShares(now time.Time) {
 			m.reader.stop()
 		}
 		g.h.metrics.mended.Inc()
-		g.h.log.Warn("a share was broken, and is rebuilt; this is a defect", "queue", g.queuePath, "group", g.name, "extent", m.extent, "why", m.cause)
+		g.h.log.Warn("the state of a share was damaged by a bug, and the host rebuilt it; no message is lost. Report this log line", "queue", g.queuePath, "group", g.name, "extent", m.extent, "why", m.cause)
 	}
 	if len(all) > 0 {
 		g.pump()

@@ -47,7 +47,7 @@ func (g *group) tellRoute(ctx context.Context) {
 	}
 	hosts, err := g.route(ctx)
 	if err != nil {
-		g.h.log.Debug("cannot look for the owners of a group", "group", g.name, "err", err)
+		g.h.log.Debug("cannot read the owners of a group; its consumers keep their connections", "group", g.name, "err", err)
 		return
 	}
 	self := g.h.deps.Members.Self().ID
@@ -65,7 +65,7 @@ func (g *group) tellRoute(ctx context.Context) {
 	}
 	body, err := proto.Marshal(m)
 	if err != nil {
-		g.h.log.Error("cannot encode a route", "group", g.name, "err", err)
+		g.h.log.Error("cannot encode a list of hosts for consumers", "group", g.name, "err", err)
 		return
 	}
 	var tell []*consumer

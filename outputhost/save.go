@@ -180,11 +180,11 @@ func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, al
 		case err == nil:
 			durable = append(durable, p)
 		case core.CodeOf(err) == core.CodeStale:
-			g.h.log.Info("another host has claimed a share", "extent", p.s.extent.ID, "group", g.name, "err", err)
+			g.h.log.Info("another host claimed a share; this host gives the share up", "extent", p.s.extent.ID, "group", g.name, "err", err)
 			g.giveAway(p.s, g.h.deps.Now())
 		default:
 			all = false
-			g.h.log.Info("a claim is not saved yet", "extent", p.s.extent.ID, "group", g.name, "err", err)
+			g.h.log.Info("cannot save a claim; the host tries again in the next round", "extent", p.s.extent.ID, "group", g.name, "err", err)
 			g.h.metrics.saveFailures.Inc()
 			g.saveAgain(p.s)
 		}
@@ -229,7 +229,7 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 		}
 	}
 	if err != nil {
-		g.h.log.Info("a finished share stays for now", "extent", id, "group", g.name, "err", err)
+		g.h.log.Info("cannot record that an extent is consumed; the host tries again in the next round", "extent", id, "group", g.name, "err", err)
 		g.saveAgain(p.s)
 		return
 	}

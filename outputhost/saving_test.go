@@ -44,7 +44,7 @@ func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 			b.saver.save(t.Context(), b.saver.all(false), false)
 			now = now.Add(100 * time.Millisecond)
 		}
-		if n := strings.Count(log.String(), "cannot be saved"); n != 6 {
+		if n := strings.Count(log.String(), "checkpoints are not saved"); n != 6 {
 			t.Errorf("%d warnings in a minute, want one at once and then every ten seconds:\n%s", n, log.String())
 		}
 		meta.is.Store(false)

@@ -162,7 +162,7 @@ func (r *reader) ask(ctx context.Context) {
 		break
 	}
 	if err = cmp.Or(answer, err); err != nil {
-		g.h.log.Debug("cannot ask how far an extent goes", "extent", s.extent.ID, "group", g.name, "err", err)
+		g.h.log.Debug("cannot ask a store for the length of an extent", "extent", s.extent.ID, "group", g.name, "err", err)
 	}
 	if s.timers() && answer != nil && silent(convert.FromRPC(answer)) {
 		r.lost(core.Errorf(core.CodeUnavailable, "store %s does not answer: %w", store, answer))

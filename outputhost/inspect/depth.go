@@ -149,7 +149,7 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 		if err == nil {
 			continue
 		}
-		x.cfg.Log.Debug("no store tells how far an extent goes", "extent", open[i].Extent().ID, "group", g.Name(), "err", err)
+		x.cfg.Log.Debug("no store answers with the length of an extent", "extent", open[i].Extent().ID, "group", g.Name(), "err", err)
 		if unknown == nil {
 			unknown = make(map[Share]bool)
 		}

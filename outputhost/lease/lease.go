@@ -127,7 +127,7 @@ func (l *Lease) beat(ctx context.Context, w *witnesses) {
 
 // confirm asks for the list of shares until it is there; where the controller is dead for all, only for a while.
 func (l *Lease) confirm(ctx context.Context, w *witnesses) {
-	l.cfg.Log.Warn("no word from a controller; nothing is handed out until one confirms the shares of this host", "for", dispatch.OwnerLease)
+	l.cfg.Log.Warn("the delivery lease expired, because no controller answered: this host delivers nothing until a controller confirms its shares. Check the controllers and the network", "for", dispatch.OwnerLease)
 	l.cfg.Lapses.Inc()
 	var alone time.Time // since when nobody could give the shares to others; zero: somebody may
 	for ctx.Err() == nil {
@@ -136,7 +136,7 @@ func (l *Lease) confirm(ctx context.Context, w *witnesses) {
 		err := l.owner.Confirm(ctx, w.of("controller"))
 		if err == nil && l.restore(asked, l.owner.Now()) {
 			w.heard(asked)
-			l.cfg.Log.Info("the shares of this host are confirmed")
+			l.cfg.Log.Info("a controller confirmed the shares of this host: delivery continues")
 			return
 		}
 		asked = l.owner.Now()
@@ -148,7 +148,7 @@ func (l *Lease) confirm(ctx context.Context, w *witnesses) {
 			alone = asked
 		case asked.Sub(alone) >= confirmTimeout && l.restore(asked, l.owner.Now()):
 			w.heard(asked)
-			l.cfg.Log.Warn("there is no controller to confirm the shares of this host; it goes on with those it had", "err", err)
+			l.cfg.Log.Warn("no controller is reachable from any host: this host continues to deliver its shares without a confirmation. Start a controller", "err", err)
 			return
 		}
 		select {

@@ -86,7 +86,7 @@ func (m *Mover) publisher(to address) (*publisher, error) {
 	ok := m.cfg.Tasks.Go(func(context.Context) {
 		defer cancel()
 		if err := p.Run(ctx); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("publisher of a built-in queue ended", "queue", to.path, "err", err)
+			m.cfg.Log.Warn("the publisher of a built-in queue ended; the next transfer opens another", "queue", to.path, "err", err)
 		}
 	})
 	if !ok {

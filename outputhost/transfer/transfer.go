@@ -136,7 +136,7 @@ func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []lette
 	found, err := r.find(ctx, m, g, some)
 	if !g.Outbox().looked(to, err, r.patience, now) {
 		if g.Outbox().warns(now) {
-			m.cfg.Log.Warn("messages are appended that could not be looked for; their queue may have them twice", "to", to.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "messages", len(some), "err", err)
+			m.cfg.Log.Warn("cannot search a built-in queue for earlier copies of messages, and appends them: the queue may have them twice. Check the stores of the queue", "to", to.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "messages", len(some), "err", err)
 		}
 		err = nil
 	}
@@ -172,7 +172,7 @@ func (m *Mover) settle(g Group, t dispatch.Transfer, err error) {
 	warn := g.Outbox().note(t.To, err, now)
 	switch {
 	case warn:
-		m.cfg.Log.Warn("a message could not be transferred yet", "to", t.To.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "seq", t.Seq, "err", err)
+		m.cfg.Log.Warn("cannot transfer a message to a built-in queue; the host tries again in a second", "to", t.To.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "seq", t.Seq, "err", err)
 	case err == nil:
 		m.cfg.Moved(t.To)
 	}

@@ -75,7 +75,7 @@ func TestRule_Breaker_OutageOfAllWorkers(t *testing.T) {
 					t.Errorf("recovery took %s", took)
 				}
 				w.eventually("all is done", time.Minute, func() bool { return counts(w.depth("g")) == "0 0 0 0 25" })
-				if text := w.log.text(); !strings.Contains(text, "the breaker of the group is open") || !strings.Contains(text, "the breaker of the group is closed") {
+				if text := w.log.text(); !strings.Contains(text, "the circuit breaker of the group opened") || !strings.Contains(text, "the circuit breaker of the group closed") {
 					t.Error("the log does not tell")
 				}
 				w.close(con)

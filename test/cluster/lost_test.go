@@ -234,7 +234,7 @@ func TestLost_Timers(t *testing.T) {
 		if late := time.Since(due); late < 0 || late > 7*time.Second { // of them five to see that nothing more comes
 			t.Errorf("they came %s late", late)
 		}
-		if n := strings.Count(w.log.text(), "reading an extent was interrupted"); n > 20 {
+		if n := strings.Count(w.log.text(), "a read stream was interrupted"); n > 20 {
 			t.Errorf("reading was interrupted %d times, with nothing to read", n)
 		}
 		w.close(con)
