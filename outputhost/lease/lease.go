@@ -95,12 +95,12 @@ func (l *Lease) restore(asked, now time.Time) bool {
 
 // Run keeps the lease until ctx ends, and has the shares confirmed after each lapse.
 func (l *Lease) Run(ctx context.Context) {
-	w := newWitnesses()
+	w := newReachability()
 	lifecycle.Every(ctx, beatEvery, func(ctx context.Context) { l.beat(ctx, w) })
 }
 
 // beat renews the lease, or has the shares confirmed after it has lapsed.
-func (l *Lease) beat(ctx context.Context, w *witnesses) {
+func (l *Lease) beat(ctx context.Context, w *reachability) {
 	asked := l.owner.Now()
 	w.look(l.cfg.Members, asked)
 	heard := l.renewedBy(ctx, w.of("controller"))
@@ -126,7 +126,7 @@ func (l *Lease) beat(ctx context.Context, w *witnesses) {
 }
 
 // confirm asks for the list of shares until it is there; where the controller is dead for all, only for a while.
-func (l *Lease) confirm(ctx context.Context, w *witnesses) {
+func (l *Lease) confirm(ctx context.Context, w *reachability) {
 	l.cfg.Log.Warn("the delivery lease expired, because no controller answered: this host delivers nothing until a controller confirms its shares. Check the controllers and the network", "for", dispatch.OwnerLease)
 	l.cfg.Lapses.Inc()
 	var alone time.Time // since when nobody could give the shares to others; zero: somebody may

@@ -15,7 +15,7 @@ import (
 	"github.com/columbamq/columba/internal/publish/publishtest"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
-	"github.com/columbamq/columba/outputhost/transfer/past"
+	"github.com/columbamq/columba/outputhost/transfer/history"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -148,7 +148,7 @@ func (b *harness) message(to dispatch.Destination, seq core.Seq, again bool) dis
 
 // there is the record that an earlier append of a message would have made.
 func (b *harness) there(t dispatch.Transfer) *wire.Record {
-	r, err := past.Record(t, "another", 3)
+	r, err := history.Record(t, "another", 3)
 	if err != nil {
 		b.t.Fatal(err)
 	}

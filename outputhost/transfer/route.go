@@ -7,7 +7,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/transfer/past"
+	"github.com/columbamq/columba/outputhost/transfer/history"
 	"github.com/columbamq/columba/outputhost/transfer/retryqueue"
 	"github.com/columbamq/columba/wire"
 )
@@ -19,7 +19,7 @@ type route struct {
 	// prepare has the queue be there.
 	prepare func(ctx context.Context, m *Mover, g Group) error
 	// find looks for messages that the queue may have. An error says that it could not look everywhere.
-	find func(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error)
+	find func(ctx context.Context, m *Mover, g Group, some []letter) (map[history.Copy]bool, error)
 	// patience is how long messages wait for look-ups that fail before they are appended without one: a second copy is
 	// possible then, a loss never.
 	patience time.Duration
@@ -50,13 +50,13 @@ const (
 
 // findDead reads the messages appended to the dead letter queue since the earliest time at which the first of the given
 // messages may have been appended. Messages that were merged or purged meanwhile count as long as a store has them.
-func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error) {
+func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[history.Copy]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	want := make(map[past.Copy]bool, len(some))
+	want := make(map[history.Copy]bool, len(some))
 	since := m.cfg.Now()
 	for _, x := range some {
-		want[past.CopyOf(dispatch.DeadLetterQueue, x.record)] = true
+		want[history.CopyOf(dispatch.DeadLetterQueue, x.record)] = true
 		at := x.Since
 		if at.IsZero() {
 			at, _ = g.Owns(x.Transfer)
@@ -65,9 +65,9 @@ func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.C
 			since = at
 		}
 	}
-	found := make(map[past.Copy]bool)
+	found := make(map[history.Copy]bool)
 	err := m.cfg.Reader.EachSince(ctx, g.Record().DLQ, since.Add(-lookBack), func(r *wire.Record) (more bool) {
-		if c := past.CopyOf(dispatch.DeadLetterQueue, r); want[c] {
+		if c := history.CopyOf(dispatch.DeadLetterQueue, r); want[c] {
 			found[c] = true
 		}
 		return len(found) < len(want)
@@ -77,8 +77,8 @@ func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[past.C
 
 // findDelayed reads what is due in the retry queue when the messages are: however often one is appended, it has the
 // same due time.
-func findDelayed(ctx context.Context, m *Mover, g Group, some []letter) (map[past.Copy]bool, error) {
-	found := make(map[past.Copy]bool)
+func findDelayed(ctx context.Context, m *Mover, g Group, some []letter) (map[history.Copy]bool, error) {
+	found := make(map[history.Copy]bool)
 	var failed error
 	for _, x := range some {
 		if err := findDue(ctx, m, g, x, found); err != nil {
@@ -88,7 +88,7 @@ func findDelayed(ctx context.Context, m *Mover, g Group, some []letter) (map[pas
 	return found, failed
 }
 
-func findDue(ctx context.Context, m *Mover, g Group, x letter, found map[past.Copy]bool) error {
+func findDue(ctx context.Context, m *Mover, g Group, x letter, found map[history.Copy]bool) error {
 	ctx, cancel := context.WithTimeout(ctx, lookDueTimeout)
 	defer cancel()
 	group := g.Record()
@@ -102,9 +102,9 @@ func findDue(ctx context.Context, m *Mover, g Group, x letter, found map[past.Co
 		}
 		group.Retry = now.Retry
 	}
-	want := past.CopyOf(dispatch.RetryQueue, x.record)
+	want := history.CopyOf(dispatch.RetryQueue, x.record)
 	return m.cfg.Reader.EachDue(ctx, group.Retry, group.ID, time.UnixMilli(x.record.DeliverAt), func(r *wire.Record) {
-		if past.CopyOf(dispatch.RetryQueue, r) == want {
+		if history.CopyOf(dispatch.RetryQueue, r) == want {
 			found[want] = true
 		}
 	})

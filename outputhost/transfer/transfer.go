@@ -13,7 +13,7 @@ import (
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/publish"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/transfer/past"
+	"github.com/columbamq/columba/outputhost/transfer/history"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -115,7 +115,7 @@ func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
 			continue
 		}
 		consumer, epoch := g.Sender(t.Session)
-		record, err := past.Record(t, consumer, epoch)
+		record, err := history.Record(t, consumer, epoch)
 		switch {
 		case err != nil:
 			m.settle(g, t, err)
@@ -142,7 +142,7 @@ func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []lette
 	}
 	for _, x := range some {
 		switch {
-		case found[past.CopyOf(to, x.record)]:
+		case found[history.CopyOf(to, x.record)]:
 			m.settle(g, x.Transfer, nil)
 		case err != nil:
 			m.settle(g, x.Transfer, core.Errorf(core.CodeUnavailable, "%w", err))

@@ -14,42 +14,42 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// witnesses are the other hosts that tell whether this one is cut off: controllers, which give shares away, and output hosts, which get
+// reachability knows the other hosts that tell whether this one is cut off: controllers, which give shares away, and output hosts, which get
 // them. Membership loses those on the other side of a cut, so they are remembered from before it. One goroutine uses it.
-type witnesses struct {
-	seen map[core.HostID]*witness
+type reachability struct {
+	seen map[core.HostID]*seenHost
 }
 
-type witness struct {
+type seenHost struct {
 	membership.Host
 	at time.Time // when membership showed it last
 }
 
-// witnessFor is how long a host that membership lost counts. One that it lost before the lease was last renewed is forgotten by then.
-const witnessFor = 10 * time.Second
+// rememberFor is how long a host that membership lost counts. One that it lost before the lease was last renewed is forgotten by then.
+const rememberFor = 10 * time.Second
 
-func newWitnesses() *witnesses { return &witnesses{seen: make(map[core.HostID]*witness)} }
+func newReachability() *reachability { return &reachability{seen: make(map[core.HostID]*seenHost)} }
 
 // look takes over the membership.
-func (w *witnesses) look(members membership.Monitor, now time.Time) {
+func (w *reachability) look(members membership.Monitor, now time.Time) {
 	self := members.Self().ID
 	for _, m := range members.Hosts("") {
 		if m.Has("controller") || m.Has("outputhost") && m.ID != self {
-			w.seen[m.ID] = &witness{m, now}
+			w.seen[m.ID] = &seenHost{m, now}
 		}
 	}
 }
 
 // heard forgets those that were lost long before: the lease has just been renewed without them.
-func (w *witnesses) heard(now time.Time) {
+func (w *reachability) heard(now time.Time) {
 	for id, x := range w.seen {
-		if now.Sub(x.at) > witnessFor {
+		if now.Sub(x.at) > rememberFor {
 			delete(w.seen, id)
 		}
 	}
 }
 
-func (w *witnesses) of(role string) (out []membership.Host) {
+func (w *reachability) of(role string) (out []membership.Host) {
 	for _, x := range w.seen {
 		if x.Has(role) {
 			out = append(out, x.Host)
@@ -69,7 +69,7 @@ func (l *Lease) renewedBy(ctx context.Context, controllers []membership.Host) bo
 //   - Or all others answer, so that none of them is with a controller on the other side of a cut. Those in a controller's process share its
 //     fate: they count neither way, but somebody has to answer.
 //   - Or the machine of each controller does, if only that no process listens there.
-func (l *Lease) nobodyGives(ctx context.Context, w *witnesses) bool {
+func (l *Lease) nobodyGives(ctx context.Context, w *reachability) bool {
 	self := l.cfg.Members.Self().ID
 	controllers := w.of("controller")
 	others := slices.DeleteFunc(w.of("outputhost"), func(m membership.Host) bool { return m.ID == self })

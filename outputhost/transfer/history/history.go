@@ -1,5 +1,5 @@
-// Package past encodes the earlier attempts of a message into the records of dead letters and delayed retries.
-package past
+// Package history encodes the earlier attempts of a message into the records of dead letters and delayed retries.
+package history
 
 import (
 	"math"
