@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -99,7 +100,7 @@ func (c *consumer) open(ctx context.Context, hello *pb.ConsumeHello) {
 	}
 	if paused == nil {
 		g.rememberLocked(c.id, c.name)
-		g.mu.consumers = append(g.mu.consumers, c)
+		g.joinLocked(c)
 		c.group.Store(g)
 	}
 	g.mu.Unlock()
@@ -186,11 +187,8 @@ func (c *consumer) leave() {
 	}
 	g.mu.Lock()
 	g.forgetCreditLocked(c)
-	for i, o := range g.mu.consumers {
-		if o == c {
-			g.mu.consumers = append(g.mu.consumers[:i], g.mu.consumers[i+1:]...)
-			break
-		}
+	if i, there := g.placeLocked(c.id); there {
+		g.mu.consumers = slices.Delete(g.mu.consumers, i, i+1)
 	}
 	g.mu.rules.Leave(c.id)
 	idle := g.idleReadersLocked()

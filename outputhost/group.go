@@ -1,7 +1,9 @@
 package outputhost
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +45,11 @@ type group struct {
 		counted     inspect.CountedGroup     // what controllers were told of the group
 		gap         uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered     []*share                 // of shares, oldest extent first; nil when they changed
-		consumers   []*consumer
-		pulls       map[chan struct{}]int // unary pulls that wait, and for how many messages
-		pulled      time.Duration         // when the last one ended, see elapsed
-		unread      int32                 // shares that wait for a reader
-		lingering   bool                  // readers are open for the pull that may follow the last one
+		consumers   []*consumer              // by session
+		pulls       map[chan struct{}]int    // unary pulls that wait, and for how many messages
+		pulled      time.Duration            // when the last one ended, see elapsed
+		unread      int32                    // shares that wait for a reader
+		lingering   bool                     // readers are open for the pull that may follow the last one
 		pumping     bool
 		again       bool // an event came while pumping
 		closed      bool
@@ -269,6 +271,25 @@ func (g *group) notifyPullsLocked() {
 	for c := range g.mu.pulls {
 		poke(c)
 	}
+}
+
+// placeLocked is where the consumer of a session is in the list, or would be.
+func (g *group) placeLocked(id dispatch.SessionID) (i int, there bool) {
+	return slices.BinarySearchFunc(g.mu.consumers, id, func(c *consumer, id dispatch.SessionID) int { return cmp.Compare(c.id, id) })
+}
+
+// consumerLocked is the consumer of a session, or nil.
+func (g *group) consumerLocked(id dispatch.SessionID) *consumer {
+	if i, there := g.placeLocked(id); there {
+		return g.mu.consumers[i]
+	}
+	return nil
+}
+
+// joinLocked adds a consumer. Mostly it is the last one.
+func (g *group) joinLocked(c *consumer) {
+	i, _ := g.placeLocked(c.id)
+	g.mu.consumers = slices.Insert(g.mu.consumers, i, c)
 }
 
 // maxNames bounds how many past consumers a group remembers by name.

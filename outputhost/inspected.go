@@ -134,10 +134,8 @@ func (x inspectedGroup) Holder(st dispatch.Standing) *pb.Holder {
 		return out
 	}
 	out.Consumer, out.Host = x.g.nameLocked(st.Session), string(x.g.h.deps.Members.Self().ID)
-	for _, c := range x.g.mu.consumers {
-		if c.id == st.Session {
-			out.Address, out.Connected = c.s.mux.Conn.RemoteAddr(), convert.Time(c.joined)
-		}
+	if c := x.g.consumerLocked(st.Session); c != nil {
+		out.Address, out.Connected = c.s.mux.Conn.RemoteAddr(), convert.Time(c.joined)
 	}
 	return out
 }

@@ -25,6 +25,27 @@ func BenchmarkPump_1000SharesAllBusy(b *testing.B)      { pump(b, 1000, 1000, 1,
 func BenchmarkPump_1000ConsumersOneCredit(b *testing.B) { pump(b, 1, 1, 1000, 1) }
 func BenchmarkPump_1000ConsumersAllCredit(b *testing.B) { pump(b, 1, 1, 1000, 1000) }
 
+// BenchmarkPump_1000ConsumersOneNacked pumps a group in which one consumer nacked and did not ack since.
+func BenchmarkPump_1000ConsumersOneNacked(b *testing.B) {
+	p := newPumped(b, 1, 1000, 1, 1)
+	seq := p.read(p.shares[0], 1)
+	p.g.mu.Lock()
+	p.g.mu.rules.Tick(p.now)
+	p.g.mu.rules.Connected(1000)
+	p.g.mu.rules.Want(1, true)
+	p.g.mu.rules.Take(p.consumers[999].id, dispatch.Credit{Messages: 1, Bytes: pumpedBytes}, p.now, nil)
+	err := p.shares[0].rules.Nack(seq, 1, 25*time.Second, nil, 0, p.now)
+	p.g.mu.Unlock()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		p.pass()
+		p.g.pump()
+	}
+}
+
 // BenchmarkSaver_1000BusyShares is a second of 1,000 shares that each bring a message, and the round that saves them.
 func BenchmarkSaver_1000BusyShares(b *testing.B) {
 	p := newPumped(b, 1000, 1, 1, 1)

@@ -131,13 +131,11 @@ func (g *group) demandLocked() (n int) {
 	if g.mu.credits != nil {
 		n = g.mu.credits.demand
 	}
-	if !g.mu.rules.AdmitsAll() {
-		for _, c := range g.mu.consumers {
-			if !g.mu.rules.Admits(c.id) {
-				n -= c.demand
-			}
+	g.mu.rules.EachRefused(func(id dispatch.SessionID) {
+		if c := g.consumerLocked(id); c != nil {
+			n -= c.demand
 		}
-	}
+	})
 	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
 		return n
 	}

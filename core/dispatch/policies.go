@@ -58,9 +58,21 @@ func (g *Group) Admits(session SessionID) bool {
 	return g.throttle.admit(sc, g.now) > 0 && g.isolation.admit(sc, g.now) > 0
 }
 
-// AdmitsAll reports whether Admits holds for every session without a look at each. It may be false although it does.
-func (g *Group) AdmitsAll() bool {
-	return len(g.throttle.paces) == 0 && (g.isolation == nil || len(g.isolation.given) == 0)
+// EachRefused calls f for every session for which Admits does not hold. It looks at sessions that nacked, or hold an isolated message, only.
+func (g *Group) EachRefused(f func(SessionID)) {
+	for id := range g.throttle.paces {
+		if !g.Admits(id) {
+			f(id)
+		}
+	}
+	if g.isolation == nil {
+		return
+	}
+	for id := range g.isolation.given {
+		if _, twice := g.throttle.paces[id]; !twice && !g.Admits(id) {
+			f(id)
+		}
+	}
 }
 
 // nextPolicy is the next deadline of the policies.

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -245,5 +246,11 @@ func TestGroup_Admits(t *testing.T) {
 	want(t, "isolated", take(g, 10, now), "1+1@2")
 	if g.Admits(1) || !g.Admits(2) || g.Throttled(1) {
 		t.Errorf("admits %v, another session %v; throttled %v", g.Admits(1), g.Admits(2), g.Throttled(1))
+	}
+	var refused []SessionID
+	g.throttle.paces = map[SessionID]pace{1: {}, 2: {}, 3: {nacks: freeNacks + 1, until: math.MaxInt64}} // each once, and 2 not
+	g.EachRefused(func(id SessionID) { refused = append(refused, id) })
+	if slices.Sort(refused); !slices.Equal(refused, []SessionID{1, 3}) {
+		t.Errorf("refuses %v", refused)
 	}
 }
