@@ -28,8 +28,24 @@ func (g *group) turnsAfter(before []*consumer) int {
 func (g *group) waiting() []*consumer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	x := &g.mu.credits.waiting
-	return slices.Clone(x.items[x.head:])
+	return g.mu.credits.waiting.all()
+}
+
+// all are the consumers in line, as their links say from either end.
+func (l *line) all() (out []*consumer) {
+	for c := l.first; c != nil; c = c.behind {
+		out = append(out, c)
+	}
+	n := len(out)
+	for c := l.last; c != nil; c = c.ahead {
+		if n--; out[n] != c {
+			panic("the line is broken")
+		}
+	}
+	if n != 0 || len(out) != l.length {
+		panic("the line has lost consumers")
+	}
+	return out
 }
 
 // TestPump_LooksAtWhatChanged: with 1,000 shares and 1,000 consumers, a message that is read, delivered and acked has
@@ -82,7 +98,7 @@ func TestPump_CountsDemand(t *testing.T) {
 		most, want, takers := g.mostHeldLocked(), 0, 0
 		waiting := map[*consumer]int{}
 		x := g.mu.credits
-		for _, c := range x.waiting.items[x.waiting.head:] {
+		for _, c := range x.waiting.all() {
 			waiting[c]++
 		}
 		for _, c := range g.mu.consumers {

@@ -1,10 +1,6 @@
 package outputhost
 
-import (
-	"slices"
-
-	"github.com/columbamq/columba/core/dispatch"
-)
+import "github.com/columbamq/columba/core/dispatch"
 
 // credits are the consumers of a group that have credit, in the order of their turns. The group's mutex's.
 //
@@ -28,36 +24,36 @@ func (g *group) creditsLocked() *credits {
 	return g.mu.credits
 }
 
-// line is a first-in-first-out list of consumers that reuses its memory.
+// line is the consumers that wait, in their order, linked by their ahead and behind.
 type line struct {
-	items []*consumer
-	head  int
+	first, last *consumer
+	length      int
 }
-
-func (l *line) len() int { return len(l.items) - l.head }
 
 func (l *line) push(c *consumer) {
-	if l.head > 32 && l.head > len(l.items)/2 && len(l.items) == cap(l.items) {
-		n := copy(l.items, l.items[l.head:])
-		clear(l.items[n:])
-		l.items, l.head = l.items[:n], 0
+	if c.ahead = l.last; c.ahead == nil {
+		l.first = c
+	} else {
+		c.ahead.behind = c
 	}
-	l.items = append(l.items, c)
+	l.last = c
+	l.length++
 }
 
-func (l *line) pop() *consumer {
-	c := l.items[l.head]
-	l.items[l.head] = nil
-	if l.head++; l.head == len(l.items) {
-		l.items, l.head = l.items[:0], 0
-	}
-	return c
-}
-
-// remove takes a consumer out.
+// remove takes a consumer out that is in line.
 func (l *line) remove(c *consumer) {
-	l.items = slices.DeleteFunc(l.items[l.head:], func(o *consumer) bool { return o == c })
-	l.head = 0
+	if c.ahead == nil {
+		l.first = c.behind
+	} else {
+		c.ahead.behind = c.behind
+	}
+	if c.behind == nil {
+		l.last = c.ahead
+	} else {
+		c.behind.ahead = c.ahead
+	}
+	c.ahead, c.behind = nil, nil
+	l.length--
 }
 
 // countCreditLocked counts anew what a consumer would take, and gives it a turn if that is something. It follows every
@@ -156,11 +152,12 @@ func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) 
 	if x.takers > 1 {
 		messages, bytes = turnAtOnce, turnBytesAtOnce
 	}
-	for range x.waiting.len() {
+	for range x.waiting.length {
 		if !g.mu.rules.Ready() {
 			return
 		}
-		c := x.waiting.pop()
+		c := x.waiting.first
+		x.waiting.remove(c)
 		c.queued = false
 		credit := g.creditLocked(c, x.most)
 		if credit.Messages <= 0 { // it has a turn again when it is counted
