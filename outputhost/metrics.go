@@ -33,6 +33,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		reg.MustRegister(c)
 		return c
 	}
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_outputhost_" + name, Help: help, Buckets: buckets})
+		reg.MustRegister(h)
+		return h
+	}
 	m := &metrics{
 		sessions: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_outputhost_consumer_connections", Help: "Connections of consumers."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -47,24 +52,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written durably."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
-		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_checkpoint_seconds", Help: "Duration of the durable write of all checkpoints of a round.",
-			Buckets: telemetry.LatencyBuckets(),
-		}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_deliver_latency_seconds", Help: "Time from the enqueueing of a message to its first delivery; one observation for messages delivered together.",
-			Buckets: telemetry.WaitBuckets(),
-		}),
-		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_delayed_lateness_seconds", Help: "Time from the due time of a delayed message to its first delivery; one observation for messages that are due and delivered together.",
-			Buckets: telemetry.WaitBuckets(),
-		}),
-		attempts: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "columba_outputhost_redelivery_attempt", Help: "Attempt number of each redelivery.",
-			Buckets: telemetry.CountBuckets(),
-		}),
+		saveSeconds:  histogram("checkpoint_seconds", "Duration of the durable write of all checkpoints of a round.", telemetry.LatencyBuckets()),
+		latency:      histogram("deliver_latency_seconds", "Time from the enqueueing of a message to its first delivery; one observation for messages delivered together.", telemetry.WaitBuckets()),
+		lateness:     histogram("delayed_lateness_seconds", "Time from the due time of a delayed message to its first delivery; one observation for messages that are due and delivered together.", telemetry.WaitBuckets()),
+		attempts:     histogram("redelivery_attempt", "Attempt number of each redelivery.", telemetry.CountBuckets()),
 	}
-	reg.MustRegister(m.sessions, m.refused, m.saveSeconds, m.latency, m.lateness, m.attempts)
+	reg.MustRegister(m.sessions, m.refused)
 	return m
 }
 

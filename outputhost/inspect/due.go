@@ -119,10 +119,7 @@ func (x *Inspector) peekTimersOf(ctx context.Context, e core.Extent, from timers
 func (x *Inspector) listDue(ctx context.Context, stores []membership.Host, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
 	var err error
 	for i, s := range stores {
-		cctx, cancel := ctx, context.CancelFunc(func() {})
-		if i < len(stores)-1 {
-			cctx, cancel = context.WithTimeout(ctx, rangeTimeout)
-		}
+		cctx, cancel := within(ctx, rangeTimeout, i < len(stores)-1)
 		resp, rerr := x.host.Store(s.Address).ListDue(cctx, connect.NewRequest(req))
 		cancel()
 		if rerr == nil {

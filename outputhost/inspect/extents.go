@@ -60,8 +60,16 @@ func (x *Inspector) scanExtent(ctx context.Context, e core.Extent, group core.Gr
 	if err != nil {
 		return false, err
 	}
+	return x.eachStored(ctx, stores, e.ID, from, upTo, func(s stored) (bool, error) {
+		s.taken = gone.Done(s.at.Seq)
+		return f(s)
+	})
+}
+
+// eachStored calls f for the messages of an extent between two seqs, until it says false.
+func (x *Inspector) eachStored(ctx context.Context, stores []membership.Host, extent core.ExtentID, from, upTo core.Seq, f func(stored) (bool, error)) (more bool, err error) {
 	for from <= upTo {
-		batches, err := x.readSoon(ctx, stores, e.ID, from, upTo)
+		batches, err := x.readSoon(ctx, stores, extent, from, upTo)
 		if err != nil {
 			return false, err
 		}
@@ -79,7 +87,7 @@ func (x *Inspector) scanExtent(ctx context.Context, e core.Extent, group core.Gr
 				if seq < from || stop {
 					return nil
 				}
-				more, err := f(stored{core.Receipt{Extent: e.ID, Seq: seq}, batch.AppendTime, record, gone.Done(seq)})
+				more, err := f(stored{at: core.Receipt{Extent: extent, Seq: seq}, enqueued: batch.AppendTime, record: record})
 				stop = !more
 				return err
 			})
@@ -129,10 +137,7 @@ func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, er
 func (x *Inspector) readRange(ctx context.Context, stores []membership.Host, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
 	note := func(e error) { err = foremost(err, e) }
 	for i, s := range stores {
-		cctx, cancel := ctx, context.CancelFunc(func() {})
-		if i < len(stores)-1 {
-			cctx, cancel = context.WithTimeout(ctx, rangeTimeout)
-		}
+		cctx, cancel := within(ctx, rangeTimeout, i < len(stores)-1)
 		resp, rerr := x.host.Store(s.Address).ReadRange(cctx, connect.NewRequest(&pb.ReadRangeRequest{
 			Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: bytes,
 		}))
@@ -167,6 +172,14 @@ const (
 	rangeTimeout   = 3 * time.Second // of a range, the same
 )
 
+// within bounds a question to a store while there is another store to ask.
+func within(ctx context.Context, timeout time.Duration, another bool) (context.Context, context.CancelFunc) {
+	if another {
+		return context.WithTimeout(ctx, timeout)
+	}
+	return context.WithCancel(ctx)
+}
+
 // readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the
 // extent's own queue. A store that never heard of the extent holds nothing of it.
 func (x *Inspector) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []membership.Host, gone *acklevel.Window, err error) {
@@ -188,10 +201,7 @@ func (x *Inspector) readable(ctx context.Context, e core.Extent, group core.Grou
 	all := x.host.Replicas(e)
 	known, best := false, -1
 	for i, s := range all {
-		cctx, cancel := ctx, context.CancelFunc(func() {})
-		if i < len(all)-1 || best >= 0 {
-			cctx, cancel = context.WithTimeout(ctx, replicaTimeout)
-		}
+		cctx, cancel := within(ctx, replicaTimeout, i < len(all)-1 || best >= 0)
 		resp, rerr := x.host.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 		cancel()
 		switch rerr = convert.FromRPC(rerr); {

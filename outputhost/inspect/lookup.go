@@ -55,40 +55,20 @@ func (x *Inspector) eachSinceIn(ctx context.Context, e core.Extent, since time.T
 	if err != nil || upTo == 0 {
 		return true, err
 	}
-	more = true
-	from := x.seekSoon(ctx, stores, e.ID, since)
-	for more && from <= upTo {
-		batches, err := x.readSoon(ctx, stores, e.ID, from, upTo)
-		switch {
-		case core.CodeOf(err) == core.CodeNotFound: // its stores have removed it meanwhile
-			return true, nil
-		case err != nil:
-			return false, err
-		case *left < len(batches):
+	more, err = x.eachStored(ctx, stores, e.ID, x.seekSoon(ctx, stores, e.ID, since), upTo, func(s stored) (bool, error) {
+		if *left -= len(s.record); *left < 0 {
 			return false, core.Errorf(core.CodeTooLarge, "more than %d MiB were appended since %s", lookBytes>>20, since.UTC().Format(time.RFC3339))
 		}
-		*left -= len(batches)
-		for len(batches) > 0 {
-			batch, rest, err := nextBatch(batches)
-			if err != nil {
-				return false, err
-			}
-			batches = rest
-			err = EachRecord(batch.Records, batch.Base, func(_ core.Seq, record []byte) error {
-				var r wire.Record
-				if _, err := wire.DecodeRecord(record, &r); err != nil {
-					return err
-				}
-				more = more && f(&r)
-				return nil
-			})
-			if err != nil {
-				return false, err
-			}
-			from = batch.Last() + 1
+		var r wire.Record
+		if _, err := wire.DecodeRecord(s.record, &r); err != nil {
+			return false, err
 		}
+		return f(&r), nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound { // its stores have removed it meanwhile
+		return true, nil
 	}
-	return more, nil
+	return more, err
 }
 
 // appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that
