@@ -131,6 +131,10 @@ bench-replicated: build peers ## measure a cluster with three replicas against N
 bench-consuming: build peers ## measure consumers of a replicated queue, against NATS JetStream R3 with explicit acks, in one run
 	$(GO) run ./bench -suite consuming -peers bin/peers $(BENCHFLAGS)
 
+.PHONY: bench-failing
+bench-failing: build ## measure what messages that fail leave of the rate of the others
+	$(GO) run ./bench -suite failing $(BENCHFLAGS)
+
 .PHONY: bench-tenants
 bench-tenants: build ## measure a tenant's latency beside one that is at ten times its quota
 	$(GO) run ./bench -suite tenants $(BENCHFLAGS)

@@ -23,6 +23,13 @@ var failingParts = []int{5, 20, 95}
 // on messages are parked.
 var failingBackoffs = []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute}
 
+// leastAcked is how much of the good messages' rate must be left at half of the load while others fail, unless nearly
+// all do. mostSaved is how many bytes of checkpoints an output host may write a second.
+const (
+	leastAcked = 0.75
+	mostSaved  = 1_000_000
+)
+
 // cell is what one server did with one share of bad messages and one backoff. Rates are of good messages acked, a
 // second.
 type cell struct {
@@ -34,56 +41,90 @@ type cell struct {
 	LastQuarter    float64 // the same rate as Acked, in the last quarter of the time
 	Gap            float64 // seconds; the longest without an acked good message
 	P99            float64 // ms, from the publish of a good message to its ack
+	Late99         float64 // ms, from the end of a retry's backoff to its delivery
+	Retries        int64   // of which that is known
 	MemoryMiB      float64 // of the server, resident, at most
 	Checkpoints    float64 // of shares, written a second
+	Saved          float64 // bytes of them, written a second
 	Parked         float64 // messages
 	DeadLettered   float64 // messages
 }
 
 // failing has a part of the messages fail at every delivery, and compares how fast the others are acked with how fast
-// they are acked when none fails: at half of the rate at which a server publishes and consumes at the same time, and as
-// fast as it goes.
+// they are acked when none fails: at half of the rate at which a server publishes and consumes at the same time.
 func (r *rig) failing() error {
-	most, err := r.failingCell("failing-most", cell{BackoffSeconds: -1})
+	most, err := r.mostAcked()
 	if err != nil {
 		return err
 	}
-	half := max(1, int(most.Acked/2))
-	r.report.info("published and consumed at the same time, 1 KiB", most.Acked, "msg/s", "no message is bad; half of it is what the cells are published at")
+	var saved, memory float64
 	for _, bad := range failingParts {
+		half := max(1, int(most/2))
 		plain, err := r.failingCell(fmt.Sprint("failing-acked", bad), cell{BadPercent: bad, BackoffSeconds: -1, Published: half})
 		if err != nil {
 			return err
 		}
-		r.report.say("%d%% bad, which are acked: %.0f good ones acked a second, p99 %.1f ms, the server at most %.0f MiB, %.1f checkpoints a second",
-			bad, plain.Acked, plain.P99, plain.MemoryMiB, plain.Checkpoints)
+		r.report.Cells = append(r.report.Cells, plain)
+		r.report.say("%d%% bad, which are acked: %s", bad, plain.note())
 		for _, backoff := range failingBackoffs {
-			name := fmt.Sprintf("failing%d-%s", bad, backoff)
-			c, err := r.failingCell(name, cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Published: half})
+			c, err := r.failingCell(fmt.Sprintf("failing%d-%s", bad, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Published: half})
 			if err != nil {
 				return err
 			}
 			c.Ratio = c.Acked / plain.Acked
 			r.reportCell(c)
-			if c, err = r.failingCell(name+"-most", cell{BadPercent: bad, BackoffSeconds: backoff.Seconds()}); err != nil {
+			saved, memory = max(saved, c.Saved), max(memory, c.MemoryMiB)
+		}
+	}
+	r.report.info("the server's memory, in the cell with the most", memory, "MiB", "")
+	r.report.atMost("checkpoints, in the cell with the most", saved/1e3, mostSaved/1e3, "kB/s")
+	return nil
+}
+
+// failingFull is failing as fast as it goes. It reports only.
+func (r *rig) failingFull() error {
+	most, err := r.mostAcked()
+	if err != nil {
+		return err
+	}
+	for _, bad := range failingParts {
+		for _, backoff := range failingBackoffs {
+			c, err := r.failingCell(fmt.Sprintf("failing-full%d-%s", bad, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds()})
+			if err != nil {
 				return err
 			}
-			c.Ratio = c.Acked / (most.Acked * float64(100-bad) / 100)
+			c.Ratio = c.Acked / (most * float64(100-bad) / 100)
 			r.reportCell(c)
 		}
 	}
 	return nil
 }
 
-// reportCell judges that good messages were acked to the end at half of the load. At full load it only reports.
+// mostAcked is how many messages a second a server publishes and consumes at the same time, none of them bad. It is
+// measured once.
+func (r *rig) mostAcked() (float64, error) {
+	if r.acked == 0 {
+		most, err := r.failingCell("failing-most", cell{BackoffSeconds: -1})
+		if err != nil {
+			return 0, err
+		}
+		r.acked = most.Acked
+		r.report.info("published and consumed at the same time, 1 KiB", r.acked, "msg/s", "no message is bad; half of it is half of the load")
+	}
+	return r.acked, nil
+}
+
+// reportCell judges at half of the load: good messages are acked at a rate, or at least to the end when nearly all are
+// bad. At full load it only reports.
 func (r *rig) reportCell(c cell) {
 	r.report.Cells = append(r.report.Cells, c)
 	l := line{Name: fmt.Sprintf("%d%% bad, backoff %s, %s", c.BadPercent, time.Duration(c.BackoffSeconds*1e9), c.load()), Value: c.Ratio, Unit: "×", Note: c.note()}
-	if c.Published > 0 {
-		l.Bound, l.Verdict = "acks at the end", fail
-		if c.LastQuarter > 0 {
-			l.Verdict = pass
-		}
+	switch {
+	case c.Published == 0:
+	case c.BadPercent > 50:
+		l.Bound, l.Verdict = "acks at the end", verdictOf(c.LastQuarter > 0)
+	default:
+		l.Bound, l.Verdict = "≥ "+number(leastAcked), verdictOf(c.Ratio >= leastAcked)
 	}
 	r.report.add(l)
 }
@@ -96,8 +137,8 @@ func (c cell) load() string {
 }
 
 func (c cell) note() string {
-	return fmt.Sprintf("%.0f good ones acked a second, %.0f in the last quarter, none for %.1f s; p99 %.1f ms; server ≤ %.0f MiB; %.1f checkpoints a second; %.0f parked, %.0f dead letters",
-		c.Acked, c.LastQuarter, c.Gap, c.P99, c.MemoryMiB, c.Checkpoints, c.Parked, c.DeadLettered)
+	return fmt.Sprintf("%.0f good ones acked a second, %.0f in the last quarter, none for %.1f s; p99 %.1f ms; %d retries, late p99 %.0f ms; server ≤ %.0f MiB; %.1f checkpoints and %.0f kB of them a second; %.0f parked, %.0f dead letters",
+		c.Acked, c.LastQuarter, c.Gap, c.P99, c.Retries, c.Late99, c.MemoryMiB, c.Checkpoints, c.Saved/1e3, c.Parked, c.DeadLettered)
 }
 
 // failingCell measures one cell on a new server.
@@ -123,6 +164,7 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 	o, err := r.worker(measure.Job{
 		Kind: "failing", Addr: s.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: warm, For: failingSlices * r.slice,
 		Rate: c.Published, Prefetch: prefetch, Bad: c.BadPercent, AckBad: c.BackoffSeconds < 0,
+		Wait: time.Duration(max(0, c.BackoffSeconds) * 1e9),
 	})
 	if err != nil {
 		return c, err
@@ -133,7 +175,9 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 	}
 	bytes, err := s.mostMemory()
 	c.Acked, c.LastQuarter, c.Gap, c.P99, c.MemoryMiB = o.PerSecond(), o.LastQuarter, o.Gap, o.P99, bytes/(1<<20)
-	c.Checkpoints = m["columba_outputhost_checkpoints_total"] / (warm.Seconds() + o.Seconds)
+	c.Late99, c.Retries = o.Deliver99, o.Delivered
+	seconds := warm.Seconds() + o.Seconds
+	c.Checkpoints, c.Saved = m["columba_outputhost_checkpoints_total"]/seconds, m["columba_outputhost_checkpoint_bytes_total"]/seconds
 	c.Parked, c.DeadLettered = m["columba_outputhost_messages_retry_queued_total"], m["columba_outputhost_messages_dead_lettered_total"]
 	return c, err
 }
@@ -141,9 +185,19 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 // badMark is where a message says whether it is bad, behind its stamp.
 const badMark = 8
 
+// The values of that byte.
+const (
+	markGood = iota
+	markBad
+	markSample // bad, and its retries are timed
+)
+
+// oneSample is among how many bad messages one has its retries timed.
+const oneSample = 16
+
 // handleFailing publishes, at a rate or as fast as it goes, while one consumer acks the good messages, and nacks the
-// bad ones at every delivery or acks them, too. It counts the good messages, and times each
-// from its publish to its ack.
+// bad ones at every delivery or acks them, too. It counts the good messages, times each from its publish to its ack,
+// and times some of the retries from the end of their backoff to their delivery.
 func handleFailing(j measure.Job) (measure.Outcome, error) {
 	c, pub, err := publisher(context.Background(), j)
 	if err != nil {
@@ -154,13 +208,22 @@ func handleFailing(j measure.Job) (measure.Outcome, error) {
 	return t.Over(j, func(ctx context.Context) error {
 		consumed := make(chan error, 1)
 		go func() {
+			due := make(map[client.MessageID]time.Time) // of the sampled messages
 			consumed <- consumeOne(ctx, j, func(d *client.Delivery) {
-				switch bad := d.Body[badMark] != 0; {
-				case !bad && d.Ack() == nil:
+				mark := d.Body[badMark]
+				switch {
+				case mark == markGood && d.Ack() == nil:
 					t.Answered(measure.Stamped(d.Body), true, nil)
-				case bad && j.AckBad:
+				case mark == markGood: // delivered again
+				case j.AckBad:
 					_ = d.Ack() // one that fails is delivered again, like a nack
-				case bad:
+				case mark == markSample:
+					if at, again := due[d.ID]; again {
+						t.Delivered(at)
+					}
+					due[d.ID] = time.Now().Add(j.Wait)
+					_ = d.Nack()
+				default:
 					_ = d.Nack()
 				}
 			})
@@ -176,9 +239,12 @@ func publishMarked(ctx context.Context, j measure.Job, pub *client.Publisher, t 
 	random := rand.New(rand.NewPCG(uint64(j.Bad), 1))
 	send := func(_ int, due time.Time) error {
 		measure.Stamp(body, due)
-		body[badMark] = 0
+		body[badMark] = markGood
 		if random.IntN(100) < j.Bad {
-			body[badMark] = 1
+			body[badMark] = markBad
+			if random.IntN(oneSample) == 0 {
+				body[badMark] = markSample
+			}
 		}
 		err := pub.PublishAsync(ctx, client.Message{Body: body}, func(_ client.Receipt, err error) {
 			if err != nil {

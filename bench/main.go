@@ -42,9 +42,10 @@ type rig struct {
 	dir     string // scratch, on the disk that is measured
 	pairs   int    // repetitions; a number is their median
 	slice   time.Duration
-	queues  int    // of the idle server
-	peers   string // directory of the peers' programs
-	backlog int64  // bytes, of drain
+	queues  int     // of the idle server
+	peers   string  // directory of the peers' programs
+	backlog int64   // bytes, of drain
+	acked   float64 // messages a second, of failing; 0: not measured
 	report  *report
 }
 
@@ -66,6 +67,7 @@ var sections = []struct {
 	{"timers", (*rig).timers},
 	{"parked", (*rig).parked},
 	{"failing", (*rig).failing},
+	{"failing-full", (*rig).failingFull},
 	{"tenants", (*rig).tenants},
 }
 
@@ -73,7 +75,8 @@ var sections = []struct {
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow", "hole", "timers", "parked", "failing"},
+	"consuming":   {"drain", "flow", "hole", "timers", "parked"},
+	"failing":     {"failing", "failing-full"},
 	"tenants":     {"tenants"},
 }
 
@@ -84,7 +87,7 @@ func run() error {
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming or tenants")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing or tenants")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
 	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
 	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")

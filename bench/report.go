@@ -101,11 +101,14 @@ func (r *report) atMost(name string, v, bound float64, unit string) {
 }
 
 func (r *report) judge(name string, v float64, unit, bound string, ok bool) {
-	l := line{Name: name, Value: v, Unit: unit, Bound: bound, Verdict: fail}
+	r.add(line{Name: name, Value: v, Unit: unit, Bound: bound, Verdict: verdictOf(ok)})
+}
+
+func verdictOf(ok bool) string {
 	if ok {
-		l.Verdict = pass
+		return pass
 	}
-	r.add(l)
+	return fail
 }
 
 // verdict is an error when a bound was missed.

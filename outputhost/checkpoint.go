@@ -211,7 +211,7 @@ func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settl
 	for _, r := range rows {
 		bytes += len(r.Value)
 	}
-	if len(rows) > 0 && !s.put(ctx, rows) {
+	if len(rows) > 0 && !s.put(ctx, rows, bytes) {
 		for _, g := range due {
 			g.notSaved(parts[g])
 			s.note(g, saveSoon)
@@ -246,8 +246,8 @@ func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settl
 	return settles, bytes
 }
 
-// put writes rows, and reports whether they are durable.
-func (s *saver) put(ctx context.Context, rows []metadata.Row) bool {
+// put writes rows, which have so many bytes, and reports whether they are durable.
+func (s *saver) put(ctx context.Context, rows []metadata.Row, bytes int) bool {
 	began := time.Now()
 	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		s.noteFailed(len(rows), err)
@@ -257,6 +257,7 @@ func (s *saver) put(ctx context.Context, rows []metadata.Row) bool {
 	s.noteSaved()
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	s.h.metrics.saves.Add(float64(len(rows)))
+	s.h.metrics.savedBytes.Add(float64(bytes))
 	return true
 }
 

@@ -20,6 +20,7 @@ type metrics struct {
 	lapses       prometheus.Counter
 	mended       prometheus.Counter
 	saves        prometheus.Counter
+	savedBytes   prometheus.Counter
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
 	latency      prometheus.Histogram
@@ -51,6 +52,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lapses:       counter("lease_expirations_total", "Times that the delivery lease expired because no controller answered."),
 		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written durably."),
+		savedBytes:   counter("checkpoint_bytes_total", "Bytes of the checkpoints written durably."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds:  histogram("checkpoint_seconds", "Duration of the durable write of all checkpoints of a round.", telemetry.LatencyBuckets()),
 		latency:      histogram("deliver_latency_seconds", "Time from the enqueueing of a message to its first delivery; one observation for messages delivered together.", telemetry.WaitBuckets()),

@@ -25,8 +25,9 @@ type Job struct {
 	Consumers int // drain, hold, park, flow, timers: of one group, each with a connection of its own
 	Prefetch  int // drain, hold, park, rest, flow, timers, failing: messages that each consumer may hold
 
-	Bad    int  // failing: percent of the messages that are bad
-	AckBad bool // failing: the bad ones are acked; else they are nacked at every delivery
+	Bad    int           // failing: percent of the messages that are bad
+	AckBad bool          // failing: the bad ones are acked; else they are nacked at every delivery
+	Wait   time.Duration // failing: the backoff of the group
 }
 
 // Outcome is what a load client measured.
@@ -39,7 +40,8 @@ type Outcome struct {
 	Total    int64   // messages of the whole client, the warm-up's too
 	Gap      float64 // seconds; the longest without an acknowledgement of a sampled message, after the warm-up
 
-	Deliver50, Deliver99 float64 // ms; flow: from when a message was due until a consumer had it
+	Deliver50, Deliver99 float64 // ms; flow: from when a message was due until a consumer had it; failing: the same of retries, sampled
+	Delivered            int64   // how many of those were measured
 
 	LastQuarter float64 // messages a second in the last quarter of the time
 }

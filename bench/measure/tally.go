@@ -90,6 +90,7 @@ func (t *Tally) Over(j Job, f func(ctx context.Context) error) (Outcome, error) 
 	o.Total, o.Errors = t.acked.Load(), t.failed.Load()
 	o.P50, o.P99, o.Gap = t.mu.latencies.Quantile(0.5), t.mu.latencies.Quantile(0.99), t.mu.gap.Seconds()
 	o.Deliver50, o.Deliver99 = t.mu.delivered.Quantile(0.5), t.mu.delivered.Quantile(0.99)
+	o.Delivered = int64(len(t.mu.delivered))
 	return o, nil
 }
 
