@@ -13,7 +13,7 @@ import (
 func TestConsumer_CloseIsAnsweredAfterItsDeliveries(t *testing.T) {
 	for _, streams := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
+			b := newHarness(t)
 			g := b.large(1, 3)
 			conn := b.connect()
 			conn.read()
@@ -54,7 +54,7 @@ func TestConsumer_CloseIsAnsweredAfterItsDeliveries(t *testing.T) {
 func TestConsumer_CloseEndsTheStream(t *testing.T) {
 	for _, joined := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t)
+			b := newHarness(t)
 			conn := b.connect()
 			conn.read()
 			c := &consumer{s: conn.s, h: b.Host}
