@@ -18,7 +18,7 @@ const (
 	// has credit …
 	takeAtOnce      = 1000
 	takeBytesAtOnce = 1 << 20
-	// … and while others have.
+	// … and while others have, unless there is more for each of them.
 	turnAtOnce      = 250
 	turnBytesAtOnce = 256 << 10
 	// leastHeld is how much a consumer may hold, however many there are.

@@ -143,6 +143,32 @@ func TestFair_Turns(t *testing.T) {
 	})
 }
 
+// TestFair_LongTurns: turns are longer than the shortest when there is more for everybody.
+func TestFair_LongTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, _ := b.small(1500)
+		c := b.connect()
+		c.read()
+		one, two := c.consume(g), c.consume(g)
+		one.grants(g, 1<<20)
+		two.grants(g, 1<<20)
+		for _, want := range []int{750, 250} {
+			g.mu.Lock()
+			g.countCreditsLocked()
+			messages, bytes := g.turnLocked()
+			g.mu.Unlock()
+			if messages != want || bytes > takeBytesAtOnce {
+				t.Errorf("a turn is %d messages and %d bytes, want %d messages", messages, bytes, want)
+			}
+			g.pump()
+		}
+		if one.held != 750 || two.held != 750 {
+			t.Errorf("they hold %d and %d of 1,500 messages, want a half each", one.held, two.held)
+		}
+	})
+}
+
 // TestFair_ConsumersOfAGroup: a group has so many consumers on a host, and not one more until one leaves.
 func TestFair_ConsumersOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

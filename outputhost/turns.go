@@ -141,6 +141,17 @@ func (g *group) demandLocked() (n int) {
 	return n
 }
 
+// turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes all
+// that there is. They are longer when there is more for each of them: fewer writes carry the same messages.
+func (g *group) turnLocked() (messages, bytes int) {
+	x := g.mu.credits
+	if x.takers <= 1 {
+		return takeAtOnce, takeBytesAtOnce
+	}
+	messages = min(max(g.mu.rules.Waiting()/x.takers, turnAtOnce), takeAtOnce)
+	return messages, turnBytesAtOnce / turnAtOnce * messages
+}
+
 // takeTurnsLocked gives each consumer that has credit one turn, as long as there is something to hand out. The next
 // pump goes on with those that had none.
 func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) {
@@ -148,10 +159,7 @@ func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) 
 	if x == nil {
 		return
 	}
-	messages, bytes := takeAtOnce, takeBytesAtOnce
-	if x.takers > 1 {
-		messages, bytes = turnAtOnce, turnBytesAtOnce
-	}
+	messages, bytes := g.turnLocked()
 	for range x.waiting.length {
 		if !g.mu.rules.Ready() {
 			return

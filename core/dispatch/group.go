@@ -177,6 +177,21 @@ func (g *Group) Ready() bool {
 	return g.isolatedReady() || g.turns.ready() || g.mergedTurns.ready()
 }
 
+// Waiting is a lower bound of how many first deliveries there are to hand out: those of the share whose turn is next. In a
+// group with a delay it is 0. It takes no walk.
+func (g *Group) Waiting() int {
+	if g.turns == nil || !g.turns.firstsReady() || g.spec.Delay > 0 {
+		return 0
+	}
+	s := *g.turns.waiting[firstTurn].front()
+	n := s.firsts.len()
+	if s.mayBegin() {
+		delayed, withheld := s.supply.late()
+		n += min(s.supply.len()-delayed-withheld, s.roomForFirsts())
+	}
+	return n
+}
+
 // Depth sums over the shares.
 func (g *Group) Depth() Depth {
 	var sum Depth
