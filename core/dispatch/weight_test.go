@@ -101,7 +101,7 @@ func TestShare_LocksOfFirstAttemptsDoNotFill(t *testing.T) {
 // checkpoint with what it is.
 func TestShare_StopsBeforeCheckpointsAreFull(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		apart, every := rapid.IntRange(1, 300).Draw(t, "apart"), rapid.IntRange(50, 3000).Draw(t, "failures between two checkpoints")
+		apart, every := rapid.IntRange(1, 300).Draw(t, "apart"), rapid.IntRange(200, 3000).Draw(t, "failures between two checkpoints")
 		wait := rapid.SampledFrom([]int{1, 1000, 29_000}).Draw(t, "longest wait, ms")
 		g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Exhausted: core.ExhaustedBlock, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
 		s := g.AddShare(extent(1), State{}, start)

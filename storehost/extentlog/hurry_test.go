@@ -36,13 +36,13 @@ func fillWith(t *testing.T, e *Engine, extents, batches, size int) {
 
 func TestHurry_NobodyWaitsForATable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := newEngine(t, "store", fixedDisk{vfs.NewMem(), 256 << 20, 256 << 20}) // with memtables of 2 MiB
+		e := newEngine(t, "store", fixedDisk{vfs.NewMem(), 128 << 20, 128 << 20}) // with memtables of 1 MiB
 		began := time.Now()
 		for range 4 {
-			fillWith(t, e, 16, 2, 256<<10)
+			fillWith(t, e, 8, 2, 256<<10)
 		}
 		if waited := time.Since(began); waited > 20*time.Millisecond {
-			t.Errorf("32 MiB of appends waited %s for tables that were written slowly", waited)
+			t.Errorf("16 MiB of appends waited %s for tables that were written slowly", waited)
 		}
 	})
 }

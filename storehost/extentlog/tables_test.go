@@ -81,7 +81,7 @@ func (f *countedTable) Close() error {
 
 // TestEngine_OpenTables: an engine that may have few tables open reads what is in many.
 func TestEngine_OpenTables(t *testing.T) {
-	const few, starts = 8, 40
+	const few, starts = 5, 25
 	disk := vfs.NewMem()
 	var all []core.ExtentID
 	for range starts { // each leaves a table or more
