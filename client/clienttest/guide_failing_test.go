@@ -137,7 +137,7 @@ func bill(ctx context.Context, d *client.Delivery) error {
 }
 
 func printDead(ctx context.Context, c *client.Client) error {
-	for dead, err := range c.Admin().DeadLetters(ctx, "/demo/trips", "billing") {
+	for dead, err := range c.Admin().DeadLetters(ctx, "/demo/rides", "billing") {
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func printDead(ctx context.Context, c *client.Client) error {
 }
 
 func publishDead(ctx context.Context, c *client.Client, pub *client.Publisher) error {
-	for dead, err := range c.Admin().DeadLetters(ctx, "/demo/trips", "billing") {
+	for dead, err := range c.Admin().DeadLetters(ctx, "/demo/rides", "billing") {
 		if err != nil {
 			return err
 		}
@@ -161,26 +161,28 @@ func publishDead(ctx context.Context, c *client.Client, pub *client.Publisher) e
 }
 
 func TestGuide_Poison(t *testing.T) {
-	bubble(t, core.GroupSpec{MaxDeliveries: 3}, func(t *testing.T, b *clienttest.Broker) {
-		stop := b.Work(t, queue, "billing", bill)
-		b.Publish(t, queue, "not a trip", "to nowhere", "to the station")
-		b.WaitEmpty(t, queue, "billing", time.Minute)
+	const rides = "/demo/rides"
+	bubble(t, core.GroupSpec{}, func(t *testing.T, b *clienttest.Broker) {
+		b.CreateQueue(t, rides, core.GroupSpec{Name: "billing", MaxDeliveries: 3})
+		stop := b.Work(t, rides, "billing", bill)
+		b.Publish(t, rides, "not a trip", "to nowhere", "to the station")
+		b.WaitEmpty(t, rides, "billing", time.Minute)
 		stop()
 		ok(t, printDead(t.Context(), b.Client()))
 		got := map[string]int{}
-		for _, d := range b.DeadLetters(t, queue, "billing") {
+		for _, d := range b.DeadLetters(t, rides, "billing") {
 			got[string(d.Message.Body)+": "+d.Error] = d.Attempts
 		}
 		if len(got) != 2 || got["not a trip: no destination"] != 1 || got["to nowhere: no such place"] != 3 {
 			t.Errorf("dead letters %v", got)
 		}
-		pub, err := b.Client().Publisher(t.Context(), queue)
+		pub, err := b.Client().Publisher(t.Context(), rides)
 		ok(t, err)
 		ok(t, publishDead(t.Context(), b.Client(), pub))
 		ok(t, pub.Close(t.Context()))
 		again, handler := handling(done)
-		b.Work(t, queue, "billing", handler)
-		b.WaitEmpty(t, queue, "billing", time.Minute)
+		b.Work(t, rides, "billing", handler)
+		b.WaitEmpty(t, rides, "billing", time.Minute)
 		if len(again.all) != 2 || again.all[0].n != 1 {
 			t.Errorf("came back: %v, want both as first attempts", again.all)
 		}

@@ -40,6 +40,32 @@ func TestGuide_CommandsWork(t *testing.T) {
 	}
 }
 
+// TestGuide_QueuesOfOnePage: a reader tries the tour of the README and the pages of the guide on one server, so no page
+// creates a queue of another one.
+func TestGuide_QueuesOfOnePage(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/guide/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	created := regexp.MustCompile(`columba create queue (\S+)`)
+	home := map[string]string{}
+	for _, page := range append(pages, "../../README.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range created.FindAllStringSubmatch(string(text), -1) {
+			if other := home[m[1]]; other != "" && other != page {
+				t.Errorf("%s creates queue %s, and so does %s", page, m[1], other)
+			}
+			home[m[1]] = page
+		}
+	}
+	if len(home) < 8 {
+		t.Errorf("queues of the pages: %v", home)
+	}
+}
+
 // guideStep is a block of commands, and the end of what they print.
 type guideStep struct{ commands, prints string }
 
