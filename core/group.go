@@ -31,7 +31,7 @@ const (
 	AtMostOnce  Delivery = "at-most-once"  // it is lost: it was done before it was handed out
 )
 
-// UnlimitedDeliveries as MaxDeliveries never dead-letters.
+// UnlimitedDeliveries as MaxDeliveries: no message is ever exhausted by failed attempts.
 const UnlimitedDeliveries = -1
 
 // Breaker settings of a group: with BreakerOff every failed attempt counts, and nothing stops deliveries; with
@@ -58,7 +58,8 @@ const (
 	MaxMaxDelayedRetries = 100_000_000
 )
 
-// GroupSpec has the settings of a consumer group. Zero fields mean the default.
+// GroupSpec has the settings of a consumer group. Zero fields mean the default: MaxDeliveries 0 is 10, and without a
+// limit it is UnlimitedDeliveries.
 type GroupSpec struct {
 	Queue         string        `json:"queue"`
 	Name          string        `json:"name"`

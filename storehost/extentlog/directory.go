@@ -313,7 +313,7 @@ func openError(dir string, err error) error {
 }
 
 func damagedStore(dir string, err error) error {
-	return core.Errorf(core.CodeCorrupt, "%s is damaged; keep it for inspection and start this store in an empty directory, it is refilled from the other replicas: %w", dir, err)
+	return core.Errorf(core.CodeCorrupt, "%s is damaged; move it away and keep it for inspection. In a cluster start this store without it: the extents are copied from other stores. A single server needs its last backup: %w", dir, err)
 }
 
 func newerFormat(dir, why string) error {
