@@ -89,7 +89,7 @@ func TestCluster_StoreTakesNothingBeforeItMetItsCluster(t *testing.T) {
 
 // TestNode_RefusesOtherMetadata: a directory that belongs to a cluster is not served with the metadata of another, or with new ones.
 func TestNode_RefusesOtherMetadata(t *testing.T) {
-	dir, err := openDataDir(t.Context(), testConfig(t).Data, someTime)
+	dir, err := openDataDir(t.Context(), testConfig(t).Data, someTime, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestNode_RefusesOtherMetadata(t *testing.T) {
 	if err := dir.close(); err != nil {
 		t.Fatal(err)
 	}
-	if dir, err = openDataDir(t.Context(), dir.path, someTime); err != nil {
+	if dir, err = openDataDir(t.Context(), dir.path, someTime, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := dir.cluster(); got != one {

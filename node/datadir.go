@@ -58,7 +58,8 @@ func (d *dataDir) extra(i int) string { return filepath.Join(d.path, "stores", s
 
 // openDataDir makes the directory when its parent is there, locks it, for which it waits up to lockWait, and reads who the host is. CodeNotFound (no parent),
 // CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked, CodeNewerFormat, CodeCorrupt.
-func openDataDir(ctx context.Context, path string, now time.Time) (_ *dataDir, err error) {
+// When it has to wait, waits (nil: nobody) hears for which process.
+func openDataDir(ctx context.Context, path string, now time.Time, waits func(dir, process string)) (_ *dataDir, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, core.Errorf(core.CodeBadArgument, "data directory %s: %w", path, err)
@@ -67,7 +68,7 @@ func openDataDir(ctx context.Context, path string, now time.Time) (_ *dataDir, e
 	if err := d.make(); err != nil {
 		return nil, err
 	}
-	if err := d.acquire(ctx); err != nil {
+	if err := d.acquire(ctx, waits); err != nil {
 		return nil, err
 	}
 	if err := d.identify(now); err != nil {
@@ -123,19 +124,26 @@ func (d *dataDir) make() error {
 	return nil
 }
 
-func (d *dataDir) acquire(ctx context.Context) error {
+func (d *dataDir) acquire(ctx context.Context, waits func(dir, process string)) error {
 	f, err := os.OpenFile(filepath.Join(d.path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return d.fileError(err)
 	}
-	if err := lockFile(ctx, f); err != nil {
+	owner := func() string { // for texts only
+		text := make([]byte, 20)
+		n, _ := f.ReadAt(text, 0)
+		return strings.TrimSpace(string(text[:n]))
+	}
+	if err := lockFile(ctx, f, func() {
+		if waits != nil {
+			waits(d.path, owner())
+		}
+	}); err != nil {
 		defer f.Close()
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return d.fileError(err)
 		}
-		owner, _ := io.ReadAll(io.LimitReader(f, 20)) // for the text only
-		return core.Errorf(core.CodeLocked, "data directory %s is in use by process %s; stop that server, or choose another directory with --data",
-			d.path, strings.TrimSpace(string(owner)))
+		return core.Errorf(core.CodeLocked, "data directory %s is in use by process %s; stop that server, or choose another directory with --data", d.path, owner())
 	}
 	// The process id in the file is for people to read; the lock works without it.
 	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Appendf(nil, "%d\n", os.Getpid()))); err != nil {
@@ -145,14 +153,18 @@ func (d *dataDir) acquire(ctx context.Context) error {
 	return nil
 }
 
-// lockFile locks f for this process alone; EWOULDBLOCK when another still has it at the end of the wait.
-func lockFile(ctx context.Context, f *os.File) error {
+// lockFile locks f for this process alone; EWOULDBLOCK when another still has it at the end of the wait. It calls waits
+// once, when another process has it.
+func lockFile(ctx context.Context, f *os.File, waits func()) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
-	for {
+	for first := true; ; first = false {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return err
+		}
+		if first {
+			waits()
 		}
 		select {
 		case <-ctx.Done():

@@ -21,7 +21,7 @@ var someTime = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 
 func openDir(t *testing.T, path string) *dataDir {
 	t.Helper()
-	d, err := openDataDir(t.Context(), path, someTime)
+	d, err := openDataDir(t.Context(), path, someTime, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestDataDirKeepsTheHost(t *testing.T) {
 	if err := d.close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := openDataDir(t.Context(), path, someTime.Add(time.Hour))
+	again, err := openDataDir(t.Context(), path, someTime.Add(time.Hour), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,11 @@ func TestDataDirServesOneProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
 	synctest.Test(t, func(t *testing.T) {
 		d, began := openDir(t, path), time.Now()
-		_, err := openDataDir(t.Context(), path, someTime)
+		var waited []string
+		_, err := openDataDir(t.Context(), path, someTime, func(dir, process string) { waited = append(waited, dir+" "+process) })
+		if want := path + " " + strconv.Itoa(os.Getpid()); len(waited) != 1 || waited[0] != want {
+			t.Errorf("it said that it waits for %q, want once %q", waited, want)
+		}
 		wantCode(t, "a second", err, core.CodeLocked, path+" is in use by process "+strconv.Itoa(os.Getpid())+"; stop that server, or choose another")
 		if took := time.Since(began); took < lockWait || took > 2*lockWait {
 			t.Errorf("it was refused after %s, want %s", took, lockWait)
@@ -81,7 +85,7 @@ func TestDataDirOfADyingProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dying := openDir(t, path)
 		time.AfterFunc(time.Second, func() { dying.close() })
-		d, err := openDataDir(t.Context(), path, someTime)
+		d, err := openDataDir(t.Context(), path, someTime, nil)
 		if err != nil {
 			t.Fatalf("a second after the start the lock is free, and the start failed: %v", err)
 		}
@@ -97,11 +101,11 @@ func TestDataDirThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(t.Context(), filepath.Join(root, "no", "data"), someTime)
+	_, err := openDataDir(t.Context(), filepath.Join(root, "no", "data"), someTime, nil)
 	wantCode(t, "without a parent", err, core.CodeNotFound, filepath.Join(root, "no")+" does not exist")
-	_, err = openDataDir(t.Context(), file, someTime)
+	_, err = openDataDir(t.Context(), file, someTime, nil)
 	wantCode(t, "a file", err, core.CodeBadArgument, "is a file")
-	_, err = openDataDir(t.Context(), filepath.Join(file, "data"), someTime)
+	_, err = openDataDir(t.Context(), filepath.Join(file, "data"), someTime, nil)
 	wantCode(t, "below a file", err, core.CodeBadArgument, "choose another with --data")
 }
 
@@ -118,7 +122,7 @@ func TestDataDirReadOnly(t *testing.T) {
 	if err := os.Mkdir(path, 0o500); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(t.Context(), path, someTime)
+	_, err := openDataDir(t.Context(), path, someTime, nil)
 	wantCode(t, "read-only", err, core.CodeReadOnly, "write access")
 }
 
@@ -144,7 +148,7 @@ func TestDataDirHostFileIsNoText(t *testing.T) {
 		if err := make(filepath.Join(path, "host.json")); err != nil {
 			t.Fatal(err)
 		}
-		opened := goer(func() error { _, err := openDataDir(t.Context(), path, someTime); return err })
+		opened := goer(func() error { _, err := openDataDir(t.Context(), path, someTime, nil); return err })
 		select {
 		case err := <-opened:
 			wantCode(t, name, err, core.CodeCorrupt, "damaged")
@@ -179,16 +183,16 @@ func TestDataDirDamagedOrNewer(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(path, "host.json"), []byte(tc.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openDataDir(t.Context(), path, someTime)
+		_, err := openDataDir(t.Context(), path, someTime, nil)
 		wantCode(t, name, err, tc.code, tc.want)
-		_, err = openDataDir(t.Context(), path, someTime) // not "locked": the first has left nothing behind
+		_, err = openDataDir(t.Context(), path, someTime, nil) // not "locked": the first has left nothing behind
 		wantCode(t, name+" again", err, tc.code, tc.want)
 	}
 	path := t.TempDir()
 	if err := os.Mkdir(filepath.Join(path, "store"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err := openDataDir(t.Context(), path, someTime)
+	_, err := openDataDir(t.Context(), path, someTime, nil)
 	wantCode(t, "messages without a host", err, core.CodeCorrupt, "host.json is missing")
 }
 

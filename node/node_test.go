@@ -296,7 +296,7 @@ func TestNode_TakenPortLeavesNothingBehind(t *testing.T) {
 // wantFree wants that another process could use the directory.
 func wantFree(t *testing.T, data string) {
 	t.Helper()
-	d, err := openDataDir(t.Context(), data, someTime)
+	d, err := openDataDir(t.Context(), data, someTime, nil)
 	if err != nil {
 		t.Fatalf("the directory afterwards: %v", err)
 	}

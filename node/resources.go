@@ -45,6 +45,11 @@ type resources struct {
 	closers []func() error // of what is open, in the order of opening
 }
 
+// waitsForDir says why a start takes longer.
+func (n *Node) waitsForDir(dir, process string) {
+	n.o.Log.Warn("the data directory is in use; waiting for that process to end", "data", dir, "process", process, "at_most", lockWait)
+}
+
 // open acquires them; on an error nothing is left open.
 func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 	res := &resources{metrics: newRegistry(n.o.Version), cluster: &peer.Cluster{}, failed: works}
@@ -53,7 +58,7 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 			err = errors.Join(err, res.close(err))
 		}
 	}()
-	if res.dir, err = openDataDir(ctx, n.cfg.Data, time.Now()); err != nil {
+	if res.dir, err = openDataDir(ctx, n.cfg.Data, time.Now(), n.waitsForDir); err != nil {
 		return nil, err
 	}
 	res.opened(res.dir.close)

@@ -49,7 +49,7 @@ func (n *Node) openStores(ctx context.Context, res *resources) error {
 func (n *Node) openStore(ctx context.Context, res *resources, i int) (*extraStore, error) {
 	s := &extraStore{name: RoleStore + "-" + strconv.Itoa(i), metrics: newRegistry(n.o.Version)}
 	var err error
-	if s.dir, err = openDataDir(ctx, res.dir.extra(i), res.self.Run.Time()); err != nil {
+	if s.dir, err = openDataDir(ctx, res.dir.extra(i), res.self.Run.Time(), n.waitsForDir); err != nil {
 		return nil, err
 	}
 	res.opened(s.dir.close)

@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -84,6 +85,7 @@ func (r *readStream) begin(body []byte) error {
 	if err != nil {
 		return err
 	}
+	r.extent = extent.ID
 	state, err := r.s.log.State(extent.ID)
 	if err == nil && state.Extent.Kind == core.KindTimer {
 		r.due, err = newDueReader(req.Known)
@@ -94,7 +96,7 @@ func (r *readStream) begin(body []byte) error {
 	if err := r.s.h.readers.enter(extent.ID); err != nil {
 		return err
 	}
-	r.extent, r.next = extent.ID, max(core.Seq(req.From), 1)
+	r.next = max(core.Seq(req.From), 1)
 	unfollow := r.s.log.Follow(extent.ID, r.wake)
 	r.stop = func() {
 		unfollow()
@@ -142,9 +144,15 @@ func (r *readStream) end() bool {
 	return true
 }
 
+// refuse ends the stream with an error. A reader may ask for an extent that this store lost, or removed, a moment ago:
+// it reads another replica, so that is no news.
 func (r *readStream) refuse(err error) {
 	if r.end() {
-		r.s.h.remote.Info("read stream refused", telemetry.KeyPeer, r.s.mux.Conn.RemoteAddr(), telemetry.KeyExtent, r.extent, telemetry.KeyErr, err)
+		level := slog.LevelInfo
+		if core.CodeOf(err) == core.CodeNotFound {
+			level = slog.LevelDebug
+		}
+		r.s.h.remote.Log(context.Background(), level, "read stream refused", telemetry.KeyPeer, r.s.mux.Conn.RemoteAddr(), telemetry.KeyExtent, r.extent, telemetry.KeyErr, err)
 		r.s.refuse(r.id, err)
 	}
 }

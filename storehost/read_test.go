@@ -1,6 +1,10 @@
 package storehost
 
 import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -53,6 +57,22 @@ func TestRead_Credit(t *testing.T) {
 	l.openRead(e, 1, 1<<20).readTo(1, 10) // by the same pusher, after anything it had for r
 	if n := len(r.frames); n > 0 {
 		t.Fatalf("%d frames came without credit", n)
+	}
+}
+
+// TestRead_RefusalNamesTheExtent logs which extent a reader did not get. That a store lacks it is a normal race of a
+// removal, and only of interest to a developer.
+func TestRead_RefusalNamesTheExtent(t *testing.T) {
+	for level, want := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true} {
+		var out bytes.Buffer // slog writes under a lock, and it is read after the host has stopped
+		s := &testStore{t: t, self: "s1", dir: filepath.Join(t.TempDir(), "store"), log: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: level}))}
+		s.start()
+		e := extent("s1")
+		s.dial().openRead(e, 1, 1<<20).expectRefused(core.CodeNotFound)
+		s.stop()
+		if text := out.String(); strings.Contains(text, "read stream refused") != want || want && !strings.Contains(text, "extent="+e.ID.String()) {
+			t.Errorf("at %s the log has: %s", level, text)
+		}
 	}
 }
 

@@ -115,7 +115,7 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 
 // narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have
 // the same.
-var narrowDepth = []string{"QUEUE", "BREAKER_OPEN_MS", "DRAIN_MS", "BLOCKED", "PUBLISH_RATE", "DELAYED", "OLDEST_READY_MS", "ACK_RATE", "DEAD"}
+var narrowDepth = []string{"PUBLISH_RATE", "ACK_RATE", "DRAIN_MS", "BREAKER_OPEN_MS", "QUEUE", "BLOCKED", "OLDEST_READY_MS", "DELAYED", "DEAD"}
 
 // lines is how many lines of a terminal a table takes below the names of its columns.
 func (a *app) lines(out *printer) int {
