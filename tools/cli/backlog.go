@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -18,9 +17,14 @@ func (a *app) wouldLose(ctx context.Context, queue, group, what, title string) e
 	if len(res.GetGroups()) > 0 {
 		what += ". " + title
 	}
-	a.say("%s", what)
+	return a.printBacklogs(res.GetGroups(), what)
+}
+
+// printBacklogs prints what groups have before them, below a title on stderr.
+func (a *app) printBacklogs(groups []*pb.Depth, title string) error {
+	a.say("%s", title)
 	out := a.printer()
-	for _, d := range res.GetGroups() {
+	for _, d := range groups {
 		out.item(depthFields(d))
 	}
 	return out.close()
@@ -33,15 +37,31 @@ const namedBacklogs = 3
 // be counted: the question is asked all the same.
 func (a *app) backlogText(ctx context.Context, queue, group string) string {
 	res, err := once(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
-	if err != nil || len(res.GetGroups()) == 0 {
+	if err != nil {
+		return ""
+	}
+	return groupsText(res.GetGroups(), func(d *pb.Depth) string {
+		return messagesText(d) + ", " + plural(int64(d.GetDead()), "dead letter")
+	})
+}
+
+// messagesOf counts the messages of each group: " (billing: 105 messages)".
+func messagesOf(groups []*pb.Depth) string { return groupsText(groups, messagesText) }
+
+func messagesText(d *pb.Depth) string {
+	return plural(int64(d.GetReady()+d.GetInFlight()+d.GetDelayed()+d.GetBlocked()), "message")
+}
+
+// groupsText names the first groups with what each of them has; "" without groups.
+func groupsText(groups []*pb.Depth, has func(*pb.Depth) string) string {
+	if len(groups) == 0 {
 		return ""
 	}
 	var parts []string
-	for _, d := range res.GetGroups()[:min(len(res.GetGroups()), namedBacklogs)] {
-		left := d.GetReady() + d.GetInFlight() + d.GetDelayed() + d.GetBlocked()
-		parts = append(parts, fmt.Sprintf("%s: %s, %s", d.GetGroup(), plural(int64(left), "message"), plural(int64(d.GetDead()), "dead letter")))
+	for _, d := range groups[:min(len(groups), namedBacklogs)] {
+		parts = append(parts, d.GetGroup()+": "+has(d))
 	}
-	if more := len(res.GetGroups()) - len(parts); more > 0 {
+	if more := len(groups) - len(parts); more > 0 {
 		parts = append(parts, plural(more, "other group"))
 	}
 	return " (" + strings.Join(parts, "; ") + ")"

@@ -55,7 +55,7 @@ func (a *app) consumeCommand() *cobra.Command {
 	f.Var(&flags.prefetchBytes, "prefetch-bytes", "hold at most this many bytes of unprinted messages, like 8MiB; one larger message is still accepted")
 	f.StringVar(&flags.ack, "ack", ackAuto, "auto: after the line was written; none: leave them locked; tokens: print tokens for columba ack")
 	suggest(cmd, "ack", ackAuto, ackNone, ackTokens)
-	f.Int64Var(&flags.nackEvery, "nack-every", 0, "give every Nth message back instead of acknowledging it")
+	f.Int64Var(&flags.nackEvery, "nack-every", 0, "nack every Nth message instead of acknowledging it")
 	return cmd
 }
 

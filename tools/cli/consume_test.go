@@ -48,9 +48,9 @@ func TestConsume_Lines(t *testing.T) {
 	}
 }
 
-// TestConsume_SummaryTellsWhatWasGivenBack has --nack-every give some back, or all: they are not done.
-func TestConsume_SummaryTellsWhatWasGivenBack(t *testing.T) {
-	for every, want := range map[int64]string{0: "", 1: "0 acknowledged, 4 given back\n", 3: "3 acknowledged, 1 given back\n"} {
+// TestConsume_SummaryTellsWhatWasNacked has --nack-every nack some, or all: they are not done.
+func TestConsume_SummaryTellsWhatWasNacked(t *testing.T) {
+	for every, want := range map[int64]string{0: "", 1: "0 acknowledged, 4 nacked\n", 3: "3 acknowledged, 1 nacked\n"} {
 		var talk bytes.Buffer
 		run := &consumeRun{app: &app{stderr: &talk}, queue: "/t/a", group: "g", total: 4}
 		run.flags.nackEvery = every

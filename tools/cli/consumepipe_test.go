@@ -209,7 +209,7 @@ func TestConsume_FailedWriteGivesBack(t *testing.T) {
 	c := newConsuming(t, 10, "")
 	var talk bytes.Buffer
 	code := MainVia(t.Context(), c.broker.NetDial, []string{"consume", "/t/q", "g"}, strings.NewReader(""), brokenPipe{}, &talk, nil)
-	if code != core.ExitFailed || !strings.Contains(talk.String(), "what was not written was given back") {
+	if code != core.ExitFailed || !strings.Contains(talk.String(), "what was not written was released") {
 		t.Errorf("exit code %d, stderr %q", code, talk.String())
 	}
 	if d := c.depth(); d != (depthLine{Ready: 10}) {

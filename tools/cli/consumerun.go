@@ -252,7 +252,7 @@ func (r *consumeRun) put(ctx context.Context, batch []*client.Delivery, last fun
 }
 
 func outputError(cause error) error {
-	return core.Errorf(core.CodeInternal, "output cannot be written: %w; what was not written was given back", cause)
+	return core.Errorf(core.CodeInternal, "output cannot be written: %w; what was not written was released", cause)
 }
 
 // limit is a timer that may be absent; it fires once.

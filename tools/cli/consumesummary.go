@@ -60,7 +60,7 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
 	if n := r.flags.nackEvery; n > 0 {
 		back := r.total / n
-		r.app.say("%d acknowledged, %d given back", r.total-back, back)
+		r.app.say("%d acknowledged, %d nacked", r.total-back, back)
 	}
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
@@ -73,7 +73,7 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.Is(err, syscall.EPIPE):
-		r.app.say("the output is not read any more; unread messages were given back")
+		r.app.say("the output is not read any more; unread messages were released")
 		return errFailed
 	case err != nil && !errors.Is(err, context.Canceled):
 		return err

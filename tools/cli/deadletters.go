@@ -23,7 +23,8 @@ func (a *app) dlqListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list PATH GROUP", Aliases: []string{"ls", "l"}, Short: "List dead letters with their history, oldest first",
 		Example: "  columba dlq list /demo/trips billing\n" +
-			"  columba dlq list /demo/trips billing -o json | jq -r .payload | columba publish /demo/trips",
+			"  columba dlq list /demo/trips billing -o json | jq -r .reason\n" +
+			"  columba merge-dlq /demo/trips billing --wait        # deliver them to their group once more",
 		Args: exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			view := deadLetterFields

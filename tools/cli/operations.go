@@ -19,7 +19,7 @@ const operationPoll = 500 * time.Millisecond
 func (a *app) mergeCommand(parent, name string, aliases ...string) *cobra.Command {
 	var rate uint32
 	return a.operationCommand(&cobra.Command{
-		Use: name + " PATH GROUP", Aliases: aliases, Short: "Give dead letters, all or a selection, back to their group (a redrive)",
+		Use: name + " PATH GROUP", Aliases: aliases, Short: "Deliver dead letters, all or a selection, to their group once more (a redrive)",
 		Example: "  columba " + parent + name + " /demo/trips billing --rate 100 --wait\n" +
 			"  columba " + parent + name + " /demo/trips billing --reason 'no such trip' --newer-than 2h",
 	}, "merge", &rate)
@@ -93,7 +93,7 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 	switch kind {
 	case "merge":
 		cmd.Flags().Uint32Var(rate, "rate", 0, "at most this many messages per second; 0: no limit")
-		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, "only say how many dead letters there are, and how many of them would be given back")
+		cmd.Flags().BoolVar(&sure.dryRun, "dry-run", false, "only say how many dead letters there are, and how many of them would be merged")
 	case "purge":
 		sure.bind(cmd, "only say how many dead letters there are, and how many of them would be removed")
 	}

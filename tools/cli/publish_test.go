@@ -139,7 +139,7 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	for _, want := range []string{"line 4: line has 16777217 bytes", "line 3: the answer was lost (unknown_outcome) – publish it again if", "2 messages published", "3 failed, 1 of unknown outcome"} {
+	for _, want := range []string{"line 4: line has 16777217 bytes", "line 3: the answer was lost (unknown_outcome) – publish it again if", "2 messages published", "3 not stored, 1 unknown"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}
@@ -229,7 +229,7 @@ func TestPublish_Interrupted(t *testing.T) {
 		if got := <-code; got != core.ExitFailed {
 			t.Errorf("exit code %d, want %d", got, core.ExitFailed)
 		}
-		if want := "interrupted: 2 messages acknowledged, 0 failed, 0 of unknown outcome\n"; talk.String() != want {
+		if want := "interrupted: 2 messages acknowledged, 0 not stored, 0 unknown\n"; talk.String() != want {
 			t.Errorf("stderr %q, want %q", talk.String(), want)
 		}
 		close(in.open)
@@ -272,7 +272,7 @@ func TestPublish_EndsWithItsQueue(t *testing.T) {
 			if code := a.main(t.Context(), []string{"publish", "/t/a"}); code != core.ExitNotFound {
 				t.Errorf("exit code %d, want %d", code, core.ExitNotFound)
 			}
-			want := "1 message published to /t/a in 0s (+Inf/s)\n1 failed, 0 of unknown outcome\nerror: queue /t/a does not exist (not_found) – see `columba list queues`\n"
+			want := "1 message published to /t/a in 0s (+Inf/s)\n1 not stored, 0 unknown\nerror: queue /t/a does not exist (not_found) – see `columba list queues`\n"
 			if talk.String() != want {
 				t.Errorf("stderr %q, want %q", talk.String(), want)
 			}

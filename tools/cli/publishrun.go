@@ -265,7 +265,7 @@ func (p *publishRun) summary(ctx context.Context, err error) error {
 	acked, took := p.acked.Load(), time.Since(p.started)
 	open := max(0, p.taken.Load()-acked-p.report.failed-p.report.unknown)
 	if ctx.Err() != nil {
-		p.app.say("interrupted: %s acknowledged, %d failed, %d of unknown outcome", plural(acked, "message"), p.report.failed, p.report.unknown+open)
+		p.app.say("interrupted: %s acknowledged, %d not stored, %d unknown", plural(acked, "message"), p.report.failed, p.report.unknown+open)
 		return errFailed
 	}
 	if err == nil {
@@ -274,7 +274,7 @@ func (p *publishRun) summary(ctx context.Context, err error) error {
 	p.app.say("%s published to %s in %s (%.0f/s)", plural(acked, "message"), p.path, took.Round(time.Millisecond), float64(acked)/took.Seconds())
 	lost := p.report.failed + p.report.unknown + open
 	if lost > 0 {
-		p.app.say("%d failed, %d of unknown outcome", p.report.failed, p.report.unknown+open)
+		p.app.say("%d not stored, %d unknown", p.report.failed, p.report.unknown+open)
 		if err == nil {
 			return errFailed
 		}

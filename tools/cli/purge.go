@@ -29,7 +29,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				return a.wouldLose(ctx, path, "", fmt.Sprintf("would purge queue %s; nothing was changed", path), "What its groups have before them:")
+				return a.wouldPurge(ctx, path)
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {
@@ -39,7 +39,7 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
 					return err
 				}
-				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups%s", path, a.backlogText(ctx, path, ""))); err != nil {
+				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups%s", path, a.purgedText(ctx, path))); err != nil {
 					return err
 				}
 			}
@@ -48,6 +48,28 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 	}
 	sure.bind(cmd, "only say what the groups have before them")
 	return cmd
+}
+
+// wouldPurge says how many messages a purge would take from each group, and prints what the groups have before them.
+func (a *app) wouldPurge(ctx context.Context, path string) error {
+	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: path})
+	if err != nil {
+		return err
+	}
+	if len(res.GetGroups()) == 0 {
+		a.say("would purge queue %s; nothing was changed. It has no groups, which count messages; `columba list extents %s` counts what is stored", path, path)
+		return nil
+	}
+	return a.printBacklogs(res.GetGroups(), fmt.Sprintf("would purge queue %s%s; nothing was changed. What its groups have before them (dead letters stay):", path, messagesOf(res.GetGroups())))
+}
+
+// purgedText is backlogText without dead letters, which a purge leaves.
+func (a *app) purgedText(ctx context.Context, path string) string {
+	res, err := once(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: path})
+	if err != nil {
+		return ""
+	}
+	return messagesOf(res.GetGroups())
 }
 
 // purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first.

@@ -51,7 +51,7 @@ func (a *app) nackCommand() *cobra.Command {
 			return core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", delay)
 		}
 		api := a.messages()
-		return a.settle(ctx, args, "given back", func(tokens []string) (*pb.SettleResponse, error) {
+		return a.settle(ctx, args, "nacked", func(tokens []string) (*pb.SettleResponse, error) {
 			return change(ctx, a, api.Nack, &pb.NackRequest{Tokens: tokens, Delay: optional(cmd, "delay", delay), Reason: reason, Metadata: []byte(metadata)})
 		})
 	})

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -93,7 +94,7 @@ func TestDepth_WatchLivesThroughFailures(t *testing.T) {
 	a := &app{stdin: strings.NewReader(""), stdout: out, stderr: io.Discard, env: []string{"COLUMBA_ADDR=" + addr}, width: func(any) int { return 80 }, terminal: func(any) bool { return false }}
 	code := a.main(ctx, []string{"depth", "/demo/a", "--watch"})
 	failed, table, ok := strings.Cut(out.String(), "\x1b[1A\x1b[J")
-	if code != 0 || !ok || !strings.Contains(failed, "no answer just now, asking again") || !strings.HasPrefix(table, "GROUP ") || strings.Count(table, "\n") != 3 {
+	if code != 0 || !ok || !strings.Contains(failed, "no answer just now, asking again") || !strings.HasPrefix(table, "QUEUE ") || strings.Count(table, "\n") != 3 {
 		t.Errorf("exit code %d, %q", code, out.String())
 	}
 	for line := range strings.Lines(failed + table) {
@@ -156,6 +157,26 @@ func TestLists_FitTheTerminal(t *testing.T) {
 		if _, stderr, _ := runCLI(addr, strings.Fields(line), ""); strings.Contains(stderr, "-o json") {
 			t.Errorf("%s leaves out columns where there is no terminal: %q", line, stderr)
 		}
+	}
+}
+
+// TestDepth_NarrowKeepsStates leaves out rates before the states of messages.
+func TestDepth_NarrowKeepsStates(t *testing.T) {
+	s, addr := newFakeServer(t)
+	if err := s.setup("/demo/a", "billing"); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	a := &app{
+		stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, env: []string{"COLUMBA_ADDR=" + addr},
+		width: func(any) int { return 80 }, terminal: func(any) bool { return false },
+	}
+	if code := a.main(t.Context(), []string{"depth", "/demo/a"}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	got, _, _ := strings.Cut(out.String(), "\n")
+	if want := []string{"QUEUE", "GROUP", "READY", "IN_FLIGHT", "DELAYED", "BLOCKED", "DEAD", "OLDEST_READY_MS"}; !slices.Equal(strings.Fields(got), want) {
+		t.Errorf("columns %q, want %q", strings.Fields(got), want)
 	}
 }
 
