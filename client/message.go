@@ -33,7 +33,7 @@ type Message struct {
 	Delay     time.Duration
 	DeliverAt time.Time
 	// ExpireAt is when the message becomes useless: after it, no group gets the message, neither as a first delivery
-	// nor as a retry. Whole milliseconds.
+	// nor as a retry. It must be later than the earliest delivery. Whole milliseconds.
 	ExpireAt time.Time
 	// ID is the id of the message; if it is zero the publisher makes one.
 	ID MessageID
@@ -67,7 +67,7 @@ func (m *Message) record(r *wire.Record) error {
 	case m.Delay < 0:
 		return core.Errorf(core.CodeBadArgument, "delay %s is negative", m.Delay)
 	case m.Delay > core.MaxAhead:
-		return core.Errorf(core.CodeBadArgument, "delay %s is longer than a year", m.Delay)
+		return core.Errorf(core.CodeBadArgument, "delay %s is longer than a year (%s)", core.FormatDuration(m.Delay), core.FormatDuration(core.MaxAhead))
 	case m.Delay > 0 && !m.DeliverAt.IsZero():
 		return core.Errorf(core.CodeBadArgument, "delay and deliver-at are both set; use one of them")
 	case !m.DeliverAt.IsZero() && r.DeliverAt <= 0:
@@ -79,6 +79,15 @@ func (m *Message) record(r *wire.Record) error {
 	}
 	if !m.DeliverAt.IsZero() {
 		if err := core.CheckAhead(m.DeliverAt, time.Now()); err != nil {
+			return err
+		}
+	}
+	if !m.ExpireAt.IsZero() {
+		due := m.DeliverAt
+		if m.Delay > 0 {
+			due = time.Now().Add(m.Delay)
+		}
+		if err := core.CheckExpiry(m.ExpireAt, due); err != nil {
 			return err
 		}
 	}

@@ -95,6 +95,7 @@ func TestPublisher_BadInput(t *testing.T) {
 	for name, m := range map[string]Message{
 		"long delay": {Delay: core.MaxAhead + 1}, "far off": {DeliverAt: time.Now().Add(core.MaxAhead + time.Hour)}, "in 1970": {DeliverAt: time.Unix(0, 0)},
 		"negative delay": {Delay: -1}, "two times": {Delay: time.Second, DeliverAt: time.Now()}, "expired in 1970": {ExpireAt: time.Unix(0, 0)},
+		"expires in its delay": {Delay: time.Hour, ExpireAt: time.Now().Add(time.Minute)}, "expires when due": {DeliverAt: time.Now().Add(time.Hour), ExpireAt: time.Now().Add(time.Minute)},
 		"long key": {Key: string(make([]byte, 200))}, "large body": {Body: make([]byte, 2<<20)},
 		"large header": {Headers: map[string]string{"h": string(make([]byte, 70<<10))}},
 	} {

@@ -107,7 +107,7 @@ func (g GroupSpec) OnDLQ() bool {
 func (g GroupSpec) Validate() error {
 	switch {
 	case g.LockTimeout < MinLockTimeout || g.LockTimeout > MaxLockTimeout:
-		return Errorf(CodeBadArgument, "lock-timeout %s is not in %s … %s", g.LockTimeout, MinLockTimeout, MaxLockTimeout)
+		return Errorf(CodeBadArgument, "lock-timeout %s is not in %s … %s", FormatDuration(g.LockTimeout), MinLockTimeout, FormatDuration(MaxLockTimeout))
 	case g.MaxDeliveries != UnlimitedDeliveries && (g.MaxDeliveries < 1 || g.MaxDeliveries > MaxMaxDeliveries):
 		return Errorf(CodeBadArgument, "max-deliveries %d is not in 1 … %d, nor %d for unlimited", g.MaxDeliveries, MaxMaxDeliveries, UnlimitedDeliveries)
 	case g.Breaker != BreakerOff && (g.Breaker < 1 || g.Breaker > BreakerAlways):
@@ -115,11 +115,11 @@ func (g GroupSpec) Validate() error {
 	case g.MaxDelayedRetries < MinMaxDelayedRetries || g.MaxDelayedRetries > MaxMaxDelayedRetries:
 		return Errorf(CodeBadArgument, "max-delayed-retries %d is not in %d … %d", g.MaxDelayedRetries, MinMaxDelayedRetries, MaxMaxDelayedRetries)
 	case g.Delay < 0 || g.Delay > MaxGroupDelay:
-		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", g.Delay, MaxGroupDelay)
+		return Errorf(CodeBadArgument, "delay %s is not in 0 … %s", FormatDuration(g.Delay), FormatDuration(MaxGroupDelay))
 	case g.SkipOlder < 0 || g.SkipOlder > MaxRetention:
-		return Errorf(CodeBadArgument, "skip-older %s is not in 0 … %s", g.SkipOlder, MaxRetention)
+		return Errorf(CodeBadArgument, "skip-older %s is not in 0 … %s", FormatDuration(g.SkipOlder), FormatDuration(MaxRetention))
 	case g.SkipOlder != 0 && g.SkipOlder <= g.Delay:
-		return Errorf(CodeBadArgument, "skip-older %s is not longer than the delay %s: every message would be skipped", g.SkipOlder, g.Delay)
+		return Errorf(CodeBadArgument, "skip-older %s is not longer than the delay %s: every message would be skipped", FormatDuration(g.SkipOlder), FormatDuration(g.Delay))
 	case g.Exhausted != ExhaustedDLQ && g.Exhausted != ExhaustedDrop && g.Exhausted != ExhaustedBlock:
 		return Errorf(CodeBadArgument, "exhausted %q is not dlq, drop or block", clip(string(g.Exhausted)))
 	case g.OnDLQ() && g.Exhausted != ExhaustedBlock:

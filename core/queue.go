@@ -73,9 +73,9 @@ func (q QueueSpec) Validate() error {
 	case q.MinReplicas < 1 || q.MinReplicas > q.Replicas:
 		return Errorf(CodeBadArgument, "min-replicas %d is not in 1 … replicas (%d)", q.MinReplicas, q.Replicas)
 	case q.ConsumedRetention < 0 || q.ConsumedRetention > MaxRetention:
-		return Errorf(CodeBadArgument, "consumed-retention %s is not in 0 … %s", q.ConsumedRetention, MaxRetention)
+		return Errorf(CodeBadArgument, "consumed-retention %s is not in 0 … %s", FormatDuration(q.ConsumedRetention), FormatDuration(MaxRetention))
 	case q.UnconsumedRetention < 0 || q.UnconsumedRetention > MaxRetention:
-		return Errorf(CodeBadArgument, "unconsumed-retention %s is not in 0 … %s", q.UnconsumedRetention, MaxRetention)
+		return Errorf(CodeBadArgument, "unconsumed-retention %s is not in 0 … %s", FormatDuration(q.UnconsumedRetention), FormatDuration(MaxRetention))
 	case q.MaxMessage < 1 || q.MaxMessage > MaxMaxMessage:
 		return Errorf(CodeBadArgument, "max-message %d is not in 1 … %d bytes", q.MaxMessage, MaxMaxMessage)
 	case q.MaxBacklog < 0:

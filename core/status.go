@@ -44,7 +44,7 @@ func (s Status) GroupError(queue, group string) error {
 	case s.CanConsume():
 		return nil
 	case s == StatusDeleted:
-		return Errorf(CodeNotFound, "group %s of queue %s was deleted; create it again with: columba create group %s %s", group, queue, queue, group)
+		return Errorf(CodeNotFound, "group %s of queue %s was deleted: nothing is delivered to it any more", group, queue)
 	}
 	return Errorf(CodeDisabled, "group %s of queue %s is %s: nothing is delivered to it; go on with: columba update group %s %s --status enabled", group, queue, s, queue, group)
 }

@@ -82,6 +82,15 @@ func UnixMillis(at time.Time) int64 {
 	return at.Add(time.Millisecond - 1).UnixMilli()
 }
 
+// CheckExpiry returns CodeBadArgument for a message that is due when it has expired already, or later: no group would
+// get it. due is zero for a message that is due at once.
+func CheckExpiry(expire, due time.Time) error {
+	if expire.IsZero() || due.IsZero() || expire.After(due) {
+		return nil
+	}
+	return Errorf(CodeBadArgument, "the message expires before it is due, so no group would get it; let it expire later, or deliver it sooner")
+}
+
 // CheckAhead returns CodeBadArgument for a due time too far ahead of now. A due time in the past is accepted.
 func CheckAhead(due, now time.Time) error {
 	if due.Sub(now) > MaxAhead {

@@ -51,6 +51,23 @@ func ParseDuration(s string) (time.Duration, error) {
 	return sign * (sum + d), nil
 }
 
+// FormatDuration writes a duration in the units of ParseDuration, the days of whole days first: "366d", "13h", "1h30m",
+// "-1s", "0s". Shorter than a day it has no days; "25h" stays so.
+func FormatDuration(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d != 0 && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // firstSeconds is the least number that is read as seconds since 1970.
 const firstSeconds = 1_000_000_000
 

@@ -123,6 +123,16 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 		return id, nil, err
 	}
 	if m.GetExpireAt() != nil {
+		var due time.Time
+		switch {
+		case r.Delay > 0:
+			due = now.Add(m.GetDelay().AsDuration())
+		case m.GetDeliverAt() != nil:
+			due = m.DeliverAt.AsTime()
+		}
+		if err := core.CheckExpiry(m.ExpireAt.AsTime(), due); err != nil {
+			return id, nil, err
+		}
 		r.ExpireAt = m.ExpireAt.AsTime().UnixMilli()
 	}
 	if m.GetKey() != "" {

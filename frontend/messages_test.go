@@ -99,19 +99,21 @@ func TestPublish_RefusesBeforeAnythingIsStored(t *testing.T) {
 		m    *pb.Message
 		code core.Code
 	}{
-		"too large":   {&pb.Message{Payload: make([]byte, 11)}, core.CodeTooLarge},
-		"long key":    {&pb.Message{Key: strings.Repeat("k", 129)}, core.CodeTooLarge},
-		"headers":     {&pb.Message{Headers: map[string]string{"h": strings.Repeat("v", 70000)}}, core.CodeTooLarge},
-		"id":          {&pb.Message{Id: "x"}, core.CodeBadID},
-		"zero id":     {&pb.Message{Id: core.ID{}.String()}, core.CodeBadID},
-		"long delay":  {&pb.Message{Delay: durationpb.New(core.MaxAhead + 1)}, core.CodeBadArgument},
-		"back delay":  {&pb.Message{Delay: durationpb.New(-1)}, core.CodeBadArgument},
-		"far off":     {&pb.Message{DeliverAt: timestamppb.New(time.Now().Add(core.MaxAhead + time.Hour))}, core.CodeBadArgument},
-		"deliver at":  {&pb.Message{DeliverAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
-		"two times":   {&pb.Message{DeliverAt: timestamppb.Now(), Delay: durationpb.New(time.Second)}, core.CodeBadArgument},
-		"expire at":   {&pb.Message{ExpireAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
-		"expire late": {&pb.Message{ExpireAt: timestamppb.New(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))}, core.CodeBadArgument},
-		"traceparent": {&pb.Message{TraceParent: strings.Repeat("t", 70000)}, core.CodeTooLarge},
+		"too large":     {&pb.Message{Payload: make([]byte, 11)}, core.CodeTooLarge},
+		"long key":      {&pb.Message{Key: strings.Repeat("k", 129)}, core.CodeTooLarge},
+		"headers":       {&pb.Message{Headers: map[string]string{"h": strings.Repeat("v", 70000)}}, core.CodeTooLarge},
+		"id":            {&pb.Message{Id: "x"}, core.CodeBadID},
+		"zero id":       {&pb.Message{Id: core.ID{}.String()}, core.CodeBadID},
+		"long delay":    {&pb.Message{Delay: durationpb.New(core.MaxAhead + 1)}, core.CodeBadArgument},
+		"back delay":    {&pb.Message{Delay: durationpb.New(-1)}, core.CodeBadArgument},
+		"far off":       {&pb.Message{DeliverAt: timestamppb.New(time.Now().Add(core.MaxAhead + time.Hour))}, core.CodeBadArgument},
+		"deliver at":    {&pb.Message{DeliverAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
+		"two times":     {&pb.Message{DeliverAt: timestamppb.Now(), Delay: durationpb.New(time.Second)}, core.CodeBadArgument},
+		"expire at":     {&pb.Message{ExpireAt: &timestamppb.Timestamp{}}, core.CodeBadArgument},
+		"expire late":   {&pb.Message{ExpireAt: timestamppb.New(time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC))}, core.CodeBadArgument},
+		"expire due":    {&pb.Message{Delay: durationpb.New(time.Hour), ExpireAt: timestamppb.New(time.Now().Add(time.Minute))}, core.CodeBadArgument},
+		"expire at due": {&pb.Message{DeliverAt: timestamppb.New(time.Now().Add(time.Hour)), ExpireAt: timestamppb.New(time.Now().Add(time.Minute))}, core.CodeBadArgument},
+		"traceparent":   {&pb.Message{TraceParent: strings.Repeat("t", 70000)}, core.CodeTooLarge},
 	} {
 		_, err := call(t, c.msgs.Publish, &pb.PublishRequest{Queue: "/t/a", Messages: []*pb.Message{{}, x.m}})
 		wantCode(t, name, err, x.code)

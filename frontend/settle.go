@@ -54,7 +54,7 @@ func (s *service) Reject(ctx context.Context, req *connect.Request[pb.RejectRequ
 
 // Extend moves the end of messages' locks.
 func (s *service) Extend(ctx context.Context, req *connect.Request[pb.ExtendRequest]) (*connect.Response[pb.SettleResponse], error) {
-	if err := checkDuration("by", req.Msg.GetBy(), core.MinLockTimeout, core.MaxLockTimeout); err != nil {
+	if err := checkDuration("extension", req.Msg.GetBy(), core.MinLockTimeout, core.MaxLockTimeout); err != nil {
 		return nil, err
 	}
 	return s.settle(ctx, &pb.SettleRequest{Verb: "extend", Tokens: req.Msg.GetTokens(), Delay: req.Msg.GetBy()})
@@ -62,7 +62,7 @@ func (s *service) Extend(ctx context.Context, req *connect.Request[pb.ExtendRequ
 
 func checkDuration(name string, d *durationpb.Duration, least, most time.Duration) error {
 	if v := d.AsDuration(); d.CheckValid() != nil || v < least || v > most {
-		return core.Errorf(core.CodeBadArgument, "%s %s is not in %s … %s", name, v, least, most)
+		return core.Errorf(core.CodeBadArgument, "%s %s is not in %s … %s", name, core.FormatDuration(v), core.FormatDuration(least), core.FormatDuration(most))
 	}
 	return nil
 }

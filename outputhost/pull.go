@@ -217,7 +217,7 @@ func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupI
 // noShare says why there is no share for a token: its extent is consumed, or this host does not serve it (yet).
 func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
 	if done, err := metadata.IsConsumed(ctx, h.deps.Meta, t.Group, t.Extent, t.Epoch, metadata.One); err == nil && done {
-		return core.Errorf(core.CodeStale, "message %s was settled before", t.Receipt())
+		return core.Errorf(core.CodeStale, "message %s was settled before; there is nothing to be done", t.Receipt())
 	}
 	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)
 }
@@ -231,12 +231,12 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, now t
 		s.settled++
 		if t.Derived && t.Generation == s.generation { // this owner knows what it has handed out
 			if len(s.rules.Ack(t.Seq, 1, t.Attempt, now, nil)) > 0 {
-				return core.Errorf(core.CodeStale, "message %s was settled before, or not delivered as attempt %d", t.Receipt(), t.Attempt)
+				return core.Errorf(core.CodeStale, "message %s was settled before, or not delivered as attempt %d; there is nothing to be done with this token", t.Receipt(), t.Attempt)
 			}
 			return nil
 		}
 		if !s.rules.AckProven(t.Seq, now) {
-			return core.Errorf(core.CodeStale, "message %s was settled, or parked, before", t.Receipt())
+			return core.Errorf(core.CodeStale, "message %s was settled before, or is delayed in the retry queue; there is nothing to be done with this token", t.Receipt())
 		}
 		return nil
 	case "return":
@@ -249,7 +249,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, now t
 		if req.Delay != nil {
 			delay = req.Delay.AsDuration()
 			if delay < 0 || delay > core.MaxNackDelay {
-				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", delay, core.MaxNackDelay)
+				return core.Errorf(core.CodeBadArgument, "delay %s is not in 0 … %s", core.FormatDuration(delay), core.FormatDuration(core.MaxNackDelay))
 			}
 		}
 		return s.nackLocked(&wire.Nack{Seq: t.Seq, Attempt: t.Attempt, Reason: []byte(req.Reason), Metadata: req.Metadata}, delay, false, now)
@@ -258,7 +258,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, now t
 	case "extend":
 		d := req.Delay.AsDuration()
 		if d <= 0 || d > core.MaxLockTimeout {
-			return core.Errorf(core.CodeBadArgument, "extension %s is not above 0 and up to %s", d, core.MaxLockTimeout)
+			return core.Errorf(core.CodeBadArgument, "extension %s is not above 0 and up to %s", core.FormatDuration(d), core.FormatDuration(core.MaxLockTimeout))
 		}
 		return s.rules.Extend(t.Seq, t.Attempt, d, now)
 	}

@@ -60,8 +60,8 @@ func TestRead_Credit(t *testing.T) {
 	}
 }
 
-// TestRead_RefusalNamesTheExtent logs which extent a reader did not get. That a store lacks it is a normal race of a
-// removal, and only of interest to a developer.
+// TestRead_RefusalNamesTheExtent logs which extent a reader did not get. A store lacks an extent in a
+// normal race with its removal, so the line is for developers only.
 func TestRead_RefusalNamesTheExtent(t *testing.T) {
 	for level, want := range map[slog.Level]bool{slog.LevelInfo: false, slog.LevelDebug: true} {
 		var out bytes.Buffer // slog writes under a lock, and it is read after the host has stopped

@@ -120,7 +120,7 @@ var hints = map[core.Code]string{
 	core.CodeBadName:       "a queue is /namespace/name, a group is one name",
 	core.CodeBadID:         "copy the id as the command that showed it printed it",
 	core.CodeBadToken:      "use a token printed by `columba consume --ack tokens` of this cluster",
-	core.CodeTooLarge:      "send less, or raise the queue's limit with `columba update queue --max-message`",
+	core.CodeTooLarge:      "send less",
 	core.CodeVersion:       "use the same version of columba on both sides",
 	core.CodeNotFound:      "name one that exists",
 	core.CodeExists:        "choose another name, or change the existing one with `columba update`",

@@ -63,7 +63,7 @@ func (s *splitter) checked(line []byte) ([]byte, error) {
 }
 
 func (s *splitter) tooLong(length int) error {
-	return core.Errorf(core.CodeTooLarge, "line has %d bytes; a message has at most %d", length, s.most)
+	return core.Errorf(core.CodeTooLarge, "line has %d bytes; no queue takes more than %d, and a queue has its own limit, see `columba show queue`", length, s.most)
 }
 
 // whole is all of r as one message.
@@ -73,7 +73,7 @@ func whole(r io.Reader, most int) ([]byte, error) {
 		return nil, core.Errorf(core.CodeInternal, "input cannot be read: %w", err)
 	}
 	if len(b) > most {
-		return nil, core.Errorf(core.CodeTooLarge, "input has more than %d bytes, the most a message can have", most)
+		return nil, core.Errorf(core.CodeTooLarge, "input has more than %d bytes; no queue takes more, and a queue has its own limit, see `columba show queue`", most)
 	}
 	return b, nil
 }

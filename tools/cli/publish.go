@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -107,11 +108,13 @@ func (p *publishFlags) message() (client.Message, error) {
 	}
 	switch {
 	case p.delay < 0:
-		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", p.delay)
+		return m, core.Errorf(core.CodeBadArgument, "delay %s is negative; use something like 30s", core.FormatDuration(p.delay))
 	case p.delay > core.MaxAhead:
-		return m, core.Errorf(core.CodeBadArgument, "delay %s is longer than a year", p.delay)
+		return m, core.Errorf(core.CodeBadArgument, "delay %s is longer than a year (%s)", core.FormatDuration(p.delay), core.FormatDuration(core.MaxAhead))
 	case p.expire < 0 || p.expire == 0 && p.expires:
 		return m, core.Errorf(core.CodeBadArgument, "expire %s is not above 0; use something like 1h", p.expire)
+	case p.expire > 0 && core.CheckExpiry(time.Now().Add(p.expire), cmp.Or(m.DeliverAt, time.Now().Add(p.delay))) != nil:
+		return m, core.Errorf(core.CodeBadArgument, "expire %s is not after the message is due, so no group would get it; use a longer one", core.FormatDuration(p.expire))
 	case p.delay > 0 && p.at != "":
 		return m, core.Errorf(core.CodeBadArgument, "delay and at are both set; use one of them")
 	case !(p.rate >= 0) || math.IsInf(p.rate, 1): // NaN too
