@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 			what = "force seal, give up quarantined copies: "
 		}
 		who := cmp.Or(req.Msg.GetWho(), req.Peer().Addr) // a frontend of the version before does not say who asked it
-		if ended, err = s.h.audit(ctx, who, what+o.reason, e.ID.String()); err != nil {
+		if ended, err = s.h.audit(ctx, slog.LevelWarn, who, what+o.reason, e.ID.String()); err != nil {
 			return nil, convert.RPCError(err)
 		}
 	}
@@ -142,7 +143,7 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	}
 	ended := func(context.Context, error) {}
 	if !req.Msg.GetDryRun() {
-		if ended, err = s.h.audit(ctx, req.Msg.GetWho(), "force seal of all extents: the store is gone", string(store)); err != nil {
+		if ended, err = s.h.audit(ctx, slog.LevelWarn, req.Msg.GetWho(), "force seal of all extents: the store is gone", string(store)); err != nil {
 			return nil, convert.RPCError(err)
 		}
 	}
@@ -179,7 +180,7 @@ func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.Del
 	if req.Msg.GetDryRun() || len(all) == 0 {
 		return connect.NewResponse(out), nil
 	}
-	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "delete the extents of unknown queues", strconv.Itoa(len(all))+" extents")
+	ended, err := s.h.audit(ctx, slog.LevelWarn, req.Msg.GetWho(), "delete the extents of unknown queues", strconv.Itoa(len(all))+" extents")
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -244,7 +245,7 @@ func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest
 	if asked.GetGroup() == "" {
 		what, object = asked.GetKind()+" queue", path
 	}
-	ended, err := h.audit(ctx, req.GetWho(), what, object)
+	ended, err := h.audit(ctx, slog.LevelInfo, req.GetWho(), what, object)
 	if err != nil {
 		return err
 	}
@@ -261,7 +262,7 @@ func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndO
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "cancel operation", id.String())
+	ended, err := s.h.audit(ctx, slog.LevelInfo, req.Msg.GetWho(), "cancel operation", id.String())
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -301,7 +302,7 @@ func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.Rewin
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	ended, err := s.h.audit(ctx, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), s.h.queueName(ctx, queue)+"/"+req.Msg.GetGroup())
+	ended, err := s.h.audit(ctx, slog.LevelInfo, req.Msg.GetWho(), "seek to "+req.Msg.GetTo(), s.h.queueName(ctx, queue)+"/"+req.Msg.GetGroup())
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}

@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -187,7 +189,7 @@ func TestSeal_AdoptedEndBelowLongerReplicas(t *testing.T) {
 func TestSeal_ForceIsRecorded(t *testing.T) {
 	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
-		ended, err := r.ctl.audit(r.t.Context(), "operator", "force seal", e.ID.String())
+		ended, err := r.ctl.audit(r.t.Context(), slog.LevelWarn, "operator", "force seal", e.ID.String())
 		r.ok(err)
 		row, err := r.ctl.Host.seal(r.t.Context(), order{extent: e, floor: 7, reason: "operator", force: true})
 		ended(r.t.Context(), err)
@@ -289,4 +291,17 @@ func TestPatience_EndsOnlyWhenADecisionIsPossible(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}
 	}
+}
+
+// TestAudit_OperationsAreNoWarnings logs what an operator does to operations at info: it gives up no messages of stores.
+func TestAudit_OperationsAreNoWarnings(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+		_, err := (&service{r.ctl.Host}).EndOperation(r.t.Context(), connect.NewRequest(&pb.EndOperationRequest{Id: core.NewID(time.Now()).String(), Who: "operator"}))
+		if err == nil {
+			t.Error("an operation that is not there was cancelled")
+		}
+		if text := r.log.text(); !strings.Contains(text, `level=INFO msg="an operator changes the cluster" `) || strings.Contains(text, `level=WARN msg="an operator`) {
+			t.Errorf("the log: %s", text)
+		}
+	})
 }

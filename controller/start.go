@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -355,7 +356,7 @@ func (h *Host) resumeRewind(g metadata.GroupRecord) {
 		return
 	}
 	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
-		ended, err := h.audit(ctx, "controller "+string(h.deps.Members.Self().ID), "resume seek to "+g.Rewind.To.String(), h.queueName(ctx, g.Queue)+"/"+g.Spec.Name)
+		ended, err := h.audit(ctx, slog.LevelInfo, "controller "+string(h.deps.Members.Self().ID), "resume seek to "+g.Rewind.To.String(), h.queueName(ctx, g.Queue)+"/"+g.Spec.Name)
 		if err == nil {
 			_, err = h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.Rewind.To, g.Rewind.Epoch)
 			ended(ctx, err)

@@ -86,6 +86,15 @@ func (s *service) audit(ctx context.Context, who, what, object string) (ended fu
 	}, nil
 }
 
+// logDeletion logs that a queue or group was deleted, or that this failed.
+func (s *service) logDeletion(who, what, object string, err error) {
+	attrs := []any{"who", who, "what", what, "object", object}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	s.log.Info("an operator changes the cluster", attrs...)
+}
+
 // auditedUpdate has the changes of an update: the fields that it names, or those that its spec sets when it names none.
 // The path and name of the spec are not among them.
 func auditedUpdate(what string, spec proto.Message, names []string) string {

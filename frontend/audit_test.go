@@ -99,3 +99,17 @@ func TestAudit_QueuesAndGroups(t *testing.T) {
 		t.Errorf("the audit has %q, want %q", got, want)
 	}
 }
+
+// TestDeletion_IsLogged tells the log of a deleted group and queue.
+func TestDeletion_IsLogged(t *testing.T) {
+	c := newHarness(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t)
+	for _, want := range []string{`what="delete group" object=/t/a/g`, `what="delete queue" object=/t/a`} {
+		if text := c.log.String(); !strings.Contains(text, want) {
+			t.Errorf("the log lacks %s: %s", want, text)
+		}
+	}
+}

@@ -164,6 +164,7 @@ func (s *service) deleteGroup(ctx context.Context, who string, q metadata.QueueR
 	}
 	err = s.deletion().Group(ctx, g)
 	ended(ctx, err)
+	s.logDeletion(who, "delete group", auditedGroup(q, g.Spec.Name), err)
 	return err
 }
 

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 
 // harness is a frontend over a real network and hosts that answer as a test tells them to.
 type harness struct {
+	log     syncBuffer // of the host
 	t       *testing.T
 	host    *Host
 	store   metadata.Store
@@ -68,7 +70,7 @@ func newHarness(t *testing.T, store metadata.Store, change ...func(*Config)) *ha
 	for _, f := range change {
 		f(&cfg)
 	}
-	c.host, err = New(cfg, Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: store, Peers: peers, Members: c.members})
+	c.host, err = New(cfg, Deps{Log: slog.New(slog.NewTextHandler(&c.log, nil)), Metrics: prometheus.NewRegistry(), Meta: store, Peers: peers, Members: c.members})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,4 +334,22 @@ func (fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) (
 		return connect.NewResponse(&pb.SeekResponse{Seq: 8}), nil
 	}
 	return connect.NewResponse(&pb.SeekResponse{Seq: 3}), nil
+}
+
+// syncBuffer is a buffer that is read while others write to it.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }

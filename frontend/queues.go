@@ -234,6 +234,7 @@ func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.Delet
 	}
 	err = s.deletion().Queue(ctx, name)
 	ended(ctx, err)
+	s.logDeletion(req.Peer().Addr, "delete queue", path, err)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "delete queue %s: %w", path, err)
 	}
