@@ -183,13 +183,17 @@ func (g *group) deadlineLocked(w *work, mayGive bool, now time.Time) {
 	}
 }
 
-// breakerLocked answers what is to be logged outside the mutex: that the breaker of the group opened, or closed.
+// breakerTold is how long a breaker is open before the log says so: a few failures in a row open one for a moment.
+const breakerTold = time.Second
+
+// breakerLocked answers what is to be logged outside the mutex: that the breaker of the group is open for breakerTold, or closed after that.
 func (g *group) breakerLocked(now time.Time) (say func()) {
 	state, since := g.mu.rules.Breaker()
 	open, before := state != dispatch.BreakerClosed, g.mu.opened
-	if g.mu.opened = since; open == !before.IsZero() {
+	if open == !before.IsZero() || open && now.Sub(since) < breakerTold {
 		return func() {}
 	}
+	g.mu.opened = since
 	log := g.h.log.With("queue", g.queuePath, "group", g.name)
 	if open {
 		return func() {

@@ -165,3 +165,30 @@ func TestRule_NackThrottle_ConsumerThatOnlyNacks(t *testing.T) {
 		w.close(con)
 	})
 }
+
+// TestBreaker_OpenForAMomentIsNotLogged has one breaker be open for milliseconds, and another one for long.
+func TestBreaker_OpenForAMomentIsNotLogged(t *testing.T) {
+	for _, pause := range []time.Duration{0, 10 * time.Second} {
+		bubble(t, Options{}, func(w *world) {
+			w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Minute })
+			w.publish(numbers(1, 40)...)
+			con := w.consumer("g", client.Prefetch(40))
+			var held []*client.Delivery
+			for range 40 {
+				held = append(held, w.take(con, time.Minute))
+			}
+			for _, d := range held[:30] {
+				w.ok(d.Nack(client.After(5 * time.Minute)))
+			}
+			w.ok(con.Flush(w.t.Context()))
+			sleep(pause)
+			w.ok(held[30].Ack())
+			w.ok(con.Flush(w.t.Context()))
+			sleep(2 * time.Second)
+			if said := strings.Contains(w.log.text(), "the breaker of the group is open"); said != (pause > 0) {
+				t.Errorf("open for %s: logged %t", pause, said)
+			}
+			w.close(con)
+		})
+	}
+}
