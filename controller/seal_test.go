@@ -3,8 +3,8 @@ package controller
 import (
 	"log/slog"
 	"slices"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 

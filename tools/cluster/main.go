@@ -98,7 +98,7 @@ What you start is yours to stop: ^C there, before the one here%s.
 // aftermath is what the end of the cluster does to the data.
 func (o options) aftermath() string {
 	if o.temporary {
-		return ", which removes the data"
+		return ", and deletes their data"
 	}
 	return ""
 }
@@ -126,7 +126,8 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
   seq 1 100000 | %[3]s%[4]s publish /demo/trips --rate 5000 &
   %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
 
-and kill -9 a store, an input host or an output host meanwhile: it is said here how to start it again. ^C here stops it all%[5]s.
+Meanwhile you can kill -9 a store, an input host or an output host: this terminal prints the command that starts it again.
+Ctrl-C here stops all processes%[5]s.
 
 `, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath())
 }
