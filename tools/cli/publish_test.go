@@ -144,6 +144,9 @@ func TestPublish_ReportsEachLine(t *testing.T) {
 			t.Errorf("stderr lacks %q:\n%s", want, stderr)
 		}
 	}
+	if strings.Contains(stderr, "--max-message") {
+		t.Errorf("it advises to raise a limit that is the largest:\n%s", stderr)
+	}
 }
 
 func TestPublish_Attributes(t *testing.T) {
