@@ -29,7 +29,7 @@ func TestCluster_SaysWhoIsWhoAndHowToGoOn(t *testing.T) {
 	var out strings.Builder
 	c.describe(&out, time.Second)
 	c.mourn(&out, c.members[1])
-	for _, want := range []string{"host-of-output2", "127.0.0.1:4929", "store1 (host-of-store1, process ", "-test.run=^$", "removes the data"} {
+	for _, want := range []string{"host-of-output2", "127.0.0.1:4929", "store1 (host-of-store1, process ", "-test.run=^$", "deletes the data"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}

@@ -91,14 +91,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 func (c *cluster) mourn(out io.Writer, m *member) {
 	fmt.Fprintf(out, `%s (%s, process %d) has ended: %s. Its log is %s. To start it again, in another terminal:
   %s
-What you start is yours to stop: ^C there, before the one here%s.
+This program does not stop that process: press Ctrl-C there first, then here%s.
 `, m.name, m.host, m.pid(), m.cmd.ProcessState, m.log, strings.Join(m.cmd.Args, " "), c.o.aftermath())
 }
 
 // aftermath is what the end of the cluster does to the data.
 func (o options) aftermath() string {
 	if o.temporary {
-		return ", and deletes their data"
+		return ", which deletes the data"
 	}
 	return ""
 }
