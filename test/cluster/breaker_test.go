@@ -185,7 +185,7 @@ func TestBreaker_OpenForAMomentIsNotLogged(t *testing.T) {
 			w.ok(held[30].Ack())
 			w.ok(con.Flush(w.t.Context()))
 			sleep(2 * time.Second)
-			if said := strings.Contains(w.log.text(), "the breaker of the group is open"); said != (pause > 0) {
+			if said := strings.Contains(w.log.text(), "the circuit breaker of the group opened"); said != (pause > 0) {
 				t.Errorf("open for %s: logged %t", pause, said)
 			}
 			w.close(con)
