@@ -81,7 +81,7 @@ func (e Extent) EndedBefore(at time.Time) bool {
 	return !e.Kept.IsZero() && e.Kept.Before(at)
 }
 
-// Belies reports whether a replica is none of a holder.
+// Belies reports whether a replica cannot be that of a holder: it is damaged, or has other records than the row says.
 func (e Extent) Belies(r *pb.Replica) bool {
 	last := core.Seq(r.Last)
 	return r.Damaged || last < e.HeldTo || r.Sealed && last == e.HeldTo && r.Checksum != e.HeldSum || r.Sealed && last == e.L && r.Checksum != e.Checksum

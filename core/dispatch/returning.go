@@ -79,7 +79,8 @@ func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	if past.Expired { // its last attempt is isolated
 		m.failure = LockExpired
 	}
-	delete(s.excused, seq) // of before the share was rebuilt
+	delete(s.excused, seq) // both of before the share was rebuilt
+	delete(s.unsure, seq)
 	if past.Excused > 0 {
 		s.excuse(seq, m, past.Excused)
 	}
