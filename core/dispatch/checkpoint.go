@@ -212,7 +212,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 		}
 		e.excused = uint16(s.excuses(seq))
 		doubt := s.unsure[seq]
-		e.unsure = min(doubt.spent, uint8(min(e.excused, mostUnsure))) // a checkpoint with more would not decode
+		e.unsure = doubt.spent
 		if len(s.records) > 0 {
 			e.metadata = string(s.metadataOf(seq))
 		}

@@ -288,6 +288,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.endLock(seq)
 	s.move(m, none)
 	m.attempts--
+	s.uncounted(seq, m)
 	s.change()
 	switch {
 	case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile

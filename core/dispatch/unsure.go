@@ -34,10 +34,26 @@ func (s *Share) pardon(seq core.Seq, m *message) bool {
 	if !x.now || x.spent >= mostUnsure {
 		return false
 	}
+	if s.excuses(seq) == int(m.attempts) { // one owner has excused this attempt, and the checkpoint of another had it locked: see State.Merge
+		s.unsure[seq] = unsure{spent: x.spent}
+		return true
+	}
 	s.unsure[seq] = unsure{spent: x.spent + 1}
 	s.excuse(seq, m, 1)
 	s.group.counters.NotCounted++
 	return true
+}
+
+// uncounted has no more attempts of a message not count than it has. The attempt that was given back may be among them: see pardon.
+func (s *Share) uncounted(seq core.Seq, m *message) {
+	if s.excuses(seq) <= int(m.attempts) {
+		return
+	}
+	s.excused[seq] = m.attempts
+	if x := s.unsure[seq]; uint16(x.spent) > m.attempts {
+		x.spent = uint8(m.attempts)
+		s.unsure[seq] = x
+	}
 }
 
 // endLock forgets what belongs to the lock of a message that is not in flight any more.

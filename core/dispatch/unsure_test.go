@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -266,6 +267,32 @@ func TestUnsure_PastThatCannotBe(t *testing.T) {
 		take(g, 1, start)
 		if _, err := DecodeState(save(s, start)); err != nil {
 			t.Errorf("%+v: %v", past, err)
+		}
+	}
+}
+
+// TestUnsure_ExcusedAlready: of two owners one has excused an attempt that the other one's checkpoint still has locked.
+// It is excused once, whether its lock runs out or a consumer gives it back.
+func TestUnsure_ExcusedAlready(t *testing.T) {
+	for _, attempts := range []uint16{1, 2} {
+		var st State
+		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindLocked, attempts: attempts, due: start.Add(time.Second).UnixMilli()}}})
+		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindWaiting, attempts: attempts, excused: attempts, unsure: uint8(attempts), failure: LockExpired}}})
+		for what, end := range map[string]func(g *Group, s *Share){
+			"its lock runs out": func(g *Group, _ *Share) { g.Tick(start.Add(time.Second)) },
+			"given back":        func(_ *Group, s *Share) { s.Return(1, 1, attempts, start, nil) },
+		} {
+			g := NewGroup(core.GroupSpec{NoNackThrottle: true}.WithDefaults())
+			s := g.AddShare(extent(1), st, start)
+			offer(t, s, 1)
+			end(g, s)
+			now := start.Add(time.Second)
+			g.Tick(now)
+			got := decode(t, save(s, now)).messages[1]
+			if got.excused > attempts || got.unsure > uint8(attempts) {
+				t.Errorf("%s, attempt %d: %+v", what, attempts, got)
+			}
+			want(t, what, take(g, 1, now), fmt.Sprintf("1+1@%d", max(got.attempts, 1)))
 		}
 	}
 }
