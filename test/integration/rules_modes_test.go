@@ -104,3 +104,22 @@ func TestRuleByCommand_NackThrottle(t *testing.T) {
 	w.server.Must("", "consume", queue, "slowed", "--count", fmt.Sprint(100), "--timeout", "30s") // who acks is not slowed down
 	w.settles("slowed", depth{})
 }
+
+// TestRuleByCommand_OutstandingLimit has a consumer settle nothing of more than may be outstanding: it gets no more, and another group gets all.
+func TestRuleByCommand_OutstandingLimit(t *testing.T) {
+	const limit, n = 10_000, 10_300
+	w := newWorld(t)
+	w.make("greedy", "--lock-timeout", "10m")
+	w.make("calm")
+	w.say(numbers(1, n)...)
+	h := w.hold("greedy", "--ack", "none")
+	w.holds(h, limit)
+	w.settles("greedy", depth{InFlight: limit, Ready: n - limit})
+	w.server.Must("", "consume", queue, "calm", "--count", fmt.Sprint(n), "--timeout", "30s")
+	if got := len(h.held()); got != limit {
+		t.Errorf("it has %d messages, want %d", got, limit)
+	}
+	if out := w.server.Must("", "why-stuck", queue, "greedy", "-o", "json"); !strings.Contains(out, `in_flight`) {
+		t.Errorf("why-stuck says %s", out)
+	}
+}

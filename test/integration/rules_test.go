@@ -383,22 +383,3 @@ func TestRuleByCommand_ConsumerGoesAway(t *testing.T) {
 	w.after("they came again", began, lock)
 	w.settles("g", depth{})
 }
-
-// TestRuleByCommand_OutstandingLimit has a consumer settle nothing of more than may be outstanding: it gets no more, and another group gets all.
-func TestRuleByCommand_OutstandingLimit(t *testing.T) {
-	const limit, n = 10_000, 10_300
-	w := newWorld(t)
-	w.make("greedy", "--lock-timeout", "10m")
-	w.make("calm")
-	w.say(numbers(1, n)...)
-	h := w.hold("greedy", "--ack", "none")
-	w.holds(h, limit)
-	w.settles("greedy", depth{InFlight: limit, Ready: n - limit})
-	w.server.Must("", "consume", queue, "calm", "--count", fmt.Sprint(n), "--timeout", "30s")
-	if got := len(h.held()); got != limit {
-		t.Errorf("it has %d messages, want %d", got, limit)
-	}
-	if out := w.server.Must("", "why-stuck", queue, "greedy", "-o", "json"); !strings.Contains(out, `in_flight`) {
-		t.Errorf("why-stuck says %s", out)
-	}
-}

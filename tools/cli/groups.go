@@ -36,7 +36,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&g.start, "start", "", "where the group begins: earliest, latest (the default), a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d")
 	suggest(cmd, "start", "earliest", "latest")
-	durationVar(f, &g.lockTimeout, "lock-timeout", 0, "a delivered message is invisible to others this long; a new group has 60s")
+	durationVar(f, &g.lockTimeout, "lock-timeout", 0, "no other consumer gets a delivered message for this long; a new group has 60s")
 	f.StringVar(&g.maxDeliveries, "max-deliveries", "", "attempts before a message is exhausted: 1 … 1000, or unlimited; a new group has 10")
 	durationVar(f, &g.delay, "delay", 0, "deliver messages this long after they were published")
 	durationVar(f, &g.skipOlder, "skip-older", 0, "skip messages older than this")
