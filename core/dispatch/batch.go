@@ -1,6 +1,97 @@
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Offer gives the share the next batch. It must begin at or before ReadFrom (else CodeGap; nothing is taken and the
+// buffer stays the caller's); what the share already has of it, or is done, is skipped. A batch of nothing new is
+// released at once.
+func (s *Share) Offer(r Records, now time.Time) error {
+	s.group.at(now)
+	n := len(r.Offsets) - 1
+	if n < 1 || r.Base < 1 || uint64(r.Base) > math.MaxUint64-uint64(n) || int(r.Offsets[n]) > len(r.Bytes) || r.Expire != nil && len(r.Expire) != n || !slices.IsSorted(r.Offsets) {
+		return core.Errorf(core.CodeBadArgument, "batch of %d records from seq %d is not well formed", n, r.Base)
+	}
+	if s.gone {
+		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
+	}
+	if s.timers {
+		return core.Errorf(core.CodeBadArgument, "extent %s holds timers", s.extent)
+	}
+	from := s.ReadFrom()
+	if r.Base > from {
+		return core.Errorf(core.CodeGap, "batch begins at seq %d; read extent %s from seq %d", r.Base, s.extent, from)
+	}
+	b := &batch{Records: r, first: from, last: r.Base + core.Seq(n) - 1}
+	if b.last < from {
+		if r.Buffer != nil {
+			r.Buffer.Release()
+		}
+		return nil
+	}
+	s.next = b.last + 1
+	s.offer(b)
+	return nil
+}
+
+// DueRecords are messages of a timer extent whose time has come, in the order in which they are due: record i has the seq Seqs[i] and the
+// bytes Bytes[Offsets[i]:Offsets[i+1]]. All slices and Buffer belong to the share from OfferDue until Buffer.Release.
+type DueRecords struct {
+	Seqs      []core.Seq
+	Offsets   []uint32 // one more than there are records; rising
+	Bytes     []byte
+	DeliverAt []int64 // of each record, unix ms; 0: when it was enqueued
+	Enqueued  []int64 // of each record, unix µs
+	Expire    []int64 // as in Records
+	Past      []Past  // the same
+	Buffer    Buffer
+}
+
+func (r *DueRecords) wellFormed() bool {
+	n := len(r.Seqs)
+	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) && (r.Past == nil || len(r.Past) == n) &&
+		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
+}
+
+// OfferDue gives a share of a timer extent further messages, in any order of seqs; what is done, or was offered before, is skipped. Records
+// of nothing new are released at once. On an error the buffer stays the caller's.
+func (s *Share) OfferDue(r DueRecords, now time.Time) error {
+	s.group.at(now)
+	switch {
+	case !r.wellFormed():
+		return core.Errorf(core.CodeBadArgument, "%d due records are not well formed", len(r.Seqs))
+	case s.gone:
+		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
+	case !s.timers:
+		return core.Errorf(core.CodeBadArgument, "extent %s holds no timers", s.extent)
+	}
+	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, Past: r.Past, Buffer: r.Buffer}}
+	b.due = &due{seqs: r.Seqs, enqueued: r.Enqueued, since: r.DeliverAt}
+	for i, ms := range r.DeliverAt {
+		b.due.since[i] = max(min(ms, math.MaxInt64/int64(time.Millisecond))*1000, r.Enqueued[i])
+	}
+	s.offer(b)
+	return nil
+}
+
+// offer takes the messages of a batch in.
+func (s *Share) offer(b *batch) {
+	s.offers++
+	b.offer = s.offers
+	s.hold(b)
+	s.touch()
+	s.supply.add(b)
+	if b.left == 0 {
+		s.release(b)
+	}
+	s.squeeze()
+	s.wake()
+}
 
 // batch is a batch of records held until none of its messages is needed any more.
 //
@@ -15,6 +106,13 @@ type batch struct {
 	lent  int    // messages yielded by TakeTransfers and not answered: they pin the bytes as they are
 	offer uint64 // which of the share's offers brought it
 	at    int    // index in the share's held batches; -1: released
+}
+
+// due is what a batch of a timer extent knows of its records, beside Records; nil for one of a log.
+type due struct {
+	seqs     []core.Seq
+	enqueued []int64 // unix µs
+	since    []int64 // unix µs: when they were enqueued and due
 }
 
 // place is the index of seq in its batch.

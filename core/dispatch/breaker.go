@@ -45,7 +45,7 @@ const (
 	breakerWindow  = 50              // outcomes that are remembered
 	breakerLeast   = 20              // of these must be known, or have failed in a row …
 	breakerFew     = 10              // … or so many, over breakerQuiet
-	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see destination.go
+	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see routes
 	breakerFirsts  = 5               // failures of first attempts among them
 	breakerProbes  = 4               // messages of a round, at least
 	breakerWide    = 32              // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries

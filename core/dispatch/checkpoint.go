@@ -166,33 +166,6 @@ func needed(entries []entry, frontier core.Seq) (n int) {
 	return n
 }
 
-// uncount has the retries that may be handed out wait for a checkpoint again.
-func (s *Share) uncount() {
-	if s.of(unsaved, ready) == 0 {
-		return
-	}
-	s.uncountAlone()
-	s.retries.filter(func(seq *core.Seq) bool {
-		m := s.table.get(*seq)
-		return m != nil && m.phase == ready && m.attempts == 0
-	})
-	s.table.each(func(seq core.Seq, m *message) {
-		if (m.phase == unsaved || m.phase == ready) && m.attempts > 0 {
-			s.await(seq, m)
-		}
-	})
-	s.dropClaims()
-}
-
-// dropClaims forgets the claims of messages that are not claimed any more. They must not count for a later claim of
-// the same message: another checkpoint holds that.
-func (s *Share) dropClaims() {
-	s.pending.filter(func(p *saving) bool {
-		m := s.table.get(p.seq)
-		return m != nil && m.phase == unsaved
-	})
-}
-
 // entries lists the messages to be saved, in the order of seqs, those alike and in a row as one.
 func (s *Share) entries(final bool, now int64) []entry { return inOrder(s.draftEntries(final, now)) }
 
@@ -293,17 +266,6 @@ func joinFrom(out []entry, from int, e entry) []entry {
 	return append(out, e)
 }
 
-// milli is ns ≥ 0 in ms, rounded up.
-func milli(ns int64) int64 {
-	ms := ns / int64(time.Millisecond)
-	if ns%int64(time.Millisecond) > 0 {
-		ms++
-	}
-	return ms
-}
-
-func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }
-
 // Saved says that the checkpoint of token is durable: what waited for it may be handed out. A checkpoint that could not
 // be saved needs no call; a later one covers it.
 func (s *Share) Saved(token uint64) {
@@ -364,4 +326,68 @@ func (s *Share) restore(st State) {
 			s.judge(seq, m, 0)
 		}
 	}
+}
+
+const (
+	// fullAt is how large a checkpoint may become by first deliveries. The rest of MaxCheckpoint is for what is there
+	// then: it goes on to fail, and to be acked between others.
+	fullAt = MaxCheckpoint * 3 / 4
+	// entryMost is the size of an entry, in the least detail that a share should come to; of most it is less.
+	entryMost = 12
+)
+
+// weight is how much a share adds to its checkpoints, as far as it is known without writing one.
+type weight struct {
+	entries  int // bytes of the entries of the last checkpoint
+	failures int // since then, that may make one more entry each
+	last     failed
+}
+
+// failed is what tells the entries of two messages that failed one after the other apart.
+type failed struct {
+	seq      core.Seq
+	due      int64 // ms
+	attempts uint16
+	phase    phase
+	failure  Failure
+}
+
+// weigh takes note of what a checkpoint needs for entries, and finds out whether it has room for more.
+func (s *Share) weigh(needed int, done *acklevel.Window) {
+	if s.weight == nil && needed == 0 {
+		s.full = false
+		return
+	}
+	if s.weight == nil {
+		s.weight = new(weight)
+	}
+	s.weight.entries = needed
+	if s.full = s.crowded(); s.full { // to the estimate: so exactly
+		window, _ := done.Append(nil)
+		s.full = len(window)+needed >= fullAt
+	}
+}
+
+// crowded reports whether the next checkpoint may need fullAt bytes, to the estimate: without texts and metadata, and
+// without the locks of first attempts, since it does without those.
+func (s *Share) crowded() bool {
+	n := s.table.n - s.of(inFlight, handed) + int(s.repeats)
+	return s.done.SizeMost()+min(n*entryMost, s.weight.entries+s.weight.failures*entryMost) >= fullAt
+}
+
+// weighs notes that a message has failed.
+func (s *Share) weighs(seq core.Seq, m *message) {
+	if m.phase == none { // it was settled
+		return
+	}
+	if s.weight == nil {
+		s.weight = &weight{entries: MaxCheckpoint} // not known: then the number of messages tells
+	}
+	before, now := s.weight.last, failed{seq, milli(m.due), m.attempts, m.phase, m.failure}
+	s.weight.last = now
+	if before.seq++; before == now { // one entry tells of both
+		return
+	}
+	s.weight.failures++
+	s.full = s.full || s.crowded()
 }

@@ -171,26 +171,28 @@ func (g *Group) Tick(now time.Time) {
 	g.tickIsolation()
 }
 
-// due applies a message's deadline.
-func (s *Share) due(seq core.Seq, m *message) {
-	s.change()
-	switch m.phase {
-	case inFlight:
-		s.group.counters.Expired++
-		if s.pardon(seq, m) { // what is known of the attempt before stays
-			s.judge(seq, m, 0)
-			break
-		}
-		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
-		s.failed(seq, m, 0)
-	case delayed:
-		if s.exhausted(seq, m) {
-			s.judge(seq, m, 0)
-			break
-		}
-		s.retry(seq, m)
-	case leaving, announced, held:
-		s.dueTransfer(seq, m)
+// handedOut is when a message in flight was handed out, ns.
+func (s *Share) handedOut(seq core.Seq, m *message) int64 {
+	if at, extended := s.extended[seq]; extended {
+		return at
 	}
-	s.wake()
+	return m.due - int64(s.group.spec.LockTimeout)
+}
+
+// extend notes when a message was handed out, before its lock says so no more.
+func (s *Share) extend(seq core.Seq, m *message) {
+	s.sure(seq)
+	if _, known := s.extended[seq]; known {
+		return
+	}
+	if s.extended == nil {
+		s.extended = make(map[core.Seq]int64)
+	}
+	s.extended[seq] = m.due - int64(s.group.spec.LockTimeout)
+}
+
+// endLock forgets what belongs to the lock of a message that is not in flight any more.
+func (s *Share) endLock(seq core.Seq) {
+	delete(s.extended, seq)
+	s.sure(seq)
 }

@@ -7,7 +7,9 @@
 // that earlier one.
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"github.com/columbamq/columba/core"
+)
 
 // Limits of one share. A share that is at one of them reads no further (WantsMore, ReadCredit).
 const (
@@ -42,6 +44,20 @@ type Records struct {
 	Enqueued int64   // unix µs: the batch's append time
 	Buffer   Buffer  // nil: the bytes are the garbage collector's
 }
+
+// Past is what the record of a parked message says of its life before.
+type Past struct {
+	Origin   core.Receipt // where it was when it was parked first
+	Attempts uint16       // deliveries so far, in all
+	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
+	Excused  uint16       // of the others, those that do not count
+	Unsure   uint8        // of these, those that do not count since they were unsure
+	Epoch    uint64       // of the group, when it was parked
+	Expired  bool         // the lock of the last of them ran out; else it was nacked
+}
+
+// here is how many deliveries there were in the present life of a message.
+func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
 
 // Credit is how much a Take may hand out.
 type Credit struct {
@@ -96,6 +112,37 @@ func (f Failure) String() string {
 	}
 	return ""
 }
+
+// Destination is the built-in queue that a message is transferred to. Checkpoints keep the numbers.
+type Destination uint8
+
+const (
+	DeadLetterQueue Destination = 0 // what nobody is to be handed again
+	RetryQueue      Destination = 1 // what waits for long before its next attempt
+	// Destinations is how many there are.
+	Destinations = 2
+)
+
+// String names the queue in messages to people.
+func (d Destination) String() string {
+	if d == RetryQueue {
+		return "retry queue"
+	}
+	return "dead letter queue"
+}
+
+// Reason says why a message is transferred. Checkpoints keep the numbers. Users read the Failure of a dead letter.
+type Reason uint8
+
+const (
+	Failed    Reason = 0 // an attempt failed: it is rejected, or it waits for its next attempt
+	Exhausted Reason = 1 // it had its last attempt
+	Expired   Reason = 2 // it was delivered, and expired before it was delivered again
+	Swept     Reason = 3 // it was never delivered, and attempts are 0
+	reasons          = 4
+)
+
+func (r Reason) expired() bool { return r == Expired || r == Swept }
 
 // Source is what the messages of a share are. It stays true of one that is on its way elsewhere when its share is given up.
 type Source struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 )
 
 // dueSupply is the supply of a share that hands its messages out in the order in which they come: one of a timer extent,
@@ -302,4 +303,29 @@ func (h *delayedHeap) Pop() any {
 	last := old[len(old)-1]
 	*h = old[:len(old)-1]
 	return last
+}
+
+// A share of a timer extent hands its messages out in the order in which they are due, whatever their seqs. So there is no place up to which
+// it was read, and next stays where the share began. See dueSupply for what was never handed out.
+
+// Known is what the reader of a timer extent needs not be sent: what is done, or held.
+func (s *Share) Known() *acklevel.Window {
+	w := s.done.Clone()
+	s.table.each(func(seq core.Seq, m *message) {
+		if m.batch != nil {
+			w.Ack(seq)
+		}
+	})
+	if d, ok := s.supply.(*dueSupply); ok {
+		for seq := range d.at {
+			w.Ack(seq)
+		}
+	}
+	return w
+}
+
+// tooOld reports whether the group skips a message that could have been handed out since then, ns, and never was.
+func (s *Share) tooOld(since int64) bool {
+	older := s.group.spec.SkipOlder
+	return older > 0 && !s.returning && since+int64(older) < s.group.now
 }

@@ -21,7 +21,7 @@ import (
 //	       with metadata: length uvarint, metadata
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always
-// written. Those before are read as the rules of upgrade.go say.
+// written. Those before are read as the rules of upgradeFlags and upgrade say.
 const stateVersion = 4
 
 // flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
@@ -323,12 +323,4 @@ func (e *entry) decodeFlags(b []byte) (with uint64, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	return flags, b, true
-}
-
-func uvarint(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 || v > most {
-		return 0, nil, false
-	}
-	return v, b[n:], true
 }

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"fmt"
 	"math"
 	"time"
 
@@ -49,7 +48,7 @@ type Group struct {
 	owners      *owners     // nil until Retries told of them
 	counters    Counters
 
-	listed  []*Share // see changed.go
+	listed  []*Share // see TakeChanged
 	staying *staying // nil until there is one
 }
 
@@ -77,141 +76,87 @@ func (g *Group) nanos(t time.Time) int64 { return g.lastNs + int64(t.Sub(g.last)
 
 func (g *Group) instant(ns int64) time.Time { return g.last.Add(time.Duration(ns - g.lastNs)) }
 
-// Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
-// exhausted under the new ones, are judged again.
-func (g *Group) Update(spec core.GroupSpec, now time.Time) {
-	g.at(now)
-	redelay := spec.Delay != g.spec.Delay
-	g.spec = spec
-	g.updateBreaker()
-	g.retries.set(&spec)
-	if spec.NoNackThrottle {
-		g.throttle = throttle{}
-	}
-	for _, s := range g.shares {
-		s.table.each(func(seq core.Seq, m *message) {
-			switch m.phase {
-			case delayed, unclaimed, unsaved, ready:
-				if s.exhausted(seq, m) {
-					s.judge(seq, m, 0)
-				}
-			case isolated:
-				if s.exhausted(seq, m) || !s.isLast(seq, m) {
-					s.judge(seq, m, 0)
-				}
-			case blocked:
-				s.judge(seq, m, 0)
-			}
-		})
-		s.dropClaims()
-		s.listNacked()
-		if d, ok := s.supply.(*dueSupply); ok && redelay {
-			d.requeue()
-		}
-		s.change()
-		s.wake()
-	}
-}
-
-// AddShare begins (or resumes) an extent from state; the zero State begins at seq 1. Remaining locks and delays of the
-// state are honoured. The extent must not have a share yet.
-func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Share {
-	return g.addShare(extent, state, false, now)
-}
-
-func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now time.Time) *Share {
-	if g.shares[extent] != nil {
-		panic(fmt.Sprintf("dispatch: extent %s has a share already", extent))
-	}
-	g.at(now)
-	s := &Share{
-		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(),
-		squeezeAt: MaxOutstandingBytes / 2,
-	}
-	s.next = s.done.Frontier() + 1
-	s.supply = newLogSupply(s)
-	if timers {
-		s.supply = newDueSupply(s)
-	}
-	g.shares[extent] = s
-	s.restore(state)
-	s.touch()
-	g.resumeBreaker(state.Policy(PolicyBreaker))
-	return s
-}
-
-// RemoveShare forgets the share and releases its buffers, those of TakeTransfers once they are answered. Take the final
-// checkpoint before.
-func (g *Group) RemoveShare(s *Share) {
-	if s.gone {
-		return
-	}
-	g.settleGiven()
-	s.gone = true
-	g.leaveAlone(s)
-	delete(g.shares, s.extent)
-	g.dropHeld(s)
-	g.inFlight -= int32(s.of(inFlight))
-	g.claimed -= int32(s.of(unsaved, ready))
-	g.firsts -= int32(s.of(inFlight)) - s.repeats
-	s.releaseAll()
-	g.locks.filter(func(l *lock) bool { return !l.share.gone })
-	s.turns().forget(s)
-	g.unclaimed.filter(func(d *messageRef) bool { return !d.share.gone })
-	for to := range g.transfers {
-		g.transfers[to].filter(func(d *messageRef) bool { return !d.share.gone })
-	}
-	*s = Share{
-		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, table: newTable(),
-		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
-	}
-	s.supply = newLogSupply(s)
-}
-
-// Ready reports whether Take has something to hand out.
-func (g *Group) Ready() bool {
-	if g.admit(groupScope, 1) == 0 {
-		return false
-	}
-	g.holdFirsts()
-	return g.isolatedReady() || g.turns.ready() || g.mergedTurns.ready()
-}
-
-// Waiting is a lower bound of how many first deliveries there are to hand out: those of the share whose turn is next. In a
-// group with a delay it is 0. It takes no walk.
-func (g *Group) Waiting() int {
-	if g.turns == nil || !g.turns.firstsReady() || g.spec.Delay > 0 {
-		return 0
-	}
-	s := *g.turns.waiting[firstTurn].front()
-	n := s.firsts.len()
-	if s.mayBegin() {
-		delayed, withheld := s.supply.late()
-		n += min(s.supply.len()-delayed-withheld, s.roomForFirsts())
-	}
-	return n
-}
-
-// Depth sums over the shares.
-func (g *Group) Depth() Depth {
-	var sum Depth
-	for _, s := range g.shares {
-		d := s.Depth()
-		sum.Ready += d.Ready
-		sum.InFlight += d.InFlight
-		sum.Delayed += d.Delayed
-		sum.Kept += d.Kept
-		sum.Failed += d.Failed
-		sum.Parked += d.Parked
-		sum.Dying += d.Dying
-		sum.Blocked += d.Blocked
-		sum.Retries += d.Retries
-		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {
-			sum.OldestReady = d.OldestReady
-		}
-	}
-	return sum
-}
-
 // Counters are those of all shares, removed ones too.
 func (g *Group) Counters() Counters { return g.counters }
+
+// A group lists the shares that changed, so that its owner looks at those and not at all of them. The answers of a
+// share to Unsaved, Leaving, LeavingMany, Changed, WantsMore, ReadCredit, ReadFrom, Unread, Lacks, Begun, Held and Noted
+// change only when the share is listed. Leaving and LeavingMany may fall without that, as nothing follows from it.
+
+// touch lists the share, once until the list is taken.
+func (s *Share) touch() {
+	if !s.listed && !s.gone {
+		s.listed = true
+		s.group.listed = append(s.group.listed, s)
+	}
+}
+
+// change notes that the last checkpoint of the share lacks something.
+func (s *Share) change() {
+	s.changed = true
+	s.touch()
+}
+
+// lookAtStaying is between two looks at the shares whose messages stay until it is known whether their attempts count.
+const lookAtStaying = 100 * time.Millisecond
+
+// staying are the shares of which messages are leaving that may stay: they are listed again when the breaker has
+// gathered fewer failures, or after a while.
+type staying struct {
+	shares   []*Share
+	gathered int   // by the breaker, when TakeChanged was called last
+	again    int64 // ns: when they are listed again, at the latest
+}
+
+// TakeChanged yields the shares that changed since it was called last, each once, in the order in which they did. Yield
+// must not change any.
+func (g *Group) TakeChanged(yield func(*Share)) {
+	gathers := g.breaker.gathers()
+	if x := g.staying; x != nil {
+		if len(x.shares) > 0 && (gathers < x.gathered || g.now >= x.again) {
+			for _, s := range x.shares {
+				s.staying = false
+				s.touch()
+			}
+			clear(x.shares)
+			x.shares = x.shares[:0]
+		}
+		x.gathered = gathers
+	}
+	for _, s := range g.listed {
+		if s.gone {
+			continue
+		}
+		s.listed = false
+		if gathers > 0 && !s.staying && s.isLeaving() {
+			g.stay(s, gathers)
+		}
+		yield(s)
+	}
+	clear(g.listed)
+	g.listed = g.listed[:0]
+}
+
+// isLeaving reports whether any message is leaving that no checkpoint tells of.
+func (s *Share) isLeaving() bool {
+	if s.transfers == nil {
+		return false
+	}
+	for to := range s.transfers {
+		if s.transfers[to].leaving > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *Group) stay(s *Share, gathers int) {
+	if g.staying == nil {
+		g.staying = &staying{gathered: gathers}
+	}
+	if x := g.staying; len(x.shares) == 0 {
+		x.again = g.now + int64(lookAtStaying)
+	}
+	s.staying = true
+	g.staying.shares = append(g.staying.shares, s)
+}

@@ -125,17 +125,6 @@ func (g *Group) isolatedMessages() []isolatedMessage {
 	return g.isolation.waiting.all()
 }
 
-// stands reports whether a message is in one of the phases.
-func (ref messageRef) stands(in ...phase) bool {
-	m := ref.share.table.get(ref.seq)
-	for _, p := range in {
-		if m != nil && m.phase == p {
-			return true
-		}
-	}
-	return false
-}
-
 // tidy forgets what was settled, and reports whether any message waits.
 func (a *isolation) tidy() (waits bool) {
 	if a == nil {

@@ -1,14 +1,39 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
 )
 
 // ParkAfter is the longest wait in memory; a message that has to wait longer waits in the retry queue. Others may, too:
-// see occupancy.go.
+// see MaxFailed.
 const ParkAfter = 30 * time.Second
+
+// due applies a message's deadline.
+func (s *Share) due(seq core.Seq, m *message) {
+	s.change()
+	switch m.phase {
+	case inFlight:
+		s.group.counters.Expired++
+		if s.pardon(seq, m) { // what is known of the attempt before stays
+			s.judge(seq, m, 0)
+			break
+		}
+		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
+		s.failed(seq, m, 0)
+	case delayed:
+		if s.exhausted(seq, m) {
+			s.judge(seq, m, 0)
+			break
+		}
+		s.retry(seq, m)
+	case leaving, announced, held:
+		s.dueTransfer(seq, m)
+	}
+	s.wake()
+}
 
 // failed decides what follows the failed attempt of a message, whose failure is noted: until > 0 delays the next one.
 func (s *Share) failed(seq core.Seq, m *message, until int64) {
@@ -104,4 +129,135 @@ func (s *Share) await(seq core.Seq, m *message) {
 		s.group.unclaimed.push(messageRef{s, seq})
 		s.group.claimRetries()
 	}
+}
+
+// Failed messages must not fill a share: it reads no further while it holds as many messages as it may, and the next
+// good ones are behind them. So at most MaxFailed messages of a share stay in memory that were handed out before,
+// whatever they wait for and however long: those that are delayed, wait for credit, for a checkpoint, for their turn or
+// for an idle session, and those in flight again. When one more fails, a message is displaced: it is transferred to the
+// retry queue, with its own due time, as if it had to wait for long.
+//
+//  1. A nacked message is displaced itself.
+//  2. A message whose lock expired stays, since its consumer may ack it late, and once it is in the retry queue that is
+//     too late. A nacked message that waits is displaced in its place, the latest first, as it has the longest wait.
+//     If there is none the message is displaced itself.
+//  3. In a group that blocks nothing is displaced. A group that delivers at most once has no retries. In a group that
+//     drops, an exhausted message that waits for the breaker stays: it has no other attempt.
+//
+// A displaced message is not handed out from here when its time comes on its way, unlike others: else a message without
+// a delay would never leave. It is when the retry queue has refused it. So a share can hold more failed messages than
+// MaxFailed while the retry queue takes none, and also when it resumes locks of an earlier owner, or the rules of its
+// group are changed: as long as it does, all that fail are displaced.
+//
+// All messages of a share of the retry queue have failed before, and those that it has read and not handed out are due.
+// They count for a nacked one, too. If there are any and it does not wait for a delay, it goes behind them in any case:
+// no other message of the share is claimed while it waits for credit here, so messages that fail at each attempt would
+// hold up the others. A message comes back from there once for each attempt, and no sooner than a consumer has credit
+// for it: the number of appends is bound by that of deliveries.
+
+// MaxFailed is how many failed messages of a share stay in memory. See adr/0052.
+const MaxFailed = 1000
+
+// waitsAgain reports whether a message in this phase waits for its next attempt. It may be its first one, if it was
+// returned unseen or is claimed.
+func (p phase) waitsAgain() bool {
+	switch p {
+	case delayed, unclaimed, unsaved, ready, isolated:
+		return true
+	}
+	return false
+}
+
+// failedBefore reports whether a message is one of those that MaxFailed bounds.
+func (m *message) failedBefore() bool {
+	return m.attempts > 0 && m.phase.waitsAgain() || m.attempts > 1 && m.phase == inFlight
+}
+
+// failedMessages is how many messages the share holds that were handed out before, and neither leave nor are blocked.
+func (s *Share) failedMessages() int {
+	return s.of(delayed, unclaimed, unsaved, ready, isolated) - int(s.unseen) + int(s.repeats)
+}
+
+// waitsNacked notes that a message waits for its next attempt after a nack, and may be displaced for another one.
+func (s *Share) waitsNacked(seq core.Seq, m *message) {
+	if m.failure != Nacked {
+		return
+	}
+	if len(s.nacked) >= 64+2*s.of(delayed, unclaimed) {
+		s.nacked = slices.DeleteFunc(s.nacked, func(seq core.Seq) bool { return s.displaceable(seq) == nil })
+	}
+	s.nacked = append(s.nacked, seq)
+}
+
+// listNacked finds the messages anew that may be displaced, since the rules of the group were changed.
+func (s *Share) listNacked() {
+	s.nacked = nil
+	s.table.each(func(seq core.Seq, _ *message) {
+		if s.displaceable(seq) != nil {
+			s.nacked = append(s.nacked, seq)
+		}
+	})
+}
+
+// displaces reports whether messages of the group are displaced at all.
+func (s *Share) displaces() bool {
+	return s.group.spec.Exhausted != core.ExhaustedBlock && !s.group.atMostOnce()
+}
+
+// displaceable is a message that may be displaced for another one: it was nacked, and no checkpoint counts its next
+// attempt.
+func (s *Share) displaceable(seq core.Seq) *message {
+	m := s.table.get(seq)
+	if m != nil && m.failure == Nacked && (m.phase == delayed || m.phase == unclaimed) && !s.exhausted(seq, m) {
+		return m
+	}
+	return nil
+}
+
+// isDisplaced reports whether a message that failed, has attempts left and waits until then (ns, 0: for no delay), has to
+// go since as many as may stay have failed before it. It displaces another one instead if that goes first.
+func (s *Share) isDisplaced(m *message, until int64) bool {
+	if !s.displaces() || m.attempts == 0 { // one that was about to leave unseen may come back
+		return false
+	}
+	others := s.failedMessages()
+	if m.failedBefore() {
+		others--
+	}
+	if line := s.supply.len(); m.failure == Nacked && s.returning && line > 0 {
+		if others += line; until == 0 {
+			return true
+		}
+	}
+	if others < int(s.group.mostFailed) {
+		return false
+	}
+	return m.failure == Nacked || !s.displaceNacked()
+}
+
+// displaceNacked displaces the message that was nacked last of those that wait, and reports whether there was one.
+func (s *Share) displaceNacked() bool {
+	for len(s.nacked) > 0 {
+		last := len(s.nacked) - 1
+		seq := s.nacked[last]
+		s.nacked = s.nacked[:last]
+		m := s.displaceable(seq)
+		if m == nil {
+			continue
+		}
+		until := int64(0)
+		if m.phase == delayed {
+			until = m.due
+		}
+		s.displace(seq, m, until)
+		return true
+	}
+	return false
+}
+
+// displace has a message leave for the retry queue until it may be handed out again (ns, 0: at once), however soon that
+// is.
+func (s *Share) displace(seq core.Seq, m *message, until int64) {
+	s.transferOf(seq).displaced = true
+	s.leave(seq, m, RetryQueue, until)
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -282,3 +283,34 @@ func (l *logSupply) count(b *batch) (n int) {
 	}
 	return n
 }
+
+// A share with a rate hands out a tenth of a second's messages at once, at most.
+const burstsPerSecond = 10
+
+// leastPause is between two times at which the rate lets messages go, when there are many.
+const leastPause = 10 * time.Millisecond
+
+// allowed is how many messages the rate lets go now for the first time.
+func (s *Share) allowed() int {
+	if s.group.now < s.paced {
+		return 0
+	}
+	return int(min((s.group.now-s.paced)/s.interval()+1, s.burst()))
+}
+
+// spent counts n that went.
+func (s *Share) spent(n int) {
+	s.paced = max(s.paced, s.group.now-(s.burst()-1)*s.interval()) + int64(n)*s.interval()
+}
+
+// resumes is when the rate lets the next ones go, ns; 0: now.
+func (s *Share) resumes() int64 {
+	if s.rate == 0 || s.supply.len() == 0 || s.allowed() > 0 {
+		return 0
+	}
+	together := min(int64(leastPause)/s.interval(), s.burst()-1)
+	return s.paced + max(together, 0)*s.interval()
+}
+
+func (s *Share) interval() int64 { return max(int64(time.Second)/int64(s.rate), 1) }
+func (s *Share) burst() int64    { return max(int64(s.rate)/burstsPerSecond, 1) }

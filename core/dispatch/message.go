@@ -58,6 +58,23 @@ type message struct {
 	failure  Failure
 }
 
+// messageRef is a message of a share.
+type messageRef struct {
+	share *Share
+	seq   core.Seq
+}
+
+// stands reports whether a message is in one of the phases.
+func (ref messageRef) stands(in ...phase) bool {
+	m := ref.share.table.get(ref.seq)
+	for _, p := range in {
+		if m != nil && m.phase == p {
+			return true
+		}
+	}
+	return false
+}
+
 const (
 	chunkBits = 6
 	chunkLen  = 1 << chunkBits
@@ -180,3 +197,5 @@ func (t *table) each(f func(core.Seq, *message)) {
 		}
 	}
 }
+
+func saturate(attempts uint16) uint16 { return max(attempts, attempts+1) }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"time"
 	"unicode/utf8"
-	"unsafe"
 
 	"github.com/columbamq/columba/core"
 )
@@ -32,18 +31,6 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 	s.keepMetadata(seq, bytes.Clone(metadata))
 	return nil
 }
-
-// NoteBytes is how many bytes of texts and metadata the share keeps.
-func (s *Share) NoteBytes() int { return s.noteBytes }
-
-// Held is how many bytes of memory the share holds: of batches, of texts and metadata, and of chunks of its table, each of which one message keeps.
-func (s *Share) Held() int { return s.heldBytes + s.noteBytes + s.table.bytes() }
-
-// HeldBatches is how much of that are batches.
-func (s *Share) HeldBatches() int { return s.heldBytes }
-
-// bytes of the table's chunks.
-func (t *table) bytes() int { return len(t.chunks) * int(unsafe.Sizeof(chunk{})) }
 
 // keep notes the text of a message. Most shares never have one: the map is made with the first.
 func (s *Share) keep(seq core.Seq, text string) {

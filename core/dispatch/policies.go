@@ -1,7 +1,7 @@
 package dispatch
 
 import (
-	"encoding/binary"
+	"math"
 
 	"github.com/columbamq/columba/core"
 )
@@ -32,6 +32,15 @@ type scope struct {
 	group   bool      // the whole group
 	firsts  bool      // what nobody was handed yet of a group
 	session SessionID // else one session; 0: unary pulls
+}
+
+// outcome is what policies learn of settlements: successes, or one attempt that failed.
+type outcome struct {
+	successes int          // acks and rejects: a reject is a verdict on the message, by a worker that does its work
+	id        core.Receipt // which message failed: where it was before it went to the retry queue
+	of        messageRef   // where it is
+	first     bool         // it was its first attempt
+	others    bool         // its lock timed out, while others succeeded: that tells of its consumer, and not of the group
 }
 
 var (
@@ -104,9 +113,6 @@ const PolicyBreaker uint8 = 1
 // MaxPolicies bounds the bytes that the states of all policies take in a checkpoint.
 const MaxPolicies = 1024
 
-// policyStates are the states of a group's policies, that of id 1 first, in their own encodings; empty: none.
-type policyStates [PolicyBreaker]string
-
 // SetPolicy has further checkpoints of all shares of the group keep the state of a policy, for the next owner; an empty
 // state is left out. It is copied. CodeBadArgument for a policy that is not known, CodeTooLarge when the states of all
 // policies together exceed MaxPolicies; nothing is changed then.
@@ -129,52 +135,39 @@ func (g *Group) SetPolicy(id uint8, state []byte) error {
 	return nil
 }
 
-func (p *policyStates) get(id uint8) []byte {
-	if id == 0 || int(id) > len(p) || p[id-1] == "" {
-		return nil
+// pause stops the deliveries of a group while nobody takes its messages. It is on from the call of Want(false) to the
+// next Want(true). While it is on nothing is handed out, and retries wait. Checkpoints do not count their next attempt
+// then, so a crash of the owner costs no message an attempt. It learns nothing from outcomes, has no deadline, and is
+// not saved: whoever owns the group says anew whether somebody takes messages.
+//
+// Its scope is the group.
+type pause bool
+
+// admit is how many messages may be handed out now.
+func (p pause) admit(scope, int64) int {
+	if p {
+		return 0
 	}
-	return []byte(p[id-1])
+	return math.MaxInt
 }
 
-func (p *policyStates) append(b []byte) []byte {
-	n := 0
-	for _, state := range p {
-		if state != "" {
-			n++
-		}
-	}
-	b = binary.AppendUvarint(b, uint64(n))
-	for i, state := range p {
-		if state != "" {
-			b = append(b, byte(i+1))
-			b = binary.AppendUvarint(b, uint64(len(state)))
-			b = append(b, state...)
-		}
-	}
-	return b
-}
+// nextDeadline is never.
+func (p pause) nextDeadline(int64) (at int64, ok bool) { return 0, false }
 
-// decode reads what append wrote, without the policies that are not known here: a later build may have them.
-func (p *policyStates) decode(b []byte) (rest []byte, ok bool) {
-	whole := len(b)
-	n, b, ok := uvarint(b, MaxPolicies)
-	if !ok {
-		return nil, false
+// Want says how many messages all consumers together would take now, and whether there are consumers at all: at first
+// there are, and they take any number. Without consumers the group is paused: Take hands out nothing, retries wait, and
+// checkpoints count no attempt that was not made, so a crash of the owner costs them none. Retries that were claimed
+// before are claimed again later.
+func (g *Group) Want(credit int, anyone bool) {
+	g.credit = credit
+	if bool(g.paused) == anyone {
+		g.paused = pause(!anyone)
+		for _, s := range g.shares {
+			if s.count[ready]+s.count[unsaved] > 0 {
+				s.change()
+			}
+		}
+		g.chooseNext()
 	}
-	before := byte(0)
-	for range n {
-		if len(b) == 0 || b[0] <= before { // they rise
-			return nil, false
-		}
-		id := b[0]
-		size, after, ok := uvarint(b[1:], MaxPolicies)
-		if !ok || size > uint64(len(after)) {
-			return nil, false
-		}
-		if int(id) <= len(p) {
-			p[id-1] = string(after[:size])
-		}
-		b, before = after[size:], id
-	}
-	return b, whole-len(b) <= MaxPolicies
+	g.claimRetries()
 }

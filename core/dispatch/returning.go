@@ -19,17 +19,6 @@ const (
 	copiesKnown = 32_768
 )
 
-// Past is what the record of a parked message says of its life before.
-type Past struct {
-	Origin   core.Receipt // where it was when it was parked first
-	Attempts uint16       // deliveries so far, in all
-	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
-	Excused  uint16       // of the others, those that do not count
-	Unsure   uint8        // of these, those that do not count since they were unsure
-	Epoch    uint64       // of the group, when it was parked
-	Expired  bool         // the lock of the last of them ran out; else it was nacked
-}
-
 // Returning makes s a share of the group's retry queue, before anything is offered to it.
 func (s *Share) Returning() {
 	s.returning = true
@@ -59,9 +48,6 @@ func (s *Share) originOf(seq core.Seq, m *message) core.Receipt {
 	}
 	return core.Receipt{Extent: s.extent, Seq: seq}
 }
-
-// here is how many deliveries there were in the present life of a message.
-func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
 
 // attemptsLeft is how many attempts a parked message has.
 func (s *Share) attemptsLeft(past Past) int {

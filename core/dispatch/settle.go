@@ -82,6 +82,18 @@ func (s *Share) doneRun(from, end core.Seq) {
 	}
 }
 
+// tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is
+// transferred to may have it, or a consumer rejected it. An ack would make the second of two settlements that are both
+// told to have worked, and perhaps a dead letter of an acked message. A message that is blocked since its attempts are
+// used up takes acks of all of them, like one that waits.
+func (s *Share) tooLate(seq core.Seq, m *message) bool {
+	if m.phase != blocked && !m.phase.leaves() {
+		return false
+	}
+	x := s.records[seq]
+	return m.phase == appending || m.failure == Rejected || x != nil && x.mayBeThere
+}
+
 // forget takes a message out of every count and clears it; its bit in its chunk is the caller's.
 func (s *Share) forget(seq core.Seq, m *message) {
 	if b := m.batch; b != nil {

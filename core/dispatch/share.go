@@ -1,9 +1,7 @@
 package dispatch
 
 import (
-	"math"
-	"slices"
-	"time"
+	"unsafe"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
@@ -20,11 +18,11 @@ type Share struct {
 
 	group  *Group
 	extent core.ExtentID
-	timers bool // see due.go
+	timers bool // see AddTimers
 	gone   bool
 	inTurn [turnKinds]bool
 
-	listed, staying bool // see changed.go
+	listed, staying bool // see TakeChanged
 	cut             bool // the last checkpoint was cut short
 
 	done      acklevel.Window
@@ -36,8 +34,8 @@ type Share struct {
 	count     [phases]int32
 	repeats   int32                    // retries in flight
 	texts     map[core.Seq]string      // what consumers said of failed messages
-	excused   map[core.Seq]uint16      // attempts that do not count; see breaker.go
-	unsure    map[core.Seq]unsure      // see unsure.go
+	excused   map[core.Seq]uint16      // attempts that do not count
+	unsure    map[core.Seq]unsure
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noteBytes int                      // bytes of texts, and of metadata in records
@@ -71,12 +69,6 @@ type Share struct {
 	alarm     int64 // ns: when to look again; 0: no need
 }
 
-// saving is a retry that waits for the checkpoint of token.
-type saving struct {
-	seq   core.Seq
-	token uint64
-}
-
 // Extent is what the share reads.
 func (s *Share) Extent() core.ExtentID { return s.extent }
 
@@ -108,67 +100,6 @@ func (s *Share) ReadCredit() int {
 		room = min(room, max(least, s.heldBytes/n*(MaxOutstanding-n)))
 	}
 	return room
-}
-
-// Offer gives the share the next batch. It must begin at or before ReadFrom (else CodeGap; nothing is taken and the
-// buffer stays the caller's); what the share already has of it, or is done, is skipped. A batch of nothing new is
-// released at once.
-func (s *Share) Offer(r Records, now time.Time) error {
-	s.group.at(now)
-	n := len(r.Offsets) - 1
-	if n < 1 || r.Base < 1 || uint64(r.Base) > math.MaxUint64-uint64(n) || int(r.Offsets[n]) > len(r.Bytes) || r.Expire != nil && len(r.Expire) != n || !slices.IsSorted(r.Offsets) {
-		return core.Errorf(core.CodeBadArgument, "batch of %d records from seq %d is not well formed", n, r.Base)
-	}
-	if s.gone {
-		return core.Errorf(core.CodeStale, "extent %s is not read here any more", s.extent)
-	}
-	if s.timers {
-		return core.Errorf(core.CodeBadArgument, "extent %s holds timers", s.extent)
-	}
-	from := s.ReadFrom()
-	if r.Base > from {
-		return core.Errorf(core.CodeGap, "batch begins at seq %d; read extent %s from seq %d", r.Base, s.extent, from)
-	}
-	b := &batch{Records: r, first: from, last: r.Base + core.Seq(n) - 1}
-	if b.last < from {
-		if r.Buffer != nil {
-			r.Buffer.Release()
-		}
-		return nil
-	}
-	s.next = b.last + 1
-	s.offer(b)
-	return nil
-}
-
-// offer takes the messages of a batch in.
-func (s *Share) offer(b *batch) {
-	s.offers++
-	b.offer = s.offers
-	s.hold(b)
-	s.touch()
-	s.supply.add(b)
-	if b.left == 0 {
-		s.release(b)
-	}
-	s.squeeze()
-	s.wake()
-}
-
-// complete gives a restored message its bytes.
-func (s *Share) complete(seq core.Seq, m *message, b *batch) {
-	m.batch = b
-	s.missing--
-	switch m.phase {
-	case unclaimed:
-		s.group.unclaimed.push(messageRef{s, seq})
-	case ready:
-		s.queueReady(seq, m)
-	case isolated:
-		s.waitAlone(seq)
-	case transferring:
-		s.read(seq)
-	}
 }
 
 // move changes a message's phase.
@@ -285,44 +216,14 @@ func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 // begins new messages until one has room again.
 func (s *Share) Full() bool { return s.full }
 
-// Depth counts the share's messages.
-func (s *Share) Depth() Depth {
-	kept, withheld := s.supply.late()
-	d := Depth{
-		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, isolated, handed),
-		InFlight: s.of(inFlight),
-		Delayed:  kept + withheld + s.of(delayed),
-		Kept:     kept,
-		Failed:   s.of(delayed),
-		Parked:   s.onTheirWay(RetryQueue),
-		Dying:    s.onTheirWay(DeadLetterQueue),
-		Blocked:  s.of(blocked),
-		Retries:  s.retriesHere(),
+// NoteBytes is how many bytes of texts and metadata the share keeps.
+func (s *Share) NoteBytes() int { return s.noteBytes }
 
-		OldestReady: s.supply.oldest(),
-	}
-	older := func(seq core.Seq) bool {
-		m := s.table.get(seq)
-		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != isolated {
-			return false
-		}
-		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
-			d.OldestReady = since
-		}
-		return true
-	}
-	for _, x := range s.group.isolatedMessages() {
-		if x.share == s {
-			older(x.seq)
-		}
-	}
-	_ = slices.ContainsFunc(s.retries.all(), older)
-	_ = slices.ContainsFunc(s.firsts.all(), older)
-	for _, x := range s.group.unclaimed.all() {
-		if x.share == s && older(x.seq) {
-			break
-		}
-	}
-	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
-	return d
-}
+// Held is how many bytes of memory the share holds: of batches, of texts and metadata, and of chunks of its table, each of which one message keeps.
+func (s *Share) Held() int { return s.heldBytes + s.noteBytes + s.table.bytes() }
+
+// HeldBatches is how much of that are batches.
+func (s *Share) HeldBatches() int { return s.heldBytes }
+
+// bytes of the table's chunks.
+func (t *table) bytes() int { return len(t.chunks) * int(unsafe.Sizeof(chunk{})) }

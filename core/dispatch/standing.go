@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -105,26 +106,6 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	}
 }
 
-// handedOut is when a message in flight was handed out, ns.
-func (s *Share) handedOut(seq core.Seq, m *message) int64 {
-	if at, extended := s.extended[seq]; extended {
-		return at
-	}
-	return m.due - int64(s.group.spec.LockTimeout)
-}
-
-// extend notes when a message was handed out, before its lock says so no more.
-func (s *Share) extend(seq core.Seq, m *message) {
-	s.sure(seq)
-	if _, known := s.extended[seq]; known {
-		return
-	}
-	if s.extended == nil {
-		s.extended = make(map[core.Seq]int64)
-	}
-	s.extended[seq] = m.due - int64(s.group.spec.LockTimeout)
-}
-
 // AtLimit reports whether nothing more is read, since as much as may be is outstanding: in messages, or in bytes.
 func (s *Share) AtLimit() bool {
 	return s.outstanding()-s.missing >= MaxOutstanding || s.heldBytes >= MaxOutstandingBytes
@@ -222,4 +203,67 @@ func undone(done *acklevel.Window, first, last core.Seq) uint64 {
 		return 0
 	}
 	return uint64(last-first) + 1 - done.Within(first, last)
+}
+
+// Depth sums over the shares.
+func (g *Group) Depth() Depth {
+	var sum Depth
+	for _, s := range g.shares {
+		d := s.Depth()
+		sum.Ready += d.Ready
+		sum.InFlight += d.InFlight
+		sum.Delayed += d.Delayed
+		sum.Kept += d.Kept
+		sum.Failed += d.Failed
+		sum.Parked += d.Parked
+		sum.Dying += d.Dying
+		sum.Blocked += d.Blocked
+		sum.Retries += d.Retries
+		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {
+			sum.OldestReady = d.OldestReady
+		}
+	}
+	return sum
+}
+
+// Depth counts the share's messages.
+func (s *Share) Depth() Depth {
+	kept, withheld := s.supply.late()
+	d := Depth{
+		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, isolated, handed),
+		InFlight: s.of(inFlight),
+		Delayed:  kept + withheld + s.of(delayed),
+		Kept:     kept,
+		Failed:   s.of(delayed),
+		Parked:   s.onTheirWay(RetryQueue),
+		Dying:    s.onTheirWay(DeadLetterQueue),
+		Blocked:  s.of(blocked),
+		Retries:  s.retriesHere(),
+
+		OldestReady: s.supply.oldest(),
+	}
+	older := func(seq core.Seq) bool {
+		m := s.table.get(seq)
+		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != isolated {
+			return false
+		}
+		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
+			d.OldestReady = since
+		}
+		return true
+	}
+	for _, x := range s.group.isolatedMessages() {
+		if x.share == s {
+			older(x.seq)
+		}
+	}
+	_ = slices.ContainsFunc(s.retries.all(), older)
+	_ = slices.ContainsFunc(s.firsts.all(), older)
+	for _, x := range s.group.unclaimed.all() {
+		if x.share == s && older(x.seq) {
+			break
+		}
+	}
+	_ = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return older(p.seq) })
+	return d
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
@@ -45,6 +46,15 @@ func (e *entry) hasDue() bool {
 
 // dies reports whether the messages leave for the dead letter queue.
 func (e *entry) dies() bool { return e.kind == kindTransferring && e.to == DeadLetterQueue }
+
+// milli is ns ≥ 0 in ms, rounded up.
+func milli(ns int64) int64 {
+	ms := ns / int64(time.Millisecond)
+	if ns%int64(time.Millisecond) > 0 {
+		ms++
+	}
+	return ms
+}
 
 // State is what a checkpoint holds: what is done, and where un-acked messages that were handed out stand. The zero
 // State is that of an extent nobody has read yet.
@@ -178,4 +188,147 @@ func (st *State) Append(dst []byte) []byte {
 		entries = join(entries, e)
 	}
 	return fit(dst, &st.policies, &st.done, entries).blob
+}
+
+// OwnerLease is for how long the owner of a share goes on handing out after it last asked to and was heard. Nobody else is given the share
+// before OwnerGone has passed since the controller heard the owner; the difference is for what was decided just before the end of the lease.
+const (
+	OwnerLease = 2 * time.Second
+	OwnerGone  = OwnerLease + 500*time.Millisecond
+)
+
+// State is what the share's last checkpoint would hold if it were given away now, in full.
+func (s *Share) State(now time.Time) State {
+	s.group.settleGiven()
+	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	for _, e := range s.entries(true, s.group.at(now)) {
+		first, count := e.first, e.count
+		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
+		for i := range core.Seq(count) {
+			st.messages[first+i] = e
+		}
+	}
+	return st
+}
+
+// Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is
+// returned. The other's entries of unsettled messages are ignored: this owner may have handed them out since.
+func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
+	s.group.at(now)
+	if s.gone {
+		return 0
+	}
+	settle := func(r acklevel.Range) {
+		for seq := s.done.NextUndone(r.First); seq != 0 && seq <= r.Last && seq < s.next; seq = s.done.NextUndone(seq) {
+			if !s.ackProven(seq, now) {
+				return
+			}
+			settled++
+		}
+		if first := max(r.First, s.next); first <= r.Last {
+			fresh := s.doneUnread(first, r.Last)
+			settled += fresh
+		}
+	}
+	if f := o.done.Frontier(); f > 0 {
+		settle(acklevel.Range{First: 1, Last: f})
+	}
+	for r := range o.done.Ranges() {
+		settle(r)
+	}
+	if settled > 0 {
+		s.change()
+		s.wake()
+	}
+	return settled
+}
+
+// doneUnread settles messages that were not read yet; some may be restored.
+func (s *Share) doneUnread(first, last core.Seq) uint64 {
+	restored := uint64(0)
+	for seq := first; seq <= min(last, s.top); seq++ {
+		if m := s.table.get(seq); m != nil {
+			s.settle(seq, m)
+			restored++
+		} else {
+			s.supply.drop(seq)
+		}
+	}
+	fresh := restored + s.done.AckRange(first, uint64(last-first)+1)
+	s.group.counters.Acked += fresh
+	return fresh
+}
+
+// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false
+// when it was not, is settled, or was leaving for the retry queue or the dead letter queue; and when its lock, or its
+// delay, ends by until: the owner that follows decides then, and may have sent it on.
+func (st *State) Ack(seq core.Seq, attempt uint16, until time.Time) bool {
+	e, ok := st.messages[seq]
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind == kindTransferring || e.kind == kindBlocked || e.due <= until.UnixMilli() || st.done.Done(seq) {
+		return false
+	}
+	delete(st.messages, seq)
+	st.done.Ack(seq)
+	return true
+}
+
+// policyStates are the states of a group's policies, that of id 1 first, in their own encodings; empty: none.
+type policyStates [PolicyBreaker]string
+
+func (p *policyStates) get(id uint8) []byte {
+	if id == 0 || int(id) > len(p) || p[id-1] == "" {
+		return nil
+	}
+	return []byte(p[id-1])
+}
+
+func (p *policyStates) append(b []byte) []byte {
+	n := 0
+	for _, state := range p {
+		if state != "" {
+			n++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(n))
+	for i, state := range p {
+		if state != "" {
+			b = append(b, byte(i+1))
+			b = binary.AppendUvarint(b, uint64(len(state)))
+			b = append(b, state...)
+		}
+	}
+	return b
+}
+
+// decode reads what append wrote, without the policies that are not known here: a later build may have them.
+func (p *policyStates) decode(b []byte) (rest []byte, ok bool) {
+	whole := len(b)
+	n, b, ok := uvarint(b, MaxPolicies)
+	if !ok {
+		return nil, false
+	}
+	before := byte(0)
+	for range n {
+		if len(b) == 0 || b[0] <= before { // they rise
+			return nil, false
+		}
+		id := b[0]
+		size, after, ok := uvarint(b[1:], MaxPolicies)
+		if !ok || size > uint64(len(after)) {
+			return nil, false
+		}
+		if int(id) <= len(p) {
+			p[id-1] = string(after[:size])
+		}
+		b, before = after[size:], id
+	}
+	return b, whole-len(b) <= MaxPolicies
+}
+
+func uvarint(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 || v > most {
+		return 0, nil, false
+	}
+	return v, b[n:], true
 }

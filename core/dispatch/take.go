@@ -7,12 +7,6 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// turnMessages and turnBytes are what a share may hand out before the next one's turn.
-const (
-	turnMessages = 256
-	turnBytes    = 256 << 10
-)
-
 // handout is one Take under way, for one session: messages are chosen, and what was chosen is handed out.
 type handout struct {
 	budget
@@ -21,6 +15,30 @@ type handout struct {
 	runs    []Run
 	last    *batch // of the last run made here …
 	end     int    // … and the index behind it
+}
+
+// Ready reports whether Take has something to hand out.
+func (g *Group) Ready() bool {
+	if g.admit(groupScope, 1) == 0 {
+		return false
+	}
+	g.holdFirsts()
+	return g.isolatedReady() || g.turns.ready() || g.mergedTurns.ready()
+}
+
+// Waiting is a lower bound of how many first deliveries there are to hand out: those of the share whose turn is next. In a
+// group with a delay it is 0. It takes no walk.
+func (g *Group) Waiting() int {
+	if g.turns == nil || !g.turns.firstsReady() || g.spec.Delay > 0 {
+		return 0
+	}
+	s := *g.turns.waiting[firstTurn].front()
+	n := s.firsts.len()
+	if s.mayBegin() {
+		delayed, withheld := s.supply.late()
+		n += min(s.supply.len()-delayed-withheld, s.roomForFirsts())
+	}
+	return n
 }
 
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,

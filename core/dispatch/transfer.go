@@ -31,18 +31,12 @@ import (
 // too: an ack settles it until it is appended, see tooLate; and what expires on its way to the retry queue takes the
 // way of what expires.
 
-// messageRef is a message of a share.
-type messageRef struct {
-	share *Share
-	seq   core.Seq
-}
-
 // transfer is what is kept of a message that leaves, or whose metadata are to be replaced.
 type transfer struct {
 	to         Destination
 	reason     Reason
 	mayBeThere bool   // an append of it to the destination may have come to pass
-	displaced  bool   // it leaves although it waits for less long, and the retry queue has not refused it; see occupancy.go
+	displaced  bool   // it leaves although it waits for less long, and the retry queue has not refused it; see MaxFailed
 	due        int64  // ns: when it may be handed out again; 0: never
 	failed     int64  // ns: when it failed, and began to leave
 	appended   int64  // ns: when an append of unknown outcome ended first; 0: none did here
@@ -140,6 +134,46 @@ func (s *Share) keepUntil(seq core.Seq, m *message, x *transfer, due int64) {
 	m.due = due
 	s.step(m, x, held)
 	s.group.wakeAt(s, seq, due)
+}
+
+const (
+	transfersAtOnce = 2048
+	// TransferDoubt is for how long an append to the dead letter queue whose outcome is not known can still come to
+	// pass. A message is looked for there after it only: a look before that may miss it, and the append that follows
+	// would be the second one. See adr/0040 for what it is made of. The retry queue needs no such wait: whoever reads
+	// it drops the second of two.
+	TransferDoubt = time.Minute
+)
+
+// route is what differs between the destinations.
+type route struct {
+	// atOnce is how many messages of a share are between the first step and the last. So many fit into every
+	// checkpoint.
+	atOnce int
+	// doubt is for how long a message is held before it is looked for, after an append whose outcome is not known and
+	// at a new owner.
+	doubt time.Duration
+	// patience is for how long a message stays leaving while nothing has succeeded since it failed: when the breaker
+	// opens meanwhile, the attempt does not count. One for the retry queue stays only while others failed, too, and
+	// what is appended says that the attempt does not count; a dead letter stays only if it is exhausted.
+	patience time.Duration
+	// returns: while the message is here only, it is handed out from here when its time comes.
+	returns bool
+	// expires: what expires before it is appended does not go there.
+	expires bool
+	// recalled: a breaker that opens takes the message back while it is here only.
+	recalled bool
+}
+
+var routes = [Destinations]route{
+	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, patience: 5 * time.Second, recalled: true},
+	RetryQueue:      {atOnce: transfersAtOnce, patience: 2 * time.Second, returns: true, expires: true},
+}
+
+// wanted reports whether a group with this spec has such a message go there. One that a group does not want any more is
+// judged again.
+func (x *transfer) wanted(spec *core.GroupSpec) bool {
+	return x.to != DeadLetterQueue || spec.Exhausted == core.ExhaustedDLQ || x.reason.expired() && spec.Expired == core.ExpiredDLQ
 }
 
 // Transfer is a message on its way to a built-in queue.
@@ -283,33 +317,6 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 		m.due = x.due
 		s.group.wakeAt(s, seq, m.due)
 	}
-}
-
-// tooLate reports whether a message takes no ack any more although it is not settled yet: the queue that it is
-// transferred to may have it, or a consumer rejected it. An ack would make the second of two settlements that are both
-// told to have worked, and perhaps a dead letter of an acked message. A message that is blocked since its attempts are
-// used up takes acks of all of them, like one that waits.
-func (s *Share) tooLate(seq core.Seq, m *message) bool {
-	if m.phase != blocked && !m.phase.leaves() {
-		return false
-	}
-	x := s.records[seq]
-	return m.phase == appending || m.failure == Rejected || x != nil && x.mayBeThere
-}
-
-// mayBeDead reports whether the dead letter queue may have a message.
-func (s *Share) mayBeDead(seq core.Seq, m *message) bool {
-	x := s.records[seq]
-	return m.phase.leaves() && x.to == DeadLetterQueue && (m.phase == appending || m.phase == held || x.mayBeThere)
-}
-
-// recalled reports whether a stall takes back a message that is not in the queue yet that it leaves for.
-func (s *Share) recalled(seq core.Seq, m *message) bool {
-	if !m.phase.leaves() || m.phase == appending || m.phase == held {
-		return false
-	}
-	x := s.records[seq]
-	return routes[x.to].recalled && !x.mayBeThere
 }
 
 // resumeTransfer goes on with what an earlier owner began: the queue may have the message already.

@@ -1,15 +1,25 @@
 package dispatch
 
-import "github.com/columbamq/columba/core"
+import (
+	"math"
+
+	"github.com/columbamq/columba/core"
+)
 
 // Turns say which share hands out next, and how much. First deliveries and retries wait for their turns apart: while
 // both wait, retries get at most one delivery in retryPart, those that come back from the retry queue included. Each
 // retry that is handed out meanwhile owes first deliveries the rest of its part, and the debt belongs to the group: it
 // outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand. While
 // one kind does not wait, the other gets all. Isolated messages are retries, but do not wait for the debt of others, see
-// isolation.go: theirs is paid first. Merged shares have turns of their own, see merged.go: what they hand out
+// isolation.go: theirs is paid first. Merged shares have turns of their own, see mergedPart: what they hand out
 // has failed before, and pays no debt of the others.
 const retryPart = 5
+
+// turnMessages and turnBytes are what a share may hand out before the next one's turn.
+const (
+	turnMessages = 256
+	turnBytes    = 256 << 10
+)
 
 // turn is a kind of delivery.
 type turn uint8
@@ -150,4 +160,64 @@ func (s *Share) queueReady(seq core.Seq, m *message) {
 	} else {
 		s.retries.push(seq)
 	}
+}
+
+// Messages that were merged into the group, dead letters that get another chance, bypass its delay and its skipping of older ones. While there
+// is something else to hand out they are at most one in mergedPart of it: poison must not starve fresh work.
+const (
+	mergedPart = 4
+	// mergedTurn is what a share of them may hand out before others' turns.
+	mergedTurn = 64
+)
+
+// Merged makes s a share of merged messages, before anything is offered to it; rate bounds how many per second are handed out for the first
+// time, 0: no bound.
+func (s *Share) Merged(rate int) {
+	s.merged, s.rate = true, int32(min(rate, math.MaxInt32))
+}
+
+// IsMerged reports whether the share's messages were merged into the group.
+func (s *Share) IsMerged() bool { return s.merged }
+
+// nextInTurn takes the share out that has its turn, nil when none is in turn. Merged ones wait while they owe others.
+func (g *Group) nextInTurn() (*Share, turn) {
+	g.holdFirsts()
+	t := g.turns
+	if g.mergedTurns.waits() && (!g.turns.waits() || g.owed <= 0) {
+		t = g.mergedTurns
+	}
+	if !t.waits() {
+		return nil, firstTurn
+	}
+	return t.next()
+}
+
+// handedOf counts the messages that a share handed out in its turn.
+func (g *Group) handedOf(s *Share, kind turn, n int) {
+	s.turns().handed(kind, n)
+	g.countMerged(s, n)
+}
+
+// countMerged counts n messages of a share: each merged one owes the others so many that it is its part of all.
+func (g *Group) countMerged(s *Share, n int) {
+	switch {
+	case !s.merged:
+		g.owed = max(g.owed-int32(n), 0)
+	case g.turns.waits():
+		g.owed += (mergedPart - 1) * int32(n)
+	}
+}
+
+// turnOf bounds the messages of a share's turn: while both kinds wait, a merged one has a short turn, and the others until nothing is owed.
+func (g *Group) turnOf(s *Share, kind turn, most int) int {
+	switch {
+	case s.merged && g.turns.waits():
+		most = min(most, mergedTurn)
+	case !s.merged && g.mergedTurns.waits() && g.owed > 0:
+		most = min(most, int(g.owed))
+	}
+	if kind == firstTurn {
+		most = min(most, g.retries.admit(firstsScope, g.now))
+	}
+	return s.turns().admit(kind, most)
 }

@@ -1,0 +1,192 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// AddShare begins (or resumes) an extent from state; the zero State begins at seq 1. Remaining locks and delays of the
+// state are honoured. The extent must not have a share yet.
+func (g *Group) AddShare(extent core.ExtentID, state State, now time.Time) *Share {
+	return g.addShare(extent, state, false, now)
+}
+
+func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now time.Time) *Share {
+	if g.shares[extent] != nil {
+		panic(fmt.Sprintf("dispatch: extent %s has a share already", extent))
+	}
+	g.at(now)
+	s := &Share{
+		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(),
+		squeezeAt: MaxOutstandingBytes / 2,
+	}
+	s.next = s.done.Frontier() + 1
+	s.supply = newLogSupply(s)
+	if timers {
+		s.supply = newDueSupply(s)
+	}
+	g.shares[extent] = s
+	s.restore(state)
+	s.touch()
+	g.resumeBreaker(state.Policy(PolicyBreaker))
+	return s
+}
+
+// AddTimers is AddShare for a timer extent.
+func (g *Group) AddTimers(extent core.ExtentID, state State, now time.Time) *Share {
+	return g.addShare(extent, state, true, now)
+}
+
+// RemoveShare forgets the share and releases its buffers, those of TakeTransfers once they are answered. Take the final
+// checkpoint before.
+func (g *Group) RemoveShare(s *Share) {
+	if s.gone {
+		return
+	}
+	g.settleGiven()
+	s.gone = true
+	g.leaveAlone(s)
+	delete(g.shares, s.extent)
+	g.dropHeld(s)
+	g.inFlight -= int32(s.of(inFlight))
+	g.claimed -= int32(s.of(unsaved, ready))
+	g.firsts -= int32(s.of(inFlight)) - s.repeats
+	s.releaseAll()
+	g.locks.filter(func(l *lock) bool { return !l.share.gone })
+	s.turns().forget(s)
+	g.unclaimed.filter(func(d *messageRef) bool { return !d.share.gone })
+	for to := range g.transfers {
+		g.transfers[to].filter(func(d *messageRef) bool { return !d.share.gone })
+	}
+	*s = Share{
+		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, table: newTable(),
+		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
+	}
+	s.supply = newLogSupply(s)
+}
+
+// Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and attempts stay, and
+// everything is to be read again from ReadFrom on.
+func (g *Group) Rebuild(s *Share, now time.Time) {
+	g.at(now)
+	g.settleGiven()
+	if s.gone {
+		return
+	}
+	g.dropHeld(s)
+	g.claimed -= int32(s.of(unsaved, ready))
+	old := s.table
+	s.releaseAll()
+	g.leaveAlone(s)
+	g.locks.filter(func(l *lock) bool { return l.share != s })
+	s.turns().forget(s)
+	g.unclaimed.filter(func(d *messageRef) bool { return d.share != s })
+	for to := range g.transfers {
+		g.transfers[to].filter(func(d *messageRef) bool { return d.share != s })
+	}
+	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
+	for i := len(g.timers)/2 - 1; i >= 0; i-- {
+		g.sink(i)
+	}
+	*s = Share{
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noteBytes: s.noteBytes, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
+	}
+	if s.records != nil {
+		s.transfers = new([Destinations]transfers)
+	}
+	s.next = s.done.Frontier() + 1
+	s.supply = newLogSupply(s)
+	if s.timers || s.returning {
+		s.supply = newDueSupply(s)
+	}
+	old.each(func(seq core.Seq, m *message) {
+		if !s.done.Done(seq) { // what is in the supply is read again
+			s.replace(seq, m)
+		}
+	})
+	s.touch()
+	g.inFlight, g.firsts = 0, 0
+	for _, o := range g.shares {
+		g.inFlight += int32(o.of(inFlight))
+		g.firsts += int32(o.of(inFlight)) - o.repeats
+	}
+	s.wake()
+}
+
+// replace takes over what was known of a message.
+func (s *Share) replace(seq core.Seq, was *message) {
+	m := s.table.put(seq)
+	m.attempts, m.failure, m.session, m.due = was.attempts, was.failure, was.session, was.due
+	s.missing++
+	s.top = max(s.top, seq)
+	switch was.phase {
+	case inFlight, delayed:
+		s.move(m, was.phase)
+		s.group.wakeAt(s, seq, m.due)
+		if was.phase == delayed {
+			s.waitsNacked(seq, m)
+		}
+	case unclaimed, unsaved, isolated:
+		s.retry(seq, m)
+	case leaving, announced, transferring, appending, held:
+		s.rebuildTransfer(seq, m, was.phase)
+	case ready:
+		if s.needsIsolation(seq, m) {
+			s.setApart(seq, m)
+			return
+		}
+		s.move(m, ready)
+	default: // blocked
+		s.move(m, was.phase)
+	}
+}
+
+// releaseAll gives back the bytes of all batches, of those that are being written elsewhere once they are.
+func (s *Share) releaseAll() {
+	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
+		b := s.held[i]
+		if b.left, b.live = 0, 0; b.lent == 0 {
+			s.release(b)
+		}
+	}
+}
+
+// Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
+// exhausted under the new ones, are judged again.
+func (g *Group) Update(spec core.GroupSpec, now time.Time) {
+	g.at(now)
+	redelay := spec.Delay != g.spec.Delay
+	g.spec = spec
+	g.updateBreaker()
+	g.retries.set(&spec)
+	if spec.NoNackThrottle {
+		g.throttle = throttle{}
+	}
+	for _, s := range g.shares {
+		s.table.each(func(seq core.Seq, m *message) {
+			switch m.phase {
+			case delayed, unclaimed, unsaved, ready:
+				if s.exhausted(seq, m) {
+					s.judge(seq, m, 0)
+				}
+			case isolated:
+				if s.exhausted(seq, m) || !s.isLast(seq, m) {
+					s.judge(seq, m, 0)
+				}
+			case blocked:
+				s.judge(seq, m, 0)
+			}
+		})
+		s.dropClaims()
+		s.listNacked()
+		if d, ok := s.supply.(*dueSupply); ok && redelay {
+			d.requeue()
+		}
+		s.change()
+		s.wake()
+	}
+}
