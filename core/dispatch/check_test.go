@@ -309,7 +309,7 @@ func (d *dueSupply) check(f func(b *batch, i int)) error {
 	}
 	for _, x := range d.delayed {
 		if r, here := d.at[x.seq]; here {
-			delayed[x.seq] = delayed[x.seq] || d.opens(r) == x.until
+			delayed[x.seq] = delayed[x.seq] || d.opens(r) == x.due
 		}
 	}
 	var count [dueWithheld + 1]int

@@ -183,16 +183,15 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 		if m.failure != NoFailure {
 			e.text = s.texts[seq]
 		}
-		e.excused = uint16(s.excuses(seq))
-		doubt := s.unsure[seq]
-		e.unsure = doubt.spent
+		x := s.uncounted[seq]
+		e.excused, e.unsure = x.attempts, x.unsure
 		if len(s.records) > 0 {
 			e.metadata = string(s.metadataOf(seq))
 		}
 		switch m.phase {
 		case inFlight:
 			e.kind, e.due = kindLocked, milli(m.due)
-			e.firstTry, e.held = m.attempts == 1, final && !doubt.now
+			e.firstTry, e.held = m.attempts == 1, final && !x.now
 		case delayed:
 			e.kind, e.due = kindWaiting, milli(m.due)
 		case isolated, unclaimed: // its next attempt is not counted yet
@@ -298,10 +297,7 @@ func (s *Share) restore(st State) {
 		s.missing++
 		s.top = max(s.top, seq)
 		m.attempts, m.failure = e.attempts, e.failure
-		if e.excused > 0 {
-			s.excuse(seq, m, e.excused)
-		}
-		s.doubt(seq, unsure{e.unsure, e.kind == kindLocked && !e.held})
+		s.setUncounted(seq, uncounted{e.excused, e.unsure, e.kind == kindLocked && !e.held})
 		if e.text != "" && e.failure != NoFailure {
 			s.keep(seq, e.text)
 		}

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -67,54 +68,59 @@ func (t *timer) live() bool {
 // wakeAt sets a deadline of its own for a message whose due is due, or with seq 0 for the share.
 func (g *Group) wakeAt(s *Share, seq core.Seq, due int64) {
 	if len(g.timers) >= int(g.timersMost) {
-		n := 0
-		for _, t := range g.timers {
-			if t.live() {
-				g.timers[n] = t
-				n++
-			}
-		}
-		clear(g.timers[n:])
-		g.timers = g.timers[:n]
-		for i := n/2 - 1; i >= 0; i-- {
-			g.sink(i)
-		}
-		g.timersMost = int32(max(64, 2*n))
+		g.timers.filter((*timer).live)
+		g.timersMost = int32(max(64, 2*len(g.timers)))
 	}
-	g.timers = append(g.timers, timer{due, seq, s})
-	for i := len(g.timers) - 1; i > 0; {
+	g.timers.push(timer{due, seq, s})
+}
+
+// timers are a heap: the earliest one is the first.
+type timers []timer
+
+func (h *timers) push(x timer) {
+	*h = append(*h, x)
+	for all, i := *h, len(*h)-1; i > 0; {
 		up := (i - 1) / 2
-		if g.timers[up].due <= g.timers[i].due {
+		if all[up].due <= all[i].due {
 			break
 		}
-		g.timers[up], g.timers[i] = g.timers[i], g.timers[up]
+		all[up], all[i] = all[i], all[up]
 		i = up
 	}
 }
 
-// sink restores the heap's order below i.
-func (g *Group) sink(i int) {
+func (h *timers) pop() timer {
+	all := *h
+	first, n := all[0], len(all)-1
+	all[0], all[n] = all[n], timer{}
+	*h = all[:n]
+	h.sink(0)
+	return first
+}
+
+// filter keeps those for which keep is true.
+func (h *timers) filter(keep func(*timer) bool) {
+	*h = slices.DeleteFunc(*h, func(t timer) bool { return !keep(&t) })
+	for i := len(*h)/2 - 1; i >= 0; i-- {
+		h.sink(i)
+	}
+}
+
+// sink restores the order below i.
+func (h timers) sink(i int) {
 	for {
 		least := i
 		for _, c := range [2]int{2*i + 1, 2*i + 2} {
-			if c < len(g.timers) && g.timers[c].due < g.timers[least].due {
+			if c < len(h) && h[c].due < h[least].due {
 				least = c
 			}
 		}
 		if least == i {
 			return
 		}
-		g.timers[i], g.timers[least] = g.timers[least], g.timers[i]
+		h[i], h[least] = h[least], h[i]
 		i = least
 	}
-}
-
-func (g *Group) popTimer() {
-	n := len(g.timers) - 1
-	g.timers[0] = g.timers[n]
-	g.timers[n] = timer{}
-	g.timers = g.timers[:n]
-	g.sink(0)
 }
 
 // NextDeadline is when Tick has something to do next; ok is false while nothing waits.
@@ -123,7 +129,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 		g.locks.pop()
 	}
 	for len(g.timers) > 0 && !g.timers[0].live() {
-		g.popTimer()
+		g.timers.pop()
 	}
 	if g.inFlight == 0 {
 		g.locks.trim()
@@ -157,8 +163,7 @@ func (g *Group) Tick(now time.Time) {
 		}
 	}
 	for len(g.timers) > 0 && g.timers[0].due <= t {
-		w := g.timers[0]
-		g.popTimer()
+		w := g.timers.pop()
 		switch {
 		case !w.live():
 		case w.seq == 0:

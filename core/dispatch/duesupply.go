@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 
 	"github.com/columbamq/columba/core"
@@ -18,7 +17,7 @@ type dueSupply struct {
 	share    *Share
 	at       map[core.Seq]record
 	waiting  queue[core.Seq] // may be handed out; others are skipped
-	delayed  delayedHeap     // kept back by the group's delay, since they were enqueued; others are skipped
+	delayed  timers          // kept back by the group's delay, since they were enqueued; others are skipped
 	delays   int             // messages in delayed
 	withheld int             // see cancel.go
 }
@@ -100,7 +99,7 @@ func (d *dueSupply) queue(seq core.Seq) {
 	if at := d.opens(r); at > d.share.group.now {
 		r.state = dueDelayed
 		d.delays++
-		heap.Push(&d.delayed, delayedSeq{at, seq})
+		d.delayed.push(timer{due: at, seq: seq})
 	} else {
 		r.state = dueWaiting
 		d.waiting.push(seq)
@@ -167,14 +166,14 @@ func (d *dueSupply) requeue() {
 func (d *dueSupply) look() (alarm int64) {
 	for len(d.delayed) > 0 {
 		next := d.delayed[0]
-		if r, here := d.at[next.seq]; here && r.state == dueDelayed && d.opens(r) == next.until {
-			if next.until > d.share.group.now {
-				return next.until
+		if r, here := d.at[next.seq]; here && r.state == dueDelayed && d.opens(r) == next.due {
+			if next.due > d.share.group.now {
+				return next.due
 			}
 			d.delays--
 			d.queue(next.seq)
 		}
-		heap.Pop(&d.delayed)
+		d.delayed.pop()
 	}
 	return 0
 }
@@ -274,7 +273,7 @@ func (d *dueSupply) forgot(seq core.Seq) bool {
 	case dueWaiting:
 		return !slices.Contains(d.waiting.all(), seq)
 	case dueDelayed:
-		return !slices.ContainsFunc(d.delayed, func(x delayedSeq) bool { return x.seq == seq })
+		return !slices.ContainsFunc(d.delayed, func(x timer) bool { return x.seq == seq })
 	}
 	return false
 }
@@ -283,26 +282,6 @@ func (d *dueSupply) rest() {
 	if len(d.at) == 0 {
 		*d = *newDueSupply(d.share)
 	}
-}
-
-// delayedSeq is a message that the group's delay keeps back.
-type delayedSeq struct {
-	until int64 // ns
-	seq   core.Seq
-}
-
-// delayedHeap implements heap.Interface: the earliest end of a delay first.
-type delayedHeap []delayedSeq
-
-func (h delayedHeap) Len() int           { return len(h) }
-func (h delayedHeap) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h delayedHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *delayedHeap) Push(x any)        { *h = append(*h, x.(delayedSeq)) }
-func (h *delayedHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
 }
 
 // A share of a timer extent hands its messages out in the order in which they are due, whatever their seqs. So there is no place up to which

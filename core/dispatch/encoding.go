@@ -21,7 +21,7 @@ import (
 //	       with metadata: length uvarint, metadata
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always
-// written. Those before are read as the rules of upgradeFlags and upgrade say.
+// written. Those before are read as the rules of upgrade.go say.
 const stateVersion = 4
 
 // flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
@@ -179,21 +179,20 @@ func DecodeState(blob []byte) (State, error) {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes fails its checksum", len(blob))
 	}
 	var st State
-	version, rest := body[0], body[1:]
-	ok := true
+	version, d := body[0], decoder{b: body[1:]}
 	if version == stateVersion {
-		rest, ok = st.policies.decode(rest)
+		st.policies.decode(&d)
 		st.told = true
 	}
-	if !ok {
+	if d.bad {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged policies", len(blob))
 	}
-	done, rest, err := decodeWindow(version, rest)
+	done, rest, err := decodeWindow(version, d.b)
 	if err != nil {
 		return State{}, err
 	}
-	st.done = *done
-	if !st.decodeEntries(rest, version) {
+	st.done, d.b = *done, rest
+	if st.decodeEntries(&d, version); d.bad {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged entries", len(blob))
 	}
 	return st, nil
@@ -212,24 +211,19 @@ func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, e
 }
 
 // decodeEntries reads all entries before it makes room for their messages: a few bytes may tell of many.
-func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
-	n, b, ok := uvarint(b, uint64(len(b)))
-	if !ok {
-		return false
-	}
+func (st *State) decodeEntries(d *decoder, version byte) {
 	var entries []entry
 	at, messages := place{st.done.Frontier() + 1, 0}, 0
-	for range n {
-		var e entry
-		if b, ok = e.decode(b, version, &at); !ok || messages+int(e.count) > maxMessages {
-			return false
-		}
+	for n := d.uvarint(uint64(len(d.b))); n > 0 && !d.bad; n-- {
+		e := d.entry(version, &at)
 		messages += int(e.count)
+		d.must(messages <= maxMessages)
 		entries = append(entries, e)
 	}
-	if messages > 0 {
-		st.messages = make(map[core.Seq]entry, messages)
+	if d.must(len(d.b) == 0); d.bad || messages == 0 {
+		return
 	}
+	st.messages = make(map[core.Seq]entry, messages)
 	for _, e := range entries {
 		first, count := e.first, e.count
 		e.first, e.count = 0, 0
@@ -237,90 +231,109 @@ func (st *State) decodeEntries(b []byte, version byte) (ok bool) {
 			st.messages[first+i] = e
 		}
 	}
-	return len(b) == 0
 }
 
-// decode reads an entry, and moves the place on behind it.
-func (e *entry) decode(b []byte, version byte, at *place) (rest []byte, ok bool) {
-	var gap, count, attempts, size uint64
-	if gap, b, ok = uvarint(b, math.MaxUint64); !ok {
-		return nil, false
+// decoder reads parts of a blob from the front. Once one is damaged it is bad, and yields zeros.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) must(ok bool) {
+	if !ok {
+		d.bad, d.b = true, nil
 	}
-	if count, b, ok = uvarint(b, maxMessages-1); !ok {
-		return nil, false
+}
+
+func (d *decoder) byte() byte {
+	if d.must(len(d.b) > 0); d.bad {
+		return 0
 	}
-	count++
-	if next := uint64(at.next); gap > math.MaxUint64-next || count > math.MaxUint64-next-gap {
-		return nil, false
+	v := d.b[0]
+	d.b = d.b[1:]
+	return v
+}
+
+func (d *decoder) uvarint(most uint64) uint64 {
+	v, n := binary.Uvarint(d.b)
+	if d.must(n > 0 && v <= most); d.bad {
+		return 0
 	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b)
+	if d.must(n > 0); d.bad {
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+// bytes reads a length up to most, and as many bytes.
+func (d *decoder) bytes(most uint64) []byte {
+	n := d.uvarint(most)
+	if d.must(n <= uint64(len(d.b))); d.bad {
+		return nil
+	}
+	v := d.b[:n]
+	d.b = d.b[n:]
+	return v
+}
+
+// text reads bytes that are left out when there are none.
+func (d *decoder) text(most uint64) string {
+	v := d.bytes(most)
+	d.must(len(v) > 0)
+	return string(v)
+}
+
+// entry reads an entry, and moves the place on behind it.
+func (d *decoder) entry(version byte, at *place) (e entry) {
+	gap, count, next := d.uvarint(math.MaxUint64), d.uvarint(maxMessages-1)+1, uint64(at.next)
+	d.must(gap <= math.MaxUint64-next && count <= math.MaxUint64-next-gap)
 	e.first, e.count = at.next+core.Seq(gap), uint32(count)
 	at.next = e.first + core.Seq(count)
 	var with uint64
 	if version == stateVersion {
-		with, b, ok = e.decodeFlags(b)
+		with = d.flags(&e)
 	} else {
-		with, b, ok = e.upgradeFlags(b, version)
+		with = d.oldFlags(&e, version)
 	}
-	if !ok {
-		return nil, false
-	}
-	if attempts, b, ok = uvarint(b, math.MaxUint16); !ok || attempts == 0 && (version != stateVersion || !e.dies()) {
-		return nil, false
-	}
-	e.attempts = uint16(attempts)
+	e.attempts = uint16(d.uvarint(math.MaxUint16))
+	d.must(e.attempts > 0 || version == stateVersion && e.dies())
 	if with&excusedBit != 0 {
-		var excused uint64
-		if excused, b, ok = uvarint(b, attempts); !ok || excused == 0 {
-			return nil, false
-		}
-		e.excused = uint16(excused)
+		e.excused = uint16(d.uvarint(uint64(e.attempts)))
+		d.must(e.excused > 0)
 	}
-	if uint16(e.unsure) > e.excused {
-		return nil, false
-	}
+	d.must(uint16(e.unsure) <= e.excused)
 	if e.hasDue() {
-		delta, size := binary.Varint(b)
-		if size <= 0 {
-			return nil, false
-		}
-		at.due += delta
-		if e.due, b = at.due, b[size:]; e.due < 0 || e.due > maxDue {
-			return nil, false
-		}
+		e.due = at.due + d.varint()
+		d.must(e.due >= 0 && e.due <= maxDue)
+		at.due = e.due
 	}
 	if with&textBit != 0 {
-		if size, b, ok = uvarint(b, MaxReason); !ok || size > uint64(len(b)) || size == 0 {
-			return nil, false
-		}
-		e.text, b = string(b[:size]), b[size:]
+		e.text = d.text(MaxReason)
 	}
 	if with&metadataBit != 0 {
-		if size, b, ok = uvarint(b, core.MaxMetadata); !ok || size > uint64(len(b)) || size == 0 {
-			return nil, false
-		}
-		e.metadata, b = string(b[:size]), b[size:]
+		e.metadata = d.text(core.MaxMetadata)
 	}
 	if version != stateVersion {
 		e.upgrade(at)
 	}
-	return b, true
+	return e
 }
 
-// decodeFlags reads the flags; with has the bits of what follows.
-func (e *entry) decodeFlags(b []byte) (with uint64, rest []byte, ok bool) {
-	flags, b, ok := uvarint(b, 1<<flagBits-1)
-	if !ok {
-		return 0, nil, false
-	}
-	e.kind, e.failure = kind(flags&3), Failure(flags>>failureShift&7)
-	to, reason := flags>>toShift&3, flags>>reasonShift&7
-	if e.failure > Lapsed || to >= Destinations || reason >= reasons || e.kind != kindTransferring && to+reason > 0 {
-		return 0, nil, false
-	}
-	e.to, e.reason = Destination(to), Reason(reason)
-	e.unsure, e.held = uint8(flags>>unsureShift&3), flags&heldBit != 0
-	if e.held && e.kind != kindLocked {
-		return 0, nil, false
-	}
-	return flags, b, true
+// flags reads those of an entry; with has the bits of what follows.
+func (d *decoder) flags(e *entry) (with uint64) {
+	with = d.uvarint(1<<flagBits - 1)
+	e.kind, e.failure = kind(with&3), Failure(with>>failureShift&7)
+	e.to, e.reason = Destination(with>>toShift&3), Reason(with>>reasonShift&7)
+	e.unsure, e.held = uint8(with>>unsureShift&3), with&heldBit != 0
+	d.must(e.failure <= Lapsed && e.to < Destinations && e.reason < reasons)
+	d.must(e.kind == kindTransferring || e.to == 0 && e.reason == 0)
+	d.must(e.kind == kindLocked || !e.held)
+	return with
 }

@@ -30,9 +30,9 @@ type Group struct {
 	mostFailed  int32 // MaxFailed
 	owed        int32 // messages that go before the next merged one
 	inFlight    int32
-	succeededAt int64                           // ns: when a message was acked or rejected last
-	locks       queue[lock]                     // by rising due
-	timers      []timer                         // heap by due
+	succeededAt int64       // ns: when a message was acked or rejected last
+	locks       queue[lock] // by rising due
+	timers      timers
 	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
 	copies      *copies                         // nil until a message comes back from the retry queue
 	policies    policyStates

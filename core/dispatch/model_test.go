@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"maps"
 	"testing"
 	"time"
 
@@ -221,7 +220,16 @@ func (m *machine) forgive(session SessionID) {
 }
 
 // counted are the attempts of a message that count.
-func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - int(m.s.excused[seq]) }
+func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.excuses(seq) }
+
+// excused are how many attempts of each message do not count.
+func (s *Share) excused() map[core.Seq]uint16 {
+	out := map[core.Seq]uint16{}
+	for seq, x := range s.uncounted {
+		out[seq] = x.attempts
+	}
+	return out
+}
 
 // uncounted checks that failures do not count only while the breaker is open, or when the failure of a probe closes one
 // with a percentage, and takes over which messages that saved.
@@ -230,7 +238,7 @@ func (m *machine) uncounted(t *rapid.T) {
 	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
 		t.Fatalf("checkpoints tell of a breaker %x, it is %x", m.g.policies[PolicyBreaker-1], kept)
 	}
-	for seq, n := range m.s.excused {
+	for seq, n := range m.s.excused() {
 		f := m.fate(seq)
 		if n == m.excused[seq] {
 			continue
@@ -246,7 +254,7 @@ func (m *machine) uncounted(t *rapid.T) {
 			f.dying, f.blocked, f.drops, f.until, f.leaves = false, false, false, time.Time{}, f.replaced
 		}
 	}
-	m.excused, m.open = maps.Clone(m.s.excused), state != BreakerClosed
+	m.excused, m.open = m.s.excused(), state != BreakerClosed
 }
 
 func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {

@@ -145,86 +145,75 @@ func (s *Share) isLast(seq core.Seq, m *message) bool {
 	return m.attempts > 0 && most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) == most-1
 }
 
+// uncounted is what is kept of a message of whose attempts some do not count.
+//
+// A message that a dead owner had handed out, or was about to, is unsure for the next owner: perhaps no consumer had it,
+// perhaps one has settled it since the last checkpoint. It keeps its lock. When that runs out the attempt does not
+// count, like one that fails while the breaker is open: so a message has all the deliveries that it may have. The
+// number of the attempt stays used.
+type uncounted struct {
+	attempts uint16 // that do not count
+	unsure   uint8  // of those, since they were unsure; ≤ mostUnsure
+	now      bool   // the current attempt is unsure
+}
+
+// mostUnsure bounds the unsure attempts of a message that do not count: one that takes its output host with it comes to
+// its end all the same.
+const mostUnsure = 3
+
+func (s *Share) setUncounted(seq core.Seq, x uncounted) {
+	switch {
+	case x == uncounted{}:
+		delete(s.uncounted, seq)
+		return
+	case s.uncounted == nil:
+		s.uncounted = map[core.Seq]uncounted{}
+	}
+	s.uncounted[seq] = x
+}
+
 // excuse has n failed attempts of a message not count.
 func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
-	if s.excused == nil {
-		s.excused = map[core.Seq]uint16{}
-	}
-	s.excused[seq] = uint16(min(uint64(s.excused[seq])+uint64(n), uint64(m.attempts)))
+	x := s.uncounted[seq]
+	x.attempts = uint16(min(uint(x.attempts)+uint(n), uint(m.attempts)))
+	s.setUncounted(seq, x)
 }
 
 // excuses are how many attempts of a message do not count.
-func (s *Share) excuses(seq core.Seq) int {
-	if len(s.excused) == 0 {
-		return 0
-	}
-	return int(s.excused[seq])
-}
-
-// A message that a dead owner had handed out, or was about to, is unsure for the next owner: perhaps no consumer had
-// it, perhaps one has settled it since the last checkpoint. It keeps its lock. When that runs out the attempt does not
-// count, like one that fails while the breaker is open: so a message has all the deliveries that it may have. The
-// number of the attempt stays used.
-
-// mostUnsure bounds the attempts of a message that do not count since they were unsure: a message that takes its output host with it comes to its end all
-// the same.
-const mostUnsure = 3
-
-// unsure is what is kept of a message that has, or had, unsure attempts.
-type unsure struct {
-	spent uint8 // that did not count
-	now   bool  // the current attempt is unsure
-}
-
-// doubt has the current attempt of a restored message be unsure.
-func (s *Share) doubt(seq core.Seq, x unsure) {
-	if x == (unsure{}) {
-		return
-	}
-	if s.unsure == nil {
-		s.unsure = make(map[core.Seq]unsure)
-	}
-	s.unsure[seq] = x
-}
+func (s *Share) excuses(seq core.Seq) int { return int(s.uncounted[seq].attempts) }
 
 // pardon reports whether an attempt whose lock ran out does not count, and notes that.
 func (s *Share) pardon(seq core.Seq, m *message) bool {
-	x := s.unsure[seq]
-	if !x.now || x.spent >= mostUnsure {
+	x := s.uncounted[seq]
+	if !x.now || x.unsure >= mostUnsure {
 		return false
 	}
-	if s.excuses(seq) == int(m.attempts) { // one owner has excused this attempt, and the checkpoint of another had it locked: see State.Merge
-		s.unsure[seq] = unsure{spent: x.spent}
-		return true
+	x.now = false
+	if x.attempts < m.attempts { // else one owner has excused it, and the checkpoint of another had it locked: see State.Merge
+		x.attempts++
+		x.unsure++
+		s.group.counters.NotCounted++
 	}
-	s.unsure[seq] = unsure{spent: x.spent + 1}
-	s.excuse(seq, m, 1)
-	s.group.counters.NotCounted++
+	s.setUncounted(seq, x)
 	return true
 }
 
-// uncounted has no more attempts of a message not count than it has. The attempt that was given back may be among them: see pardon.
-func (s *Share) uncounted(seq core.Seq, m *message) {
-	if s.excuses(seq) <= int(m.attempts) {
-		return
-	}
-	s.excused[seq] = m.attempts
-	if x := s.unsure[seq]; uint16(x.spent) > m.attempts {
-		x.spent = uint8(m.attempts)
-		s.unsure[seq] = x
+// unexcuse has no more attempts of a message not count than it has: one was given back.
+func (s *Share) unexcuse(seq core.Seq, m *message) {
+	if x := s.uncounted[seq]; x.attempts > m.attempts {
+		x.attempts, x.unsure = m.attempts, uint8(min(uint16(x.unsure), m.attempts))
+		s.setUncounted(seq, x)
 	}
 }
 
-// sure says that a consumer has the current attempt of a message.
+// sure says that the current attempt of a message is not unsure: a consumer has it, or it has ended.
 func (s *Share) sure(seq core.Seq) {
-	switch x := s.unsure[seq]; {
-	case !x.now:
-	case x.spent == 0:
-		delete(s.unsure, seq)
-	default:
-		s.unsure[seq] = unsure{spent: x.spent}
+	if x := s.uncounted[seq]; x.now {
+		x.now = false
+		s.setUncounted(seq, x)
 	}
 }
 
-// LeavesUnsure reports whether the next owner would find attempts unsure by the last checkpoint, which a final one would settle.
+// LeavesUnsure reports whether the next owner would find attempts unsure by the last checkpoint, which a final one would
+// settle.
 func (s *Share) LeavesUnsure() bool { return !s.final && s.of(inFlight, unsaved, ready) > 0 }

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"maps"
 	"math"
 	"testing"
 	"time"
@@ -52,7 +51,7 @@ func (m *machine) start(t *rapid.T) {
 	} else {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
-	m.skipped, m.lapsed, m.excused = 0, 0, maps.Clone(m.s.excused)
+	m.skipped, m.lapsed, m.excused = 0, 0, m.s.excused()
 	m.open = m.g.breaker.isOpen()
 	m.nacks, m.paces = map[SessionID]int{}, map[SessionID]*paceModel{}
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}

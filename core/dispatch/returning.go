@@ -65,12 +65,9 @@ func (s *Share) goOn(seq core.Seq, m *message, past Past) {
 	if past.Expired { // its last attempt is isolated
 		m.failure = LockExpired
 	}
-	delete(s.excused, seq) // both of before the share was rebuilt
-	delete(s.unsure, seq)
-	if past.Excused > 0 {
-		s.excuse(seq, m, past.Excused)
-	}
-	s.doubt(seq, unsure{spent: uint8(min(int(past.Unsure), s.excuses(seq), mostUnsure))}) // else no checkpoint could tell of it
+	x := uncounted{attempts: min(past.Excused, m.attempts)}            // in place of those of before the share was rebuilt
+	x.unsure = uint8(min(uint16(past.Unsure), x.attempts, mostUnsure)) // else no checkpoint could tell of it
+	s.setUncounted(seq, x)
 }
 
 // copyPlace tells places apart, as far as need be: two that look the same only keep a copy.

@@ -34,8 +34,7 @@ type Share struct {
 	count     [phases]int32
 	repeats   int32                    // retries in flight
 	texts     map[core.Seq]string      // what consumers said of failed messages
-	excused   map[core.Seq]uint16      // attempts that do not count
-	unsure    map[core.Seq]unsure
+	uncounted map[core.Seq]uncounted   // nil: none is
 	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
 	transfers *[Destinations]transfers // nil while records is
 	noteBytes int                      // bytes of texts, and of metadata in records
@@ -185,7 +184,7 @@ func (s *Share) rest() {
 	s.firsts.trim()
 	s.pending.trim()
 	s.table = newTable()
-	s.excused, s.unsure, s.weight = nil, nil, nil
+	s.uncounted, s.weight = nil, nil
 	s.records, s.transfers = nil, nil
 	s.texts, s.noteBytes = nil, 0
 	s.nacked, s.unseen = nil, 0

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -87,12 +86,9 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	for to := range g.transfers {
 		g.transfers[to].filter(func(d *messageRef) bool { return d.share != s })
 	}
-	g.timers = slices.DeleteFunc(g.timers, func(t timer) bool { return t.share == s })
-	for i := len(g.timers)/2 - 1; i >= 0; i-- {
-		g.sink(i)
-	}
+	g.timers.filter(func(t *timer) bool { return t.share != s })
 	*s = Share{
-		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noteBytes: s.noteBytes, excused: s.excused, unsure: s.unsure, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noteBytes: s.noteBytes, uncounted: s.uncounted, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
 	}
 	if s.records != nil {

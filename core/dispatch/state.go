@@ -301,34 +301,16 @@ func (p *policyStates) append(b []byte) []byte {
 }
 
 // decode reads what append wrote, without the policies that are not known here: a later build may have them.
-func (p *policyStates) decode(b []byte) (rest []byte, ok bool) {
-	whole := len(b)
-	n, b, ok := uvarint(b, MaxPolicies)
-	if !ok {
-		return nil, false
-	}
-	before := byte(0)
-	for range n {
-		if len(b) == 0 || b[0] <= before { // they rise
-			return nil, false
+func (p *policyStates) decode(d *decoder) {
+	whole, before := len(d.b), byte(0)
+	for n := d.uvarint(MaxPolicies); n > 0 && !d.bad; n-- {
+		id := d.byte()
+		d.must(id > before) // they rise
+		state := d.bytes(MaxPolicies)
+		if !d.bad && int(id) <= len(p) {
+			p[id-1] = string(state)
 		}
-		id := b[0]
-		size, after, ok := uvarint(b[1:], MaxPolicies)
-		if !ok || size > uint64(len(after)) {
-			return nil, false
-		}
-		if int(id) <= len(p) {
-			p[id-1] = string(after[:size])
-		}
-		b, before = after[size:], id
+		before = id
 	}
-	return b, whole-len(b) <= MaxPolicies
-}
-
-func uvarint(b []byte, most uint64) (v uint64, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 || v > most {
-		return 0, nil, false
-	}
-	return v, b[n:], true
+	d.must(whole-len(d.b) <= MaxPolicies)
 }

@@ -218,7 +218,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		s.step(m, x, appending)
 		s.lend(seq, m.batch)
 		t := Transfer{
-			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: uint16(s.excuses(seq)), Unsure: s.unsure[seq].spent, Failure: m.failure, Text: s.texts[seq],
+			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: s.uncounted[seq].attempts, Unsure: s.uncounted[seq].unsure, Failure: m.failure, Text: s.texts[seq],
 			Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
 		}
 		if to == DeadLetterQueue {

@@ -31,12 +31,9 @@ const (
 	oldDeparting   = 3
 )
 
-// upgradeFlags is decodeFlags for an earlier version.
-func (e *entry) upgradeFlags(b []byte, version byte) (with uint64, rest []byte, ok bool) {
-	if len(b) == 0 {
-		return 0, nil, false
-	}
-	flags, known := b[0], byte(2*oldTextBit-1)
+// oldFlags reads the flags of an earlier version.
+func (d *decoder) oldFlags(e *entry, version byte) (with uint64) {
+	flags, known := d.byte(), byte(2*oldTextBit-1)
 	if version >= bitsVersion {
 		known |= oldExcusedBit
 	}
@@ -44,9 +41,7 @@ func (e *entry) upgradeFlags(b []byte, version byte) (with uint64, rest []byte, 
 		known |= oldMetadataBit
 	}
 	old := flags & 3
-	if flags&^known != 0 || old == oldDeparting && version < parkVersion {
-		return 0, nil, false
-	}
+	d.must(flags&^known == 0 && (old != oldDeparting || version >= parkVersion))
 	e.failure = Failure(flags >> 2 & 3)
 	switch {
 	case old == oldDeparting:
@@ -69,7 +64,7 @@ func (e *entry) upgradeFlags(b []byte, version byte) (with uint64, rest []byte, 
 			with |= bit[1]
 		}
 	}
-	return with, b[1:], true
+	return with
 }
 
 // upgrade is done after an entry of an earlier version was read.
