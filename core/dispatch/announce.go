@@ -130,7 +130,7 @@ func (s *Share) inTransfer(b begun, to Destination) (*message, *transfer) {
 	if m == nil || m.phase != leaving && m.phase != announced {
 		return nil, nil
 	}
-	if x := s.records[b.seq]; x.to == to && x.number == b.number {
+	if x := s.notes[b.seq].transfer; x.to == to && x.number == b.number {
 		return m, x
 	}
 	return nil, nil
@@ -220,7 +220,7 @@ func (s *Share) savedTransfers(token uint64) {
 // transferEntry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may
 // be handed out from here by a later owner; a dead letter may not.
 func (s *Share) transferEntry(seq core.Seq, m *message, e *entry) {
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	e.leaves = m.phase != leaving
 	if x.due > 0 {
 		e.due = milli(x.due)

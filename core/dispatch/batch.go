@@ -39,7 +39,7 @@ func (s *Share) Offer(r Records, now time.Time) error {
 	return nil
 }
 
-// DueRecords are messages of a timer extent whose time has come, in the order in which they are due: record i has the seq Seqs[i] and the
+// DueRecords are messages of a timer extent in the order in which they are due: record i has the seq Seqs[i] and the
 // bytes Bytes[Offsets[i]:Offsets[i+1]]. All slices and Buffer belong to the share from OfferDue until Buffer.Release.
 type DueRecords struct {
 	Seqs      []core.Seq
@@ -58,8 +58,8 @@ func (r *DueRecords) wellFormed() bool {
 		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
 }
 
-// OfferDue gives a share of a timer extent further messages, in any order of seqs; what is done, or was offered before, is skipped. Records
-// of nothing new are released at once. On an error the buffer stays the caller's.
+// OfferDue gives a share of a timer extent further messages, in any order of seqs. What is done, or was offered before,
+// is skipped; records of nothing new are released at once. On an error the buffer stays the caller's.
 func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	s.group.at(now)
 	switch {
@@ -140,7 +140,7 @@ func (s *Share) size(b *batch, seq core.Seq) int { return b.sizeAt(s.place(b, se
 
 func (b *batch) sizeAt(i int) int { return int(b.Offsets[i+1] - b.Offsets[i]) }
 
-// enqueued is when the record of seq was appended, since when it could be handed out for all that its publisher wanted; unix µs.
+// enqueued is when the record of seq was appended, unix µs.
 func (s *Share) enqueued(b *batch, seq core.Seq) int64 { return b.enqueuedAt(s.place(b, seq)) }
 
 func (b *batch) enqueuedAt(i int) int64 {
@@ -250,7 +250,8 @@ func (s *Share) squeezeBatch(b *batch) {
 	}
 }
 
-// lend pins a batch while the record of seq is written elsewhere: what another owner has settled may settle the message meanwhile.
+// lend pins a batch while the record of seq is written elsewhere: another owner's settlement may end the message
+// meanwhile.
 func (s *Share) lend(seq core.Seq, b *batch) {
 	if s.lent == nil {
 		s.lent = make(map[core.Seq]*batch)

@@ -9,15 +9,13 @@ import (
 )
 
 // breaker stops the deliveries of a group while nothing that it delivers succeeds, so that an outage of its workers
-// exhausts no message. It is closed, and opens when 20 different messages failed in a row, or 10 over at least three
-// seconds, or when the group's percentage of the latest 50 outcomes are failures; in each case five of them must be
-// first attempts, since a tail of poison has only retries left. While it is open nothing is delivered; then it is
-// half-open, and lets four messages go as probes, or more where few succeeded before (see mix), with pauses that double
-// from a second to a limit. In a group without a limit of deliveries, which has no attempts to save, rounds then double to 32 probes: a consumer may wait for one certain
-// message. An attempt that fails while the breaker is open or half-open does not count, and neither do the failures that
-// opened it; it closes with one success, or in a group with a percentage below 100 when less than that share of its
-// probes fail. When no first attempt failed for 15 rounds, what is left may be poison alone: from then on failures count,
-// and rounds grow to 256 messages, until a first attempt fails again or something succeeds.
+// exhausts no message; see adr/0051. It opens when 20 different messages failed in a row, or 10 over three seconds, or
+// when the group's percentage of the latest 50 outcomes are failures; five of them must be first attempts, since a tail
+// of poison has only retries left. Open, it delivers nothing; half-open, it lets a round of probes go, with pauses that
+// double up to a limit. Attempts that fail meanwhile do not count, and neither do the failures that opened it. It
+// closes with one success, or with a percentage below 100 when less than that share of its probes fail. When no first
+// attempt failed for 15 rounds, what is left may be poison alone: failures count, and rounds grow, until a first
+// attempt fails again or something succeeds.
 //
 // Its scope is the group. The methods of a nil breaker are those of one that is closed and remembers nothing.
 type breaker struct {
@@ -60,9 +58,8 @@ const (
 )
 
 // mix is about how many of the latest outcomes were good and bad, twice breakerWindow at most. Where most messages fail
-// at any time, many fail in a row by chance. So the first round has as many probes as let four of them succeed if the
-// messages are as before, and each further one three quarters of that: with four probes a group of which 95 % fail would wait for
-// minutes for the next good message. In a group in which most succeeded before, four is what it takes.
+// at any time, many fail in a row by chance: so the first round has as many probes as let four of them succeed if the
+// messages are as before, and each further one three quarters of that.
 type mix struct{ good, bad uint16 }
 
 // add counts n more outcomes up to a success, and fails failures before it.

@@ -178,14 +178,14 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
-		case m.phase.leaves() && s.records[seq] == nil:
+		case m.phase.leaves() && s.notes[seq].transfer == nil:
 			fail("seq %d leaves, and nothing is known of it", seq)
-		case m.phase == announced && s.records[seq].token == 0:
+		case m.phase == announced && s.notes[seq].transfer.token == 0:
 			fail("seq %d is announced by no checkpoint", seq)
 		case m.phase.leaves() && m.phase != held && !s.knownTransfer(seq, m):
 			fail("seq %d in phase %d leaves but nobody knows", seq, m.phase)
 		}
-		switch x := s.records[seq]; {
+		switch x := s.notes[seq].transfer; {
 		case !m.phase.leaves():
 		case m.phase == leaving:
 			transfers[x.to].leaving++
@@ -242,12 +242,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		return fmt.Errorf("tracked, missing, supplied are %d, %d, %d, counted %d, %d, %d", tracked, missing, supplied, s.table.n, s.missing, s.supply.len())
 	case undone != tracked-missing+supplied && !s.timers:
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d in the supply", undone, tracked-missing, supplied)
-	case len(s.extended) > s.of(inFlight):
-		return fmt.Errorf("%d locks were moved, %d messages are in flight", len(s.extended), s.count[inFlight])
-	case len(s.records) > tracked:
-		return fmt.Errorf("%d transfers of %d messages", len(s.records), tracked)
-	case len(s.texts) > tracked:
-		return fmt.Errorf("%d texts of %d messages", len(s.texts), tracked)
+	case len(s.notes) > tracked:
+		return fmt.Errorf("%d notes of %d messages", len(s.notes), tracked)
 	}
 	bytes := 0
 	lent := map[*batch]int{}
@@ -260,12 +256,14 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			return fmt.Errorf("batch %d has %d messages, %d bytes left, counted %d, %d", b.Base, left[b], live[b], b.left, b.live)
 		}
 	}
-	noted := 0
-	for _, text := range s.texts {
-		noted += len(text)
+	noted, extended := 0, 0
+	for seq, x := range s.notes {
+		if noted += len(x.text) + len(s.metadataOf(seq)); x.extended != 0 {
+			extended++
+		}
 	}
-	for _, d := range s.records {
-		noted += len(d.metadata)
+	if extended > s.of(inFlight) {
+		return fmt.Errorf("%d locks were moved, %d messages are in flight", extended, s.count[inFlight])
 	}
 	if noted != s.noteBytes {
 		return fmt.Errorf("%d bytes of texts and metadata, counted %d", noted, s.noteBytes)

@@ -180,18 +180,18 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 		chunks = append(chunks, draftChunk{key: key, from: len(out)})
 	}, func(seq core.Seq, m *message) {
 		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
+		x := s.notes[seq]
 		if m.failure != NoFailure {
-			e.text = s.texts[seq]
+			e.text = x.text
 		}
-		x := s.uncounted[seq]
-		e.excused, e.unsure = x.attempts, x.unsure
-		if len(s.records) > 0 {
-			e.metadata = string(s.metadataOf(seq))
+		e.excused, e.unsure = x.uncounted.attempts, x.uncounted.unsure
+		if x.transfer != nil {
+			e.metadata = string(x.transfer.metadata)
 		}
 		switch m.phase {
 		case inFlight:
 			e.kind, e.due = kindLocked, milli(m.due)
-			e.firstTry, e.held = m.attempts == 1, final && !x.now
+			e.firstTry, e.held = m.attempts == 1, final && !x.uncounted.now
 		case delayed:
 			e.kind, e.due = kindWaiting, milli(m.due)
 		case isolated, unclaimed: // its next attempt is not counted yet
@@ -209,7 +209,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 			s.transferEntry(seq, m, &e)
 		default: // blocked
 			e.kind = kindBlocked
-			if x := s.records[seq]; x != nil && x.mayBeThere { // the group had other rules before
+			if x := x.transfer; x != nil && x.mayBeThere { // the group had other rules before
 				e.kind, e.to, e.reason, e.leaves = kindTransferring, x.to, x.reason, true
 			}
 		}
@@ -299,10 +299,10 @@ func (s *Share) restore(st State) {
 		m.attempts, m.failure = e.attempts, e.failure
 		s.setUncounted(seq, uncounted{e.excused, e.unsure, e.kind == kindLocked && !e.held})
 		if e.text != "" && e.failure != NoFailure {
-			s.keep(seq, e.text)
+			s.setText(seq, e.text)
 		}
 		if e.metadata != "" {
-			s.keepMetadata(seq, []byte(e.metadata))
+			s.setMetadata(seq, []byte(e.metadata))
 		}
 		switch e.kind {
 		case kindLocked:

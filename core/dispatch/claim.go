@@ -93,13 +93,9 @@ func (g *Group) claims() int {
 	return max(0, n)
 }
 
-// In a group that delivers at most once a message is done, durably, before it is handed out. So buffered messages are claimed first: they are
-// unsaved, like a retry, with no attempt; the next checkpoint says that they are done; and when that one is saved they are ready. Then
-// they are handed out, once, and settled: there is no lock, and nothing is left to be nacked. A share claims a batch at a time, of what a
-// consumer waits for, and the next one when that was handed out.
-//
-// This holds as long as no checkpoint of another owner, or of an earlier one, replaces what was saved here. To see to that is the caller's:
-// see outputhost/claims.
+// In a group that delivers at most once a message is done, durably, before it is handed out. A checkpoint says that
+// claimed messages (unsaved) are done. When it is saved they are ready; then they are handed out, once and without a
+// lock, and settled. The caller sees to it that no other checkpoint replaces this one: see outputhost/claims, adr/0013.
 
 // atMostOnce reports whether the group delivers at most once.
 func (g *Group) atMostOnce() bool { return g.spec.Delivery == core.AtMostOnce }
@@ -163,8 +159,8 @@ func (s *Share) unclaim() {
 	s.retries, s.firsts = queue[core.Seq]{}, queue[core.Seq]{}
 }
 
-// claimed is what is done, and with it what may be handed out once the checkpoint that says so is durable: if all is set also what waits
-// for it.
+// claimed is what is done, and what may be handed out once the checkpoint that says so is durable; with all also what
+// waits for it.
 func (s *Share) claimed(all bool) *acklevel.Window {
 	out := s.done.Clone()
 	s.table.each(func(seq core.Seq, m *message) {

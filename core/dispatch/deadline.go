@@ -178,26 +178,23 @@ func (g *Group) Tick(now time.Time) {
 
 // handedOut is when a message in flight was handed out, ns.
 func (s *Share) handedOut(seq core.Seq, m *message) int64 {
-	if at, extended := s.extended[seq]; extended {
+	if at := s.notes[seq].extended; at != 0 {
 		return at
 	}
 	return m.due - int64(s.group.spec.LockTimeout)
 }
 
-// extend notes when a message was handed out, before its lock says so no more.
+// extend notes when a message was handed out, before its lock says so no more. A consumer has it.
 func (s *Share) extend(seq core.Seq, m *message) {
-	s.sure(seq)
-	if _, known := s.extended[seq]; known {
-		return
-	}
-	if s.extended == nil {
-		s.extended = make(map[core.Seq]int64)
-	}
-	s.extended[seq] = m.due - int64(s.group.spec.LockTimeout)
+	n := s.notes[seq]
+	n.extended, n.uncounted.now = s.handedOut(seq, m), false
+	s.setNote(seq, n)
 }
 
 // endLock forgets what belongs to the lock of a message that is not in flight any more.
 func (s *Share) endLock(seq core.Seq) {
-	delete(s.extended, seq)
-	s.sure(seq)
+	if n, some := s.notes[seq]; some {
+		n.extended, n.uncounted.now = 0, false
+		s.setNote(seq, n)
+	}
 }

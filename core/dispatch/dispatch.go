@@ -144,7 +144,7 @@ const (
 
 func (r Reason) expired() bool { return r == Expired || r == Swept }
 
-// Source is what the messages of a share are. It stays true of one that is on its way elsewhere when its share is given up.
+// Source is what the messages of a share are. It outlives the share, in Transfers.
 type Source struct {
 	Extent    core.ExtentID
 	Returning bool // they were parked

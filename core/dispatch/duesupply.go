@@ -284,9 +284,6 @@ func (d *dueSupply) rest() {
 	}
 }
 
-// A share of a timer extent hands its messages out in the order in which they are due, whatever their seqs. So there is no place up to which
-// it was read, and next stays where the share began. See dueSupply for what was never handed out.
-
 // Known is what the reader of a timer extent needs not be sent: what is done, or held.
 func (s *Share) Known() *acklevel.Window {
 	w := s.done.Clone()

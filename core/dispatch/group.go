@@ -9,7 +9,8 @@ import (
 
 // Group is a consumer group's part on this host: its rules and its shares.
 //
-//	inFlight == Σ shares' messages in flight;  claimed == Σ shares' messages that are unsaved or ready;  every one of them is under a live lock or timer
+//	inFlight == Σ shares' messages in flight, each under a live lock or timer
+//	claimed == Σ shares' messages that are unsaved or ready
 //	a share with something to hand out is in turn
 type Group struct {
 	spec        core.GroupSpec
@@ -52,7 +53,8 @@ type Group struct {
 	staying *staying // nil until there is one
 }
 
-// NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a dead letter queue is given ExhaustedBlock.
+// NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a
+// dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
 	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt, mostFailed: MaxFailed}
 }

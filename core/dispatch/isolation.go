@@ -7,20 +7,18 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Isolation keeps good messages from being exhausted together with one that kills its worker. When a lock times out, the
-// message may have killed its worker, or was only held by the same session as one that did; so the last attempt of such a
-// message goes to a session that holds nothing else, which gets nothing more until the message is settled or its lock
-// has timed out. The message waits for such a session for isolationPatience at most, and only while more than one
-// session is connected: no session is emptied for it, and nothing else of the group waits. One such message at a time is
-// counted, and ready for the next idle session: should the owner die, that one is taken for handed out, and no other.
-// Nothing of this is saved, since checkpoints keep attempts and the last failure of messages.
-// It is a retry like others: while first deliveries wait, each isolated message owes them its part before the next one,
-// see turns.go.
+// Isolation keeps good messages from being exhausted together with one that kills its worker. When a lock times out,
+// the message may have killed its worker, or was only held by the same session as one that did; so the last attempt of
+// such a message goes to a session that holds nothing else, which gets nothing more until the message is settled or its
+// lock has timed out. The message waits for such a session for isolationPatience at most, and only while more than one
+// session is connected: no session is emptied for it. One such message at a time is counted, and ready for the next
+// idle session: should the owner die, that one is taken for handed out, and no other. It is a retry, and owes first
+// deliveries their part, see turns. Nothing is saved: checkpoints keep attempts and the last failure of messages.
 //
 // Its scope is one session. The methods of a nil isolation are those of one that knows of no message.
 //
-//	inFlight ── lock expired, one attempt left ─▶ isolated ── its turn ─▶ unclaimed, unsaved ── Checkpoint, Saved ─▶ ready ── Take, alone ─▶ inFlight
-//	                                               └── nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
+//	inFlight ── lock expired, one attempt left ─▶ isolated ── its turn ─▶ unclaimed, unsaved ── Saved ─▶ ready ── Take, alone
+//	                 nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
 const isolationPatience = 30 * time.Second
 
 // isolatedMessage is a message that waits to be handed out alone.

@@ -131,31 +131,15 @@ func (s *Share) await(seq core.Seq, m *message) {
 	}
 }
 
-// Failed messages must not fill a share: it reads no further while it holds as many messages as it may, and the next
-// good ones are behind them. So at most MaxFailed messages of a share stay in memory that were handed out before,
-// whatever they wait for and however long: those that are delayed, wait for credit, for a checkpoint, for their turn or
-// for an idle session, and those in flight again. When one more fails, a message is displaced: it is transferred to the
-// retry queue, with its own due time, as if it had to wait for long.
-//
-//  1. A nacked message is displaced itself.
-//  2. A message whose lock expired stays, since its consumer may ack it late, and once it is in the retry queue that is
-//     too late. A nacked message that waits is displaced in its place, the latest first, as it has the longest wait.
-//     If there is none the message is displaced itself.
-//  3. In a group that blocks nothing is displaced. A group that delivers at most once has no retries. In a group that
-//     drops, an exhausted message that waits for the breaker stays: it has no other attempt.
-//
-// A displaced message is not handed out from here when its time comes on its way, unlike others: else a message without
-// a delay would never leave. It is when the retry queue has refused it. So a share can hold more failed messages than
-// MaxFailed while the retry queue takes none, and also when it resumes locks of an earlier owner, or the rules of its
-// group are changed: as long as it does, all that fail are displaced.
-//
-// All messages of a share of the retry queue have failed before, and those that it has read and not handed out are due.
-// They count for a nacked one, too. If there are any and it does not wait for a delay, it goes behind them in any case:
-// no other message of the share is claimed while it waits for credit here, so messages that fail at each attempt would
-// hold up the others. A message comes back from there once for each attempt, and no sooner than a consumer has credit
-// for it: the number of appends is bound by that of deliveries.
+// A message that fails when MaxFailed others of its share have failed before is displaced, or another one in its place:
+// it is transferred to the retry queue however short its delay, and not handed out from here on its way unless the
+// retry queue refuses it. A nacked message is displaced itself. One whose lock expired stays while a nacked one waits,
+// since its consumer may ack it late: of those the one that was nacked last goes. Groups that block, or deliver at most
+// once, displace nothing. In a share of the retry queue what is read and not handed out counts for a nacked message,
+// too, and one without a delay goes behind it in any case: while it waited here the share would claim no other. See
+// adr/0052.
 
-// MaxFailed is how many failed messages of a share stay in memory. See adr/0052.
+// MaxFailed is how many failed messages of a share stay in memory, those in flight again included.
 const MaxFailed = 1000
 
 // waitsAgain reports whether a message in this phase waits for its next attempt. It may be its first one, if it was

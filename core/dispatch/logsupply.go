@@ -10,7 +10,8 @@ import (
 
 // logSupply is the supply of a share that hands its messages out in the order of their seqs.
 //
-//	frontier < cursor ≤ next (when nothing was acked unread);  n == messages at or above the cursor that are not done and have no phase
+//	frontier < cursor ≤ next (when nothing was acked unread)
+//	n == messages at or above the cursor that are not done and have no phase
 type logSupply struct {
 	share   *Share
 	cursor  core.Seq      // no first delivery below

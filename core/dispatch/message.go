@@ -75,6 +75,26 @@ func (ref messageRef) stands(in ...phase) bool {
 	return false
 }
 
+// note is what is kept of few messages beside that.
+type note struct {
+	text      string    // what a consumer said of it last
+	extended  int64     // ns: when it was handed out, of one in flight whose lock was moved; else 0
+	uncounted uncounted // of its attempts
+	transfer  *transfer // of one that leaves, or whose metadata are replaced; else nil
+}
+
+// setNote keeps a note, if there is anything in it.
+func (s *Share) setNote(seq core.Seq, x note) {
+	switch {
+	case x == note{}:
+		delete(s.notes, seq)
+		return
+	case s.notes == nil:
+		s.notes = map[core.Seq]note{}
+	}
+	s.notes[seq] = x
+}
+
 const (
 	chunkBits = 6
 	chunkLen  = 1 << chunkBits

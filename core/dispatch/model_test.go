@@ -225,8 +225,10 @@ func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.
 // excused are how many attempts of each message do not count.
 func (s *Share) excused() map[core.Seq]uint16 {
 	out := map[core.Seq]uint16{}
-	for seq, x := range s.uncounted {
-		out[seq] = x.attempts
+	for seq, x := range s.notes {
+		if x.uncounted.attempts > 0 {
+			out[seq] = x.uncounted.attempts
+		}
 	}
 	return out
 }

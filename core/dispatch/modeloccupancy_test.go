@@ -20,9 +20,10 @@ func (m *machine) displacedNow(t *rapid.T) {
 		}
 	}
 	m.waits = waits
-	for seq, x := range m.s.records {
+	for seq, n := range m.s.notes {
 		f, stands := m.fate(seq), m.s.table.get(seq)
-		if !x.displaced || f.leaves {
+		x := n.transfer
+		if x == nil || !x.displaced || f.leaves {
 			continue
 		}
 		if !stands.phase.leaves() || x.to != RetryQueue || f.attempts == 0 || f.over || f.dying || f.blocked || f.locked || m.spec.Exhausted == core.ExhaustedBlock {
@@ -56,8 +57,8 @@ func (m *machine) bounded(t *rapid.T) {
 // toRetry are the messages that leave for the retry queue: those that it refuses may exceed the bound.
 func (m *machine) toRetry() map[core.Seq]bool {
 	out := map[core.Seq]bool{}
-	for seq, x := range m.s.records {
-		if s := m.s.table.get(seq); s != nil && s.phase.leaves() && x.to == RetryQueue {
+	for seq, n := range m.s.notes {
+		if s := m.s.table.get(seq); s != nil && s.phase.leaves() && n.transfer.to == RetryQueue {
 			out[seq] = true
 		}
 	}

@@ -70,7 +70,7 @@ func (g *Group) opened(led []failing) {
 
 // mayBeDead reports whether the dead letter queue may have a message.
 func (s *Share) mayBeDead(seq core.Seq, m *message) bool {
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	return m.phase.leaves() && x.to == DeadLetterQueue && (m.phase == appending || m.phase == held || x.mayBeThere)
 }
 
@@ -79,7 +79,7 @@ func (s *Share) recalled(seq core.Seq, m *message) bool {
 	if !m.phase.leaves() || m.phase == appending || m.phase == held {
 		return false
 	}
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	return routes[x.to].recalled && !x.mayBeThere
 }
 
@@ -162,29 +162,24 @@ type uncounted struct {
 const mostUnsure = 3
 
 func (s *Share) setUncounted(seq core.Seq, x uncounted) {
-	switch {
-	case x == uncounted{}:
-		delete(s.uncounted, seq)
-		return
-	case s.uncounted == nil:
-		s.uncounted = map[core.Seq]uncounted{}
-	}
-	s.uncounted[seq] = x
+	n := s.notes[seq]
+	n.uncounted = x
+	s.setNote(seq, n)
 }
 
 // excuse has n failed attempts of a message not count.
 func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
-	x := s.uncounted[seq]
+	x := s.notes[seq].uncounted
 	x.attempts = uint16(min(uint(x.attempts)+uint(n), uint(m.attempts)))
 	s.setUncounted(seq, x)
 }
 
 // excuses are how many attempts of a message do not count.
-func (s *Share) excuses(seq core.Seq) int { return int(s.uncounted[seq].attempts) }
+func (s *Share) excuses(seq core.Seq) int { return int(s.notes[seq].uncounted.attempts) }
 
 // pardon reports whether an attempt whose lock ran out does not count, and notes that.
 func (s *Share) pardon(seq core.Seq, m *message) bool {
-	x := s.uncounted[seq]
+	x := s.notes[seq].uncounted
 	if !x.now || x.unsure >= mostUnsure {
 		return false
 	}
@@ -200,16 +195,8 @@ func (s *Share) pardon(seq core.Seq, m *message) bool {
 
 // unexcuse has no more attempts of a message not count than it has: one was given back.
 func (s *Share) unexcuse(seq core.Seq, m *message) {
-	if x := s.uncounted[seq]; x.attempts > m.attempts {
+	if x := s.notes[seq].uncounted; x.attempts > m.attempts {
 		x.attempts, x.unsure = m.attempts, uint8(min(uint16(x.unsure), m.attempts))
-		s.setUncounted(seq, x)
-	}
-}
-
-// sure says that the current attempt of a message is not unsure: a consumer has it, or it has ended.
-func (s *Share) sure(seq core.Seq) {
-	if x := s.uncounted[seq]; x.now {
-		x.now = false
 		s.setUncounted(seq, x)
 	}
 }

@@ -67,7 +67,8 @@ func (g *Group) Admits(session SessionID) bool {
 	return g.throttle.admit(sc, g.now) > 0 && g.isolation.admit(sc, g.now) > 0
 }
 
-// EachRefused calls f for every session for which Admits does not hold. It looks at sessions that nacked, or hold an isolated message, only.
+// EachRefused calls f for every session for which Admits does not hold. It looks at few: those that nacked, or were
+// isolated.
 func (g *Group) EachRefused(f func(SessionID)) {
 	for id := range g.throttle.paces {
 		if !g.Admits(id) {

@@ -82,7 +82,8 @@ type parted struct {
 	epoch    uint64
 }
 
-// copies are the parked messages that came lately, and where from. Two generations bound them: what is in neither came long ago.
+// copies are the parked messages that came lately, and where from. Two generations bound them: what is in neither came
+// long ago.
 type copies struct {
 	now, before map[parted]uint64
 	began       int64 // ns: the present generation

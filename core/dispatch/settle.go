@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// This error answers a settlement of anything but the current delivery; made once, since it may be frequent.
+// These are made once, since they may be frequent.
 var (
 	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or moved to the retry queue or the dead letter queue, before, or its lock ran out and it is redelivered")
 	errOnce  = core.Errorf(core.CodeStale, "the group delivers at most once: a message is settled as it is delivered; there is nothing to nack, reject or extend")
@@ -32,8 +32,8 @@ func refuse(bad []Refusal, base core.Seq, count uint32) []Refusal {
 }
 
 // Ack settles count messages from base, delivered to a session under attempt: any attempt handed out so far will do,
-// however late, until the message is settled, see tooLate. Refused acks (CodeStale: the message was settled before, or never handed out) are
-// appended to bad, the others are applied.
+// however late, until the message is settled, see tooLate. Refused acks are appended to bad (CodeStale: settled before,
+// or never handed out), the others are applied.
 func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
 	end := base + core.Seq(count)           // exclusive
@@ -92,7 +92,7 @@ func (s *Share) tooLate(seq core.Seq, m *message) bool {
 	if m.phase != blocked && !m.phase.leaves() {
 		return false
 	}
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	return m.phase == appending || m.failure == Rejected || x != nil && x.mayBeThere
 }
 
@@ -109,17 +109,9 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	} else {
 		s.forgetRetry(seq, m)
 	}
-	if m.failure != NoFailure {
-		s.forgetText(seq)
-	}
-	if len(s.extended) > 0 {
-		delete(s.extended, seq)
-	}
-	if len(s.uncounted) > 0 {
-		delete(s.uncounted, seq)
-	}
-	if len(s.records) > 0 {
-		s.forgetTransfer(seq)
+	if len(s.notes) > 0 {
+		s.noteBytes -= len(s.notes[seq].text) + len(s.metadataOf(seq))
+		delete(s.notes, seq)
 	}
 	s.table.n--
 	*m = message{}
@@ -132,7 +124,7 @@ func (s *Share) forgetRetry(seq core.Seq, m *message) {
 	}
 	s.stand(m, -1)
 	if m.phase >= leaving {
-		s.tally(s.records[seq].to, m.phase, -1)
+		s.tally(s.notes[seq].transfer.to, m.phase, -1)
 	}
 }
 
@@ -148,9 +140,9 @@ func (s *Share) settle(seq core.Seq, m *message) {
 	s.change()
 }
 
-// AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack token,
-// a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled before, see tooLate. In a group that
-// delivers at most once it means nothing, like every ack: what was handed out is settled.
+// AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack
+// token, a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled
+// before, see tooLate. In a group that delivers at most once it does nothing.
 func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
 	if s.group.atMostOnce() {
 		return true
@@ -189,16 +181,16 @@ func (s *Share) current(seq core.Seq, attempt uint16) *message {
 	return nil
 }
 
-// Inherited reports whether the current delivery of a message was handed out by an earlier owner. Another one may bear the same attempt: a first attempt
-// of just before a crash is forgotten, and made again.
+// Inherited reports whether an earlier owner handed out the current delivery of a message. Another delivery may bear
+// the same attempt: a first attempt of just before a crash is forgotten, and made again.
 func (s *Share) Inherited(seq core.Seq) bool {
 	m := s.table.get(seq)
 	return m != nil && m.phase == inFlight && m.session == EarlierSession
 }
 
 // Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
-// after the group's backoff, which random in [0, 1) jitters. When that is long, its metadata were replaced, or MaxFailed messages have failed
-// before it, it is parked until then. After the last attempt it is exhausted instead. Text is copied. CodeStale unless attempt is the current, locked delivery.
+// after the group's backoff, which random in [0, 1) jitters. See judge for what follows. Text is copied. CodeStale
+// unless attempt is the current, locked delivery.
 func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []byte, random float64, now time.Time) error {
 	t := s.group.at(now)
 	m := s.current(seq, attempt)
@@ -239,11 +231,7 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 // note keeps what a consumer said of a message last.
 func (s *Share) note(seq core.Seq, text []byte) {
 	s.change()
-	if len(text) == 0 {
-		s.forgetText(seq)
-		return
-	}
-	s.keep(seq, clip(text, MaxReason))
+	s.setText(seq, clip(text, MaxReason))
 }
 
 // Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
@@ -319,16 +307,15 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 // chunkEnd is where the chunk of seq ends within seq … end-1. Seqs up to the highest there is overflow nothing.
 func chunkEnd(seq, end core.Seq) core.Seq { return seq + min(end-seq, chunkLen-seq&chunkMask) }
 
-// Consumers leave a text with a message that failed, and metadata in place of its own. A share keeps both until the message is gone; while the retry queue
-// takes nothing that may be long.
-
-// MaxNoteBytes bounds the bytes of texts and metadata of a share. Above it Replace refuses.
+// MaxNoteBytes bounds the bytes of texts and metadata that a share keeps; while the retry queue takes nothing it keeps
+// them for long. Above it Replace refuses.
 const MaxNoteBytes = 32 << 20
 
 // errNotes is what a nack or a rejection gets that leaves metadata for which there is no room.
 var errNotes = core.Errorf(core.CodeThrottled, "messages with new metadata wait for the retry queue, and more of them do not fit; try again later, or without metadata")
 
-// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale like Nack, CodeThrottled above MaxNoteBytes.
+// Replace has the metadata of a message replaced with the nack, or the rejection, that follows. It is copied. CodeStale
+// like Nack, CodeThrottled above MaxNoteBytes.
 func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.Time) error {
 	s.group.at(now)
 	switch {
@@ -339,26 +326,20 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 	case s.noteBytes+len(metadata)-len(s.metadataOf(seq)) > MaxNoteBytes:
 		return errNotes
 	}
-	s.keepMetadata(seq, bytes.Clone(metadata))
+	s.setMetadata(seq, bytes.Clone(metadata))
 	return nil
 }
 
-// keep notes the text of a message. Most shares never have one: the map is made with the first.
-func (s *Share) keep(seq core.Seq, text string) {
-	if s.texts == nil {
-		s.texts = make(map[core.Seq]string)
-	}
-	s.noteBytes += len(text) - len(s.texts[seq])
-	s.texts[seq] = text
+// setText notes the text of a message.
+func (s *Share) setText(seq core.Seq, text string) {
+	x := s.notes[seq]
+	s.noteBytes += len(text) - len(x.text)
+	x.text = text
+	s.setNote(seq, x)
 }
 
-func (s *Share) forgetText(seq core.Seq) {
-	s.noteBytes -= len(s.texts[seq])
-	delete(s.texts, seq)
-}
-
-// keepMetadata has metadata replace those of a message.
-func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
+// setMetadata has metadata replace those of a message.
+func (s *Share) setMetadata(seq core.Seq, metadata []byte) {
 	x := s.transferOf(seq)
 	s.noteBytes += len(metadata) - len(x.metadata)
 	s.touch()
@@ -367,15 +348,10 @@ func (s *Share) keepMetadata(seq core.Seq, metadata []byte) {
 
 // metadataOf are those that replace the message's own.
 func (s *Share) metadataOf(seq core.Seq) []byte {
-	if x := s.records[seq]; x != nil {
+	if x := s.notes[seq].transfer; x != nil {
 		return x.metadata
 	}
 	return nil
-}
-
-func (s *Share) forgetTransfer(seq core.Seq) {
-	s.noteBytes -= len(s.metadataOf(seq))
-	delete(s.records, seq)
 }
 
 // clip copies text, cut to most bytes at the end of a rune.

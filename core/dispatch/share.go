@@ -33,14 +33,11 @@ type Share struct {
 	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count     [phases]int32
 	repeats   int32                    // retries in flight
-	texts     map[core.Seq]string      // what consumers said of failed messages
-	uncounted map[core.Seq]uncounted   // nil: none is
-	records   map[core.Seq]*transfer   // of messages that leave, and of those whose metadata are replaced; nil: none ever was
-	transfers *[Destinations]transfers // nil while records is
-	noteBytes int                      // bytes of texts, and of metadata in records
+	notes     map[core.Seq]note        // of few messages; nil: none ever was
+	transfers *[Destinations]transfers // nil until a message leaves, or has its metadata replaced
+	noteBytes int                      // bytes of texts and metadata in notes
 	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
 	nacked    []core.Seq               // messages that were nacked and wait, in the order in which they began to; others are skipped
-	extended  map[core.Seq]int64       // ns: when messages in flight were handed out, of those whose lock was moved; nil: none was
 
 	held      []*batch
 	heldBytes int
@@ -71,8 +68,8 @@ type Share struct {
 // Extent is what the share reads.
 func (s *Share) Extent() core.ExtentID { return s.extent }
 
-// ReadFrom is the first seq the share lacks: where to (re)open the reader. It skips what is known to be done. Of a timer extent it is the
-// first one that is not done: see Known.
+// ReadFrom is the first seq the share lacks: where to (re)open the reader. It skips what is known to be done. Of a
+// timer extent it is the first one that is not done: see Known.
 func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
 
 // Lacks reports whether messages were restored from a checkpoint and not read yet.
@@ -160,8 +157,8 @@ func (s *Share) roomForFirsts() int {
 	return min(MaxOutstanding+s.missing, 2*MaxOutstanding) - s.table.n
 }
 
-// Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of extents begin one after
-// another, and within one of them what came back goes before what was never handed out.
+// Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of
+// extents begin one after another, and within each what came back goes before what was never handed out.
 func (s *Share) Wait(on bool) {
 	s.chained = true
 	if s.waits == on {
@@ -184,9 +181,7 @@ func (s *Share) rest() {
 	s.firsts.trim()
 	s.pending.trim()
 	s.table = newTable()
-	s.uncounted, s.weight = nil, nil
-	s.records, s.transfers = nil, nil
-	s.texts, s.noteBytes = nil, 0
+	s.notes, s.noteBytes, s.transfers, s.weight = nil, 0, nil, nil
 	s.nacked, s.unseen = nil, 0
 }
 
@@ -199,8 +194,8 @@ func (s *Share) Consumed() uint64 { return uint64(s.done.Frontier()) + s.done.Ab
 // Done reports whether the group is through with an extent whose last seq is last.
 func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 
-// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. It is 0 while nobody takes
-// messages, and after a checkpoint that was cut short: the next one may have no room for more.
+// Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. It
+// is 0 while nobody takes messages, and after a checkpoint that was cut short: the next one may have no more room.
 func (s *Share) Unsaved() int {
 	if bool(s.group.paused) || s.cut {
 		return 0
@@ -211,14 +206,14 @@ func (s *Share) Unsaved() int {
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
 func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 
-// Full reports whether checkpoints are so crowded that their rest is kept for the messages that failed already: the share then neither reads nor
-// begins new messages until one has room again.
+// Full reports whether the rest of checkpoints is kept for the messages that failed already: the share then neither
+// reads nor begins new messages until one has room again.
 func (s *Share) Full() bool { return s.full }
 
 // NoteBytes is how many bytes of texts and metadata the share keeps.
 func (s *Share) NoteBytes() int { return s.noteBytes }
 
-// Held is how many bytes of memory the share holds: of batches, of texts and metadata, and of chunks of its table, each of which one message keeps.
+// Held is how many bytes of memory the share holds: of batches, of notes, and of chunks of its table.
 func (s *Share) Held() int { return s.heldBytes + s.noteBytes + s.table.bytes() }
 
 // HeldBatches is how much of that are batches.

@@ -67,8 +67,8 @@ func (g *Group) RemoveShare(s *Share) {
 	s.supply = newLogSupply(s)
 }
 
-// Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and attempts stay, and
-// everything is to be read again from ReadFrom on.
+// Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and
+// attempts stay, and everything is to be read again from ReadFrom on.
 func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.at(now)
 	g.settleGiven()
@@ -87,11 +87,12 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 		g.transfers[to].filter(func(d *messageRef) bool { return d.share != s })
 	}
 	g.timers.filter(func(t *timer) bool { return t.share != s })
+	known := s.transfers != nil
 	*s = Share{
-		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), texts: s.texts, noteBytes: s.noteBytes, uncounted: s.uncounted, records: s.records, extended: s.extended, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), notes: s.notes, noteBytes: s.noteBytes, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
 		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
 	}
-	if s.records != nil {
+	if known {
 		s.transfers = new([Destinations]transfers)
 	}
 	s.next = s.done.Frontier() + 1

@@ -77,7 +77,7 @@ func (s *Share) Standing(seq core.Seq) Standing {
 
 // placeOf is where a message is that has a phase.
 func (s *Share) placeOf(seq core.Seq, m *message) Place {
-	if m.phase.leaves() && s.records[seq].to == RetryQueue {
+	if m.phase.leaves() && s.notes[seq].transfer.to == RetryQueue {
 		return PlaceParked
 	}
 	return places[m.phase]
@@ -85,7 +85,7 @@ func (s *Share) placeOf(seq core.Seq, m *message) Place {
 
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
-	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.texts[seq], m.session
+	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.notes[seq].text, m.session
 	switch {
 	case m.phase == ready && s.group.isolation.isNext(s, seq):
 		st.Place = PlaceAlone
@@ -99,7 +99,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 		st.Until = s.group.instant(m.due)
 	}
 	if st.Place == PlaceParked {
-		st.Until = s.group.instant(s.records[seq].due)
+		st.Until = s.group.instant(s.notes[seq].transfer.due)
 	}
 	if m.phase == inFlight {
 		st.Since = s.group.instant(s.handedOut(seq, m))
@@ -140,7 +140,7 @@ func (st *State) Standing(seq core.Seq) Standing {
 	return out
 }
 
-// Unread is how many messages up to last are not done, and whose bytes were not read here: those that were restored, too.
+// Unread is how many messages up to last are not done, and whose bytes were not read here: restored ones, too.
 func (s *Share) Unread(last core.Seq) uint64 {
 	if s.timers { // those were not read in the order of seqs
 		have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.outstanding()-s.missing)

@@ -176,7 +176,8 @@ func (st State) Policy(id uint8) []byte { return st.policies.get(id) }
 // order is the seqs of the messages, rising.
 func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }
 
-// Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that never began would save.
+// Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that
+// never began would save.
 func (st *State) Append(dst []byte) []byte {
 	entries := make([]entry, 0, min(len(st.messages), 1024))
 	for _, seq := range st.order() {
@@ -190,8 +191,9 @@ func (st *State) Append(dst []byte) []byte {
 	return fit(dst, &st.policies, &st.done, entries).blob
 }
 
-// OwnerLease is for how long the owner of a share goes on handing out after it last asked to and was heard. Nobody else is given the share
-// before OwnerGone has passed since the controller heard the owner; the difference is for what was decided just before the end of the lease.
+// OwnerLease is for how long the owner of a share goes on handing out after it last asked to and was heard. Nobody else
+// is given the share before OwnerGone has passed since the controller heard the owner; the difference is for what was
+// decided just before the end of the lease.
 const (
 	OwnerLease = 2 * time.Second
 	OwnerGone  = OwnerLease + 500*time.Millisecond

@@ -82,8 +82,8 @@ func (b *budget) spend(messages, bytes int) {
 	b.oversize = false
 }
 
-// A message that was never handed out is subject to its age: the time since its batch was appended. One that was, is not, whatever
-// became of the delivery, nor is one that was merged into the group. A message that expires is not handed out after that, for the first time or again.
+// The rules of age hold for what was never handed out, and was not merged into the group: the group's delay and its
+// skipping of older messages. A message that expires is not handed out after that, for the first time or again.
 
 // look applies the rules of age to what was never handed out, and sets the deadline at which that has to be done again.
 func (s *Share) look() {
@@ -120,7 +120,8 @@ func (s *Share) lapse(seq core.Seq, m *message) {
 // visibleAt is when the group's delay lets the messages of a batch go, ns.
 func (s *Share) visibleAt(b *batch) int64 { return b.Enqueued*1000 + int64(s.group.spec.Delay) }
 
-// KeepsBack reports whether the group's delay keeps a message back that nobody has read here and that was enqueued then, unix µs.
+// KeepsBack reports whether the group's delay keeps back a message that is not read here and was enqueued then, unix
+// µs.
 func (s *Share) KeepsBack(enqueued int64, now time.Time) bool {
 	return !s.merged && enqueued*1000+int64(s.group.spec.Delay) > now.UnixNano()
 }
@@ -147,8 +148,8 @@ func (s *Share) complete(seq core.Seq, m *message, b *batch) {
 	}
 }
 
-// A message of a timer extent that was never handed out can be taken back: it is withheld while that is decided, in whatever order it is offered
-// meanwhile, and then settled, or released. See core/cancel.
+// A message of a timer extent that was never handed out can be taken back. It is withheld while that is decided, in
+// whatever order it is offered meanwhile, and then settled, or released. See core/cancel.
 
 // Hold is what a share says to a message being withheld.
 type Hold string
@@ -183,8 +184,9 @@ func (s *Share) Withholds() uint64 { return s.withholds }
 // Withheld is how many messages are.
 func (s *Share) Withheld() int { return len(s.withheld) }
 
-// Follow does what was decided until the share had withheld so many messages: what is called off is settled, but for what the group keeps, and for
-// what was handed out after all; the rest is released unless it is still being decided on.
+// Follow does what was decided until the share had withheld so many messages: what is called off is settled, but for
+// what the group keeps, and for what was handed out after all; the rest is released unless it is still being decided
+// on.
 func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]bool, until uint64, now time.Time) {
 	s.group.at(now)
 	for _, seq := range slices.Sorted(maps.Keys(s.withheld)) {

@@ -65,17 +65,17 @@ type begun struct {
 // leaves reports whether this is a phase of a transfer.
 func (p phase) leaves() bool { return p >= leaving }
 
-// transferOf is the record of a message, made if need be.
+// transferOf is the transfer of a message, made if need be.
 func (s *Share) transferOf(seq core.Seq) *transfer {
-	if s.records == nil {
-		s.records, s.transfers = make(map[core.Seq]*transfer), new([Destinations]transfers)
+	if s.transfers == nil {
+		s.transfers = new([Destinations]transfers)
 	}
-	x := s.records[seq]
-	if x == nil {
-		x = new(transfer)
-		s.records[seq] = x
+	n := s.notes[seq]
+	if n.transfer == nil {
+		n.transfer = new(transfer)
+		s.setNote(seq, n)
 	}
-	return x
+	return n.transfer
 }
 
 // tally counts n messages in a phase of a transfer.
@@ -106,13 +106,13 @@ func (s *Share) step(m *message, x *transfer, to phase) {
 
 // withdraw ends the transfer of a message that is here only. The caller gives it its next phase.
 func (s *Share) withdraw(seq core.Seq, m *message) {
-	x := s.records[seq]
+	n := s.notes[seq]
+	x := n.transfer
 	s.tally(x.to, m.phase, -1)
 	s.move(m, none)
-	if x.metadata == nil {
-		delete(s.records, seq)
-	} else {
-		*x = transfer{metadata: x.metadata}
+	if *x = (transfer{metadata: x.metadata}); x.metadata == nil {
+		n.transfer = nil
+		s.setNote(seq, n)
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Share) enqueue(seq core.Seq, m *message, x *transfer) {
 
 // read takes note that the bytes of a message in phase transferring came.
 func (s *Share) read(seq core.Seq) {
-	s.group.transfers[s.records[seq].to].push(messageRef{s, seq})
+	s.group.transfers[s.notes[seq].transfer.to].push(messageRef{s, seq})
 }
 
 // keepUntil keeps a message until due, and then has it wait for TakeTransfers again.
@@ -207,7 +207,8 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		if m == nil || m.phase != transferring || m.batch == nil {
 			continue
 		}
-		x := s.records[seq]
+		note := s.notes[seq]
+		x := note.transfer
 		if x.to != to {
 			continue
 		}
@@ -218,8 +219,8 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		s.step(m, x, appending)
 		s.lend(seq, m.batch)
 		t := Transfer{
-			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: s.uncounted[seq].attempts, Unsure: s.uncounted[seq].unsure, Failure: m.failure, Text: s.texts[seq],
-			Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
+			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
+			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
 		}
 		if to == DeadLetterQueue {
 			t.Failure = s.diedOf(seq, m)
@@ -261,7 +262,7 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 	if m == nil || m.phase != appending {
 		return
 	}
-	if s.records[seq].to == RetryQueue {
+	if s.notes[seq].transfer.to == RetryQueue {
 		s.group.counters.Parked++
 		s.group.retryLimit().sum.ended-- // it goes on there
 	} else {
@@ -282,7 +283,7 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 	if m == nil || m.phase != appending {
 		return
 	}
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	due := s.group.nanos(retryAt)
 	if unknown {
 		if !x.mayBeThere {
@@ -307,7 +308,7 @@ func (x *transfer) mayReturn() bool {
 
 // dueTransfer has a message handed out from here whose time has come before it left, or tries again what is held.
 func (s *Share) dueTransfer(seq core.Seq, m *message) {
-	switch x := s.records[seq]; {
+	switch x := s.notes[seq].transfer; {
 	case x.mayReturn() && x.due <= s.group.now:
 		s.withdraw(seq, m)
 		s.retry(seq, m)
@@ -327,7 +328,7 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	case !x.wanted(&s.group.spec): // the group was changed
 		if m.failure == Lapsed {
 			m.failure = NoFailure
-			s.forgetText(seq)
+			s.setText(seq, "")
 		}
 		s.judge(seq, m, 0)
 	case doubt > 0:
@@ -339,19 +340,19 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 
 // knownTransfer reports whether something will go on with a message that waits for no deadline.
 func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
-	to := s.records[seq].to
+	to := s.notes[seq].transfer.to
 	switch m.phase {
 	case appending:
 		return s.lent[seq] != nil
 	case transferring:
 		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), messageRef{s, seq})
 	}
-	return slices.Contains(s.transfers[to].waiting.all(), begun{seq, s.records[seq].number})
+	return slices.Contains(s.transfers[to].waiting.all(), begun{seq, s.notes[seq].transfer.number})
 }
 
 // rebuildTransfer takes over the transfer of a message whose share is put together anew.
 func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
-	x := s.records[seq]
+	x := s.notes[seq].transfer
 	switch was {
 	case leaving, announced:
 		s.leave(seq, m, x.to, x.due)

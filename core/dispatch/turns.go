@@ -162,16 +162,16 @@ func (s *Share) queueReady(seq core.Seq, m *message) {
 	}
 }
 
-// Messages that were merged into the group, dead letters that get another chance, bypass its delay and its skipping of older ones. While there
-// is something else to hand out they are at most one in mergedPart of it: poison must not starve fresh work.
+// Messages that were merged into the group, dead letters that get another chance, bypass its rules of age. While there
+// is something else to hand out they are at most one in mergedPart: poison must not starve fresh work.
 const (
 	mergedPart = 4
 	// mergedTurn is what a share of them may hand out before others' turns.
 	mergedTurn = 64
 )
 
-// Merged makes s a share of merged messages, before anything is offered to it; rate bounds how many per second are handed out for the first
-// time, 0: no bound.
+// Merged makes s a share of merged messages, before anything is offered to it; rate bounds how many first deliveries it
+// makes a second, 0: no bound.
 func (s *Share) Merged(rate int) {
 	s.merged, s.rate = true, int32(min(rate, math.MaxInt32))
 }
@@ -208,7 +208,8 @@ func (g *Group) countMerged(s *Share, n int) {
 	}
 }
 
-// turnOf bounds the messages of a share's turn: while both kinds wait, a merged one has a short turn, and the others until nothing is owed.
+// turnOf bounds the messages of a share's turn: while both kinds wait, a merged one has a short turn, and the others
+// until nothing is owed.
 func (g *Group) turnOf(s *Share, kind turn, most int) int {
 	switch {
 	case s.merged && g.turns.waits():
