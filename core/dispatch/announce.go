@@ -68,10 +68,7 @@ func (s *Share) room(to Destination) int { return max(0, routes[to].atOnce-s.tra
 
 // Leaving is how many messages the next checkpoint would announce. While it is not 0, save a checkpoint soon.
 func (s *Share) Leaving() (n int) {
-	if s.transfers == nil {
-		return 0
-	}
-	for to := range Destination(Destinations) {
+	for to := range s.destinations() {
 		if next := min(s.transfers[to].leaving, s.room(to)); next > 0 && s.goes(to, 1) {
 			n += next
 		}
@@ -82,12 +79,9 @@ func (s *Share) Leaving() (n int) {
 // LeavingMany reports whether a checkpoint taken now would announce so many messages that it is worth its cost at once:
 // masses do not wait for checkpoints, and those are no more than their number asks for.
 func (s *Share) LeavingMany() bool {
-	if s.transfers == nil || s.cut {
-		return false
-	}
-	for to := range Destination(Destinations) {
+	for to := range s.destinations() {
 		many := routes[to].atOnce / 2
-		if min(s.transfers[to].leaving, s.room(to)) >= many && s.goes(to, many) {
+		if !s.cut && min(s.transfers[to].leaving, s.room(to)) >= many && s.goes(to, many) {
 			return true
 		}
 	}
@@ -100,9 +94,9 @@ func (s *Share) goes(to Destination, n int) bool {
 	if s.group.breaker.gathers() == 0 {
 		return true
 	}
-	all := s.transfers[to].fromNext()
+	all := s.transfers[to].waiting.all()
 	for _, b := range all[min(n-1, len(all)):] {
-		if m, x := s.inTransfer(b, to); m != nil && m.phase == leaving {
+		if m, x := s.inTransfer(b, to, leaving); m != nil {
 			return !s.stays(x)
 		}
 	}
@@ -113,21 +107,25 @@ func (s *Share) goes(to Destination, n int) bool {
 // majority.
 func (s *Share) queueUp(seq core.Seq, x *transfer) {
 	r := &s.transfers[x.to]
-	if r.waiting.len() >= 64+2*(r.leaving+r.underWay) {
-		r.waiting.filter(func(b *begun) bool {
-			m, _ := s.inTransfer(*b, x.to)
-			return m != nil
-		})
+	if r.waiting.len()+r.announced.len() >= 64+2*(r.leaving+r.underWay) {
+		keep := func(in phase) func(*begun) bool {
+			return func(b *begun) bool {
+				m, _ := s.inTransfer(*b, x.to, in)
+				return m != nil
+			}
+		}
+		r.waiting.filter(keep(leaving))
+		r.announced.filter(keep(announced))
 	}
 	r.begun++
 	x.number = r.begun
 	r.waiting.push(begun{seq, x.number})
 }
 
-// inTransfer is a message that is leaving or announced for a destination, nil if it is not any more.
-func (s *Share) inTransfer(b begun, to Destination) (*message, *transfer) {
+// inTransfer is a message that leaves for a destination and is in the phase, nil if it is not any more.
+func (s *Share) inTransfer(b begun, to Destination, in phase) (*message, *transfer) {
 	m := s.table.get(b.seq)
-	if m == nil || m.phase != leaving && m.phase != announced {
+	if m == nil || m.phase != in {
 		return nil, nil
 	}
 	if x := s.notes[b.seq].transfer; x.to == to && x.number == b.number {
@@ -138,55 +136,44 @@ func (s *Share) inTransfer(b begun, to Destination) (*message, *transfer) {
 
 // announce chooses the messages that the next checkpoint says leave, besides those of before.
 func (s *Share) announce() {
-	if s.transfers == nil {
-		return
-	}
-	for to := range Destination(Destinations) {
-		s.announceTo(to, s.room(to))
-	}
-}
-
-func (s *Share) announceTo(to Destination, room int) {
-	r := &s.transfers[to]
-	for _, b := range r.fromNext() {
-		m, x := s.inTransfer(b, to)
-		if m != nil && m.phase == leaving {
-			if room == 0 || s.stays(x) {
-				return
+	for to := range s.destinations() {
+		r := &s.transfers[to]
+		for room := s.room(to); r.waiting.len() > 0; r.waiting.pop() {
+			b := *r.waiting.front()
+			m, x := s.inTransfer(b, to, leaving)
+			if m == nil {
+				continue
 			}
+			if room == 0 || s.stays(x) {
+				break
+			}
+			room--
 			x.token = s.token
 			s.step(m, x, announced)
-			room--
+			r.announced.push(b)
 		}
-		r.next = b.number + 1
 	}
-}
-
-// fromNext are the messages that wait for a checkpoint, from the first one on that may be in phase leaving.
-func (r *transfers) fromNext() []begun {
-	all := r.waiting.all()
-	at, _ := slices.BinarySearchFunc(all, r.next, func(b begun, next uint64) int { return cmp.Compare(b.number, next) })
-	return all[at:]
 }
 
 // retract takes back what the checkpoint had no room for: written are its entries. There is no hurry with the next one,
 // which may have no room either.
 func (s *Share) retract(written []entry) {
 	s.cut = true
-	if s.transfers == nil {
-		return
-	}
-	for to := range Destination(Destinations) {
-		for _, b := range s.transfers[to].waiting.all() {
-			m, x := s.inTransfer(b, to)
-			if m == nil || m.phase != announced {
-				continue
+	for to := range s.destinations() {
+		r := &s.transfers[to]
+		var back []begun
+		r.announced.filter(func(b *begun) bool {
+			m, x := s.inTransfer(*b, to, announced)
+			if m == nil || holds(written, b.seq) {
+				return m != nil
 			}
-			if !holds(written, b.seq) {
-				x.token = 0
-				s.step(m, x, leaving)
-				s.transfers[to].next = 0
-			}
+			x.token = 0
+			s.step(m, x, leaving)
+			back = append(back, *b)
+			return false
+		})
+		if len(back) > 0 {
+			r.waiting = queue[begun]{items: append(back, r.waiting.all()...)}
 		}
 	}
 }
@@ -199,20 +186,16 @@ func holds(entries []entry, seq core.Seq) bool {
 
 // savedTransfers has messages wait for TakeTransfers whose leaving is durable.
 func (s *Share) savedTransfers(token uint64) {
-	if s.transfers == nil {
-		return
-	}
-	for to := range Destination(Destinations) {
-		waiting := &s.transfers[to].waiting
-		for waiting.len() > 0 {
-			b := *waiting.front()
-			if m, x := s.inTransfer(b, to); m != nil {
-				if m.phase == leaving || x.token > token {
-					break
-				}
+	for to := range s.destinations() {
+		for r := &s.transfers[to]; r.announced.len() > 0; r.announced.pop() {
+			b := *r.announced.front()
+			m, x := s.inTransfer(b, to, announced)
+			if m != nil && x.token > token {
+				break
+			}
+			if m != nil {
 				s.enqueue(b.seq, m, x)
 			}
-			waiting.pop()
 		}
 	}
 }

@@ -131,18 +131,12 @@ func (b *batch) seqAt(i int) core.Seq {
 	return b.Base + core.Seq(i)
 }
 
-// record is the encoded record of seq.
-func (s *Share) record(b *batch, seq core.Seq) []byte { return b.recordAt(s.place(b, seq)) }
-
+// recordAt is record i, encoded.
 func (b *batch) recordAt(i int) []byte { return b.Bytes[b.Offsets[i]:b.Offsets[i+1]] }
-
-func (s *Share) size(b *batch, seq core.Seq) int { return b.sizeAt(s.place(b, seq)) }
 
 func (b *batch) sizeAt(i int) int { return int(b.Offsets[i+1] - b.Offsets[i]) }
 
-// enqueued is when the record of seq was appended, unix µs.
-func (s *Share) enqueued(b *batch, seq core.Seq) int64 { return b.enqueuedAt(s.place(b, seq)) }
-
+// enqueuedAt is when record i was appended, unix µs.
 func (b *batch) enqueuedAt(i int) int64 {
 	if b.due != nil {
 		return b.due.enqueued[i]
@@ -158,8 +152,7 @@ func (b *batch) pastAt(i int) Past {
 	return b.Past[i]
 }
 
-func (s *Share) since(b *batch, seq core.Seq) int64 { return b.sinceAt(s.place(b, seq)) }
-
+// sinceAt is since when record i could be handed out for all that its publisher wanted, unix µs.
 func (b *batch) sinceAt(i int) int64 {
 	if b.due != nil {
 		return b.due.since[i]

@@ -161,7 +161,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			missing++
 		} else {
 			left[m.batch]++
-			live[m.batch] += s.size(m.batch, seq)
+			live[m.batch] += m.batch.sizeAt(s.place(m.batch, seq))
 		}
 		switch {
 		case m.phase == none || s.done.Done(seq):

@@ -42,9 +42,6 @@ func (g *Group) lockRun(s *Share, base core.Seq, count uint32, attempt uint16, d
 
 // trim skips the leading messages that are not under the lock any more and reports whether any is left.
 func (l *lock) trim() bool {
-	if l.share.gone {
-		return false
-	}
 	for ; l.count > 0; l.base, l.count = l.base+1, l.count-1 {
 		if m := l.share.table.get(l.base); m != nil && m.phase == inFlight && m.due == l.due && m.attempts == l.attempt {
 			return true
@@ -55,9 +52,6 @@ func (l *lock) trim() bool {
 
 // live reports whether the timer's message still waits for it.
 func (t *timer) live() bool {
-	if t.share.gone {
-		return false
-	}
 	if t.seq == 0 {
 		return t.share.alarm == t.due
 	}

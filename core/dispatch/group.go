@@ -141,10 +141,7 @@ func (g *Group) TakeChanged(yield func(*Share)) {
 
 // isLeaving reports whether any message is leaving that no checkpoint tells of.
 func (s *Share) isLeaving() bool {
-	if s.transfers == nil {
-		return false
-	}
-	for to := range s.transfers {
+	for to := range s.destinations() {
 		if s.transfers[to].leaving > 0 {
 			return true
 		}

@@ -217,13 +217,14 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 		return false
 	}
 	m := x.share.table.get(x.seq)
-	if x.share.lapsed(m.batch, x.share.place(m.batch, x.seq)) {
+	i := x.share.place(m.batch, x.seq)
+	if x.share.lapsed(m.batch, i) {
 		a.counted = isolatedMessage{}
 		x.share.lapse(x.seq, m)
 		g.chooseNext()
 		return false
 	}
-	c := chosen{batch: m.batch, first: x.seq, count: 1, size: x.share.size(m.batch, x.seq), retry: true}
+	c := chosen{batch: m.batch, first: x.seq, count: 1, size: m.batch.sizeAt(i), retry: true}
 	if !h.fits(c.size) { // its window is not free: it still has messages whose locks ran out
 		h.stopped = false
 		return false

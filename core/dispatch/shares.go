@@ -22,11 +22,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(),
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
-	s.next = s.done.Frontier() + 1
-	s.supply = newLogSupply(s)
-	if timers {
-		s.supply = newDueSupply(s)
-	}
+	s.begin()
 	g.shares[extent] = s
 	s.restore(state)
 	s.touch()
@@ -47,19 +43,8 @@ func (g *Group) RemoveShare(s *Share) {
 	}
 	g.settleGiven()
 	s.gone = true
-	g.leaveAlone(s)
+	g.detach(s)
 	delete(g.shares, s.extent)
-	g.dropHeld(s)
-	g.inFlight -= int32(s.of(inFlight))
-	g.claimed -= int32(s.of(unsaved, ready))
-	g.firsts -= int32(s.of(inFlight)) - s.repeats
-	s.releaseAll()
-	g.locks.filter(func(l *lock) bool { return !l.share.gone })
-	s.turns().forget(s)
-	g.unclaimed.filter(func(d *messageRef) bool { return !d.share.gone })
-	for to := range g.transfers {
-		g.transfers[to].filter(func(d *messageRef) bool { return !d.share.gone })
-	}
 	*s = Share{
 		group: g, extent: s.extent, timers: s.timers, gone: true, done: s.done, next: s.next, table: newTable(),
 		held: s.held, heldBytes: s.heldBytes, lent: s.lent,
@@ -75,43 +60,58 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	if s.gone {
 		return
 	}
-	g.dropHeld(s)
-	g.claimed -= int32(s.of(unsaved, ready))
-	old := s.table
-	s.releaseAll()
-	g.leaveAlone(s)
-	g.locks.filter(func(l *lock) bool { return l.share != s })
-	s.turns().forget(s)
-	g.unclaimed.filter(func(d *messageRef) bool { return d.share != s })
-	for to := range g.transfers {
-		g.transfers[to].filter(func(d *messageRef) bool { return d.share != s })
-	}
-	g.timers.filter(func(t *timer) bool { return t.share != s })
-	known := s.transfers != nil
+	g.detach(s)
+	was := *s
 	*s = Share{
-		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning, rate: s.rate, paced: s.paced, done: s.done, table: newTable(), notes: s.notes, noteBytes: s.noteBytes, lent: s.lent, held: s.held, heldBytes: s.heldBytes,
-		squeezeAt: MaxOutstandingBytes / 2, withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true, full: s.full, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
+		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning,
+		rate: s.rate, paced: s.paced, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
+		done: s.done, table: newTable(), notes: s.notes, noteBytes: s.noteBytes, full: s.full,
+		held: s.held, heldBytes: s.heldBytes, squeezeAt: MaxOutstandingBytes / 2, lent: s.lent,
+		withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true,
 	}
-	if known {
+	if was.transfers != nil {
 		s.transfers = new([Destinations]transfers)
 	}
-	s.next = s.done.Frontier() + 1
-	s.supply = newLogSupply(s)
-	if s.timers || s.returning {
-		s.supply = newDueSupply(s)
-	}
-	old.each(func(seq core.Seq, m *message) {
+	s.begin()
+	was.table.each(func(seq core.Seq, m *message) {
 		if !s.done.Done(seq) { // what is in the supply is read again
 			s.replace(seq, m)
 		}
 	})
 	s.touch()
-	g.inFlight, g.firsts = 0, 0
-	for _, o := range g.shares {
-		g.inFlight += int32(o.of(inFlight))
-		g.firsts += int32(o.of(inFlight)) - o.repeats
-	}
 	s.wake()
+}
+
+// begin has everything be read that is not done.
+func (s *Share) begin() {
+	s.next = s.done.Frontier() + 1
+	if s.supply = newLogSupply(s); s.timers || s.returning {
+		s.supply = newDueSupply(s)
+	}
+}
+
+// detach takes a share out of all that the group keeps, and gives back the bytes of its batches: of those that are being
+// written elsewhere once they are.
+func (g *Group) detach(s *Share) {
+	g.leaveAlone(s)
+	g.dropHeld(s)
+	g.inFlight -= int32(s.of(inFlight))
+	g.claimed -= int32(s.of(unsaved, ready))
+	g.firsts -= int32(s.of(inFlight)) - s.repeats
+	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
+		b := s.held[i]
+		if b.left, b.live = 0, 0; b.lent == 0 {
+			s.release(b)
+		}
+	}
+	g.locks.filter(func(l *lock) bool { return l.share != s })
+	g.timers.filter(func(t *timer) bool { return t.share != s })
+	s.turns().forget(s)
+	here := func(ref *messageRef) bool { return ref.share != s }
+	g.unclaimed.filter(here)
+	for to := range g.transfers {
+		g.transfers[to].filter(here)
+	}
 }
 
 // replace takes over what was known of a message.
@@ -139,16 +139,6 @@ func (s *Share) replace(seq core.Seq, was *message) {
 		s.move(m, ready)
 	default: // blocked
 		s.move(m, was.phase)
-	}
-}
-
-// releaseAll gives back the bytes of all batches, of those that are being written elsewhere once they are.
-func (s *Share) releaseAll() {
-	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
-		b := s.held[i]
-		if b.left, b.live = 0, 0; b.lent == 0 {
-			s.release(b)
-		}
 	}
 }
 

@@ -93,7 +93,8 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 		st.Place = PlaceUnsaved
 	}
 	if b := m.batch; b != nil {
-		st.Enqueued, st.Record = s.enqueued(b, seq), s.record(b, seq)
+		i := s.place(b, seq)
+		st.Enqueued, st.Record = b.enqueuedAt(i), b.recordAt(i)
 	}
 	if m.phase == inFlight || m.phase == delayed || m.phase == held {
 		st.Until = s.group.instant(m.due)
@@ -247,7 +248,7 @@ func (s *Share) Depth() Depth {
 		if m == nil || m.batch == nil || m.phase != ready && m.phase != unsaved && m.phase != unclaimed && m.phase != isolated {
 			return false
 		}
-		if since := s.since(m.batch, seq); d.OldestReady == 0 || since < d.OldestReady {
+		if since := m.batch.sinceAt(s.place(m.batch, seq)); d.OldestReady == 0 || since < d.OldestReady {
 			d.OldestReady = since
 		}
 		return true

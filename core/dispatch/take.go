@@ -108,16 +108,17 @@ func (s *Share) chooseReady(waiting *queue[core.Seq], b *budget) chosen {
 	for waiting.len() > 0 {
 		seq := *waiting.front()
 		m := s.table.get(seq)
-		switch {
-		case m == nil || m.phase != ready || m.batch == nil:
+		if m == nil || m.phase != ready || m.batch == nil {
 			waiting.pop()
 			continue
-		case s.lapsed(m.batch, s.place(m.batch, seq)):
+		}
+		i := s.place(m.batch, seq)
+		if s.lapsed(m.batch, i) {
 			waiting.pop()
 			s.lapse(seq, m)
 			continue
 		}
-		c := chosen{batch: m.batch, first: seq, count: 1, size: s.size(m.batch, seq), retry: true}
+		c := chosen{batch: m.batch, first: seq, count: 1, size: m.batch.sizeAt(i), retry: true}
 		if !b.fits(c.size) {
 			return chosen{}
 		}
@@ -162,7 +163,8 @@ func (s *Share) again(h *handout, seq core.Seq) uint16 {
 // handed notes a run in flight, in a row in its batch, joined to the one before where it goes on from it.
 func (s *Share) handed(h *handout, c chosen, attempt uint16) {
 	b, base, count := c.batch, c.first, uint32(c.count)
-	i, enqueued := s.place(b, base), s.enqueued(b, base)
+	i := s.place(b, base)
+	enqueued := b.enqueuedAt(i)
 	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+c.count]]
 	h.spend(c.count, c.size)
 	s.change()

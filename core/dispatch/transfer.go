@@ -49,11 +49,11 @@ type transfer struct {
 //
 //	leaving + underWay == messages in a phase of a transfer to there
 type transfers struct {
-	waiting  queue[begun] // phases leaving and announced, in the order in which they began to leave; others are skipped
-	begun    uint64       // transfers so far
-	next     uint64       // none with a lower number is in phase leaving
-	leaving  int          // in phase leaving
-	underWay int          // in the phases after it
+	waiting   queue[begun] // phase leaving, in the order in which they began to leave; others are skipped
+	announced queue[begun] // phase announced, by rising tokens; others are skipped
+	begun     uint64       // transfers so far
+	leaving   int          // in phase leaving
+	underWay  int          // in the phases after it
 }
 
 // begun is a message that began to leave. It waits for nothing any more once its record has another number.
@@ -93,6 +93,14 @@ func (s *Share) onTheirWay(to Destination) int {
 		return 0
 	}
 	return s.transfers[to].leaving + s.transfers[to].underWay
+}
+
+// destinations bounds those that messages of the share may leave for.
+func (s *Share) destinations() Destination {
+	if s.transfers == nil {
+		return 0
+	}
+	return Destinations
 }
 
 // step moves a message to a phase of its transfer.
@@ -212,7 +220,8 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		if x.to != to {
 			continue
 		}
-		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, s.place(m.batch, seq)) { // one that may be there ends there
+		i := s.place(m.batch, seq)
+		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, i) { // one that may be there ends there
 			s.lapse(seq, m)
 			continue
 		}
@@ -220,7 +229,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		s.lend(seq, m.batch)
 		t := Transfer{
 			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
-			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: s.enqueued(m.batch, seq), Again: x.mayBeThere, Record: s.record(m.batch, seq),
+			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Record: m.batch.recordAt(i),
 		}
 		if to == DeadLetterQueue {
 			t.Failure = s.diedOf(seq, m)
@@ -347,7 +356,8 @@ func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
 	case transferring:
 		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), messageRef{s, seq})
 	}
-	return slices.Contains(s.transfers[to].waiting.all(), begun{seq, s.notes[seq].transfer.number})
+	r, b := &s.transfers[to], begun{seq, s.notes[seq].transfer.number}
+	return slices.Contains(r.waiting.all(), b) || slices.Contains(r.announced.all(), b)
 }
 
 // rebuildTransfer takes over the transfer of a message whose share is put together anew.

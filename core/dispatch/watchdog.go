@@ -103,5 +103,5 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 		b, i := s.supply.find(seq)
 		return s.canBegin() && b.sizeAt(i) <= bytes && s.supply.until(seq) <= s.group.now && s.withheld[seq] == 0
 	}
-	return m.phase == ready && !s.group.isolation.isNext(s, seq) && m.batch != nil && s.size(m.batch, seq) <= bytes
+	return m.phase == ready && !s.group.isolation.isNext(s, seq) && m.batch != nil && m.batch.sizeAt(s.place(m.batch, seq)) <= bytes
 }
