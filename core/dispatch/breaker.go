@@ -299,11 +299,11 @@ func (b *breaker) close() {
 }
 
 // nextDeadline is when tick has something to do.
-func (b *breaker) nextDeadline(int64) (at int64, ok bool) {
-	if !b.isOpen() {
-		return 0, false
+func (b *breaker) nextDeadline(int64) int64 {
+	if !b.isOpen() || b.next == 0 {
+		return never
 	}
-	return b.next, b.next > 0
+	return b.next
 }
 
 // tick begins the next round when it is time, and reports whether it did. A round that nobody took anything of lasts.

@@ -37,7 +37,7 @@ func (b *breaker) round(now *int64, first bool) (probes, counted int) {
 	probes = b.admit(groupScope, 0)
 	b.handed(probes, *now)
 	counted, _ = b.failAll(1000, probes, first)
-	at, _ := b.nextDeadline(0)
+	at := b.nextDeadline(0)
 	*now = at
 	b.tick(at)
 	return probes, counted
@@ -213,7 +213,7 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 	if b.open || b.admit(groupScope, 0) != math.MaxInt {
 		t.Fatal("it is not closed by a success")
 	}
-	if _, waits := b.nextDeadline(0); waits {
+	if waits := b.nextDeadline(0) != never; waits {
 		t.Fatal("it has a deadline while it is closed")
 	}
 }
@@ -246,7 +246,7 @@ func TestBreaker_RoundsNeedConsumers(t *testing.T) {
 	for i := range int64(1000) {
 		b.tick(i * int64(time.Hour))
 	}
-	if _, waits := b.nextDeadline(0); waits || b.rounds != 0 || b.admit(groupScope, 0) != breakerProbes {
+	if waits := b.nextDeadline(0) != never; waits || b.rounds != 0 || b.admit(groupScope, 0) != breakerProbes {
 		t.Fatalf("%d rounds passed, %d probes are left", b.rounds, b.admit(groupScope, 0))
 	}
 }
@@ -349,7 +349,8 @@ func TestBreaker_Properties(t *testing.T) {
 			if was && !b.open && !restored {
 				t.Fatal("it closed without a success")
 			}
-			at, waits := b.nextDeadline(0)
+			at := b.nextDeadline(0)
+			waits := at != never
 			if b.open && b.admit(groupScope, 0) == 0 && !waits {
 				t.Fatal("it is open, without a probe or a deadline")
 			}

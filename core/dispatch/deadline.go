@@ -1,11 +1,15 @@
 package dispatch
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
 )
+
+// never is after every deadline, ns.
+const never int64 = math.MaxInt64
 
 // lock is the common deadline of a run of messages handed out together. A message is under it as long as it is in flight
 // and its own due is the lock's; what was settled or extended meanwhile is skipped when the deadline comes.
@@ -128,19 +132,14 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if g.inFlight == 0 {
 		g.locks.trim()
 	}
-	due, ok := g.nextPolicy()
-	consider := func(t int64) {
-		if !ok || t < due {
-			due, ok = t, true
-		}
-	}
+	due := g.nextPolicy()
 	if g.locks.len() > 0 {
-		consider(g.locks.front().due)
+		due = min(due, g.locks.front().due)
 	}
 	if len(g.timers) > 0 {
-		consider(g.timers[0].due)
+		due = min(due, g.timers[0].due)
 	}
-	if !ok {
+	if due == never {
 		return time.Time{}, false
 	}
 	return g.instant(due), true

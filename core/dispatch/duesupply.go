@@ -72,13 +72,11 @@ func (d *dueSupply) admit(b *batch, i int, seq core.Seq) {
 		s.complete(seq, m, b)
 	case !first:
 		s.group.counters.Copies++
-		s.done.Ack(seq)
-		s.change()
+		s.settleUnseen(seq)
 		return
 	case s.tooOld(b.sinceAt(i) * 1000):
 		s.group.counters.Skipped++
-		s.done.Ack(seq)
-		s.change()
+		s.settleUnseen(seq)
 		return
 	default:
 		d.at[seq] = record{b, int32(i), dueWithheld}
@@ -210,8 +208,7 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 	case s.tooOld(r.batch.sinceAt(i) * 1000):
 		s.group.counters.Skipped++
 		d.drop(seq)
-		s.done.Ack(seq)
-		s.change()
+		s.settleUnseen(seq)
 	case s.lapsed(r.batch, i):
 		d.begin(c, message{})
 		s.lapse(seq, s.table.get(seq))

@@ -53,18 +53,19 @@ func (a *isolation) admit(sc scope, _ int64) int {
 	return math.MaxInt
 }
 
-// nextDeadline is when a message has waited long enough; ok is false while none waits.
-func (a *isolation) nextDeadline(int64) (at int64, ok bool) {
+// nextDeadline is when a message has waited long enough.
+func (a *isolation) nextDeadline(int64) int64 {
+	next := never
 	if a == nil {
-		return 0, false
+		return next
 	}
 	if a.tidy(); a.waiting.len() > 0 {
-		at, ok = a.waiting.front().due, true
+		next = a.waiting.front().due
 	}
-	if a.counted.share != nil && (!ok || a.counted.due < at) {
-		at, ok = a.counted.due, true
+	if a.counted.share != nil {
+		next = min(next, a.counted.due)
 	}
-	return at, ok
+	return next
 }
 
 // Connected says how many sessions are connected that take messages. While it is one, nothing is isolated: that session

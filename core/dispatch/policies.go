@@ -23,8 +23,8 @@ import (
 type policy interface {
 	// admit is how many messages may be handed out in a scope now.
 	admit(sc scope, now int64) int
-	// nextDeadline is when admit may answer more, or Tick has something to do, though no event comes before (ns).
-	nextDeadline(now int64) (at int64, ok bool)
+	// nextDeadline is when admit may answer more, or Tick has something to do, though no event comes before (ns, or never).
+	nextDeadline(now int64) int64
 }
 
 // scope is whom a policy is asked about.
@@ -86,13 +86,12 @@ func (g *Group) EachRefused(f func(SessionID)) {
 }
 
 // nextPolicy is the next deadline of the policies.
-func (g *Group) nextPolicy() (next int64, ok bool) {
+func (g *Group) nextPolicy() int64 {
+	next := never
 	for _, p := range g.inOrder() {
-		if at, waits := p.nextDeadline(g.now); waits && (!ok || at < next) {
-			next, ok = at, true
-		}
+		next = min(next, p.nextDeadline(g.now))
 	}
-	return next, ok
+	return next
 }
 
 // gave tells the policies that a session was handed n messages.
@@ -144,7 +143,6 @@ func (g *Group) SetPolicy(id uint8, state []byte) error {
 // Its scope is the group.
 type pause bool
 
-// admit is how many messages may be handed out now.
 func (p pause) admit(scope, int64) int {
 	if p {
 		return 0
@@ -152,8 +150,7 @@ func (p pause) admit(scope, int64) int {
 	return math.MaxInt
 }
 
-// nextDeadline is never.
-func (p pause) nextDeadline(int64) (at int64, ok bool) { return 0, false }
+func (p pause) nextDeadline(int64) int64 { return never }
 
 // Want says how many messages all consumers together would take now, and whether there are consumers at all: at first
 // there are, and they take any number. Without consumers the group is paused: Take hands out nothing, retries wait, and

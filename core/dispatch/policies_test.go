@@ -116,7 +116,7 @@ func TestPolicies_Together(t *testing.T) {
 			if got := g.Ready(); got != (others.admitsFirsts(1) > 0) {
 				t.Errorf("ready: %v", got)
 			}
-			_, waits := g.nextPolicy()
+			waits := g.nextPolicy() != never
 			if want := x.breaker == BreakerOpen || x.throttled == 2 || x.retries == 2; waits != want {
 				t.Errorf("it has a deadline: %v, want %v", waits, want)
 			}
@@ -166,7 +166,7 @@ func TestPause(t *testing.T) {
 				t.Errorf("paused %v: admits %d, want %d", p, got, want)
 			}
 		}
-		if _, waits := p.nextDeadline(0); waits {
+		if waits := p.nextDeadline(0) != never; waits {
 			t.Error("it has a deadline")
 		}
 	}
@@ -190,7 +190,8 @@ func TestThrottle_Policy(t *testing.T) {
 		t.Errorf("of %d messages %d are handed out, and %d are admitted", throttledAtOnce, throttledAtOnce-1, x.admit(one, sec))
 	}
 	x.handed(one, 1, sec)
-	at, waits := x.nextDeadline(sec)
+	at := x.nextDeadline(sec)
+	waits := at != never
 	if x.admit(one, sec) != 0 || !waits || at != sec+int64(minThrottlePause) || x.admit(one, at) != throttledAtOnce {
 		t.Errorf("it waits %v, until %s", waits, time.Duration(at-sec))
 	}
@@ -198,7 +199,7 @@ func TestThrottle_Policy(t *testing.T) {
 		t.Error("others are slowed down, too")
 	}
 	x.outcome(one, outcome{successes: 1})
-	if _, waits := x.nextDeadline(sec); waits || x.admit(one, sec) != math.MaxInt {
+	if waits := x.nextDeadline(sec) != never; waits || x.admit(one, sec) != math.MaxInt {
 		t.Error("an ack did not end it")
 	}
 }
@@ -215,7 +216,7 @@ func TestClaim(t *testing.T) {
 // TestIsolation_Policy knows no session unless it was handed a message alone, and keeps nothing from unary pulls.
 func TestIsolation_Policy(t *testing.T) {
 	var none *isolation
-	if _, waits := none.nextDeadline(0); waits || none.admit(scope{session: 1}, 0) != math.MaxInt {
+	if waits := none.nextDeadline(0) != never; waits || none.admit(scope{session: 1}, 0) != math.MaxInt {
 		t.Error("without a message it keeps something back")
 	}
 	g, s := newShare(t, core.GroupSpec{}, 2)

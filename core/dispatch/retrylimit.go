@@ -61,11 +61,11 @@ func (r *retryLimit) admit(sc scope, now int64) int {
 }
 
 // nextDeadline is when a count stands no more that holds first deliveries back.
-func (r *retryLimit) nextDeadline(now int64) (at int64, ok bool) {
+func (r *retryLimit) nextDeadline(now int64) int64 {
 	if r.admit(firstsScope, now) > 0 {
-		return 0, false
+		return never
 	}
-	return r.until, true
+	return r.until
 }
 
 // retryLimit is that of the group, made if need be: most groups never have a retry.

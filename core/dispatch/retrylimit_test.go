@@ -56,7 +56,8 @@ func TestRetryLimit_Policy(t *testing.T) {
 				t.Errorf("%+v: %d retries are admitted in %+v", x, got, sc)
 			}
 		}
-		at, waits := r.nextDeadline(0)
+		at := r.nextDeadline(0)
+		waits := at != never
 		if waits != (x.want == 0) || waits && at != sec {
 			t.Errorf("%+v: it has the deadline %d: %v", x, at, waits)
 		}

@@ -140,6 +140,12 @@ func (s *Share) settle(seq core.Seq, m *message) {
 	s.change()
 }
 
+// settleUnseen ends a message that nobody was handed, and that is in no supply any more.
+func (s *Share) settleUnseen(seq core.Seq) {
+	s.done.Ack(seq)
+	s.change()
+}
+
 // AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack
 // token, a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled
 // before, see tooLate. In a group that delivers at most once it does nothing.
@@ -167,8 +173,7 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 		return true
 	}
 	s.supply.drop(seq)
-	s.done.Ack(seq)
-	s.change()
+	s.settleUnseen(seq)
 	s.wake()
 	return true
 }

@@ -209,8 +209,7 @@ func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]boo
 func (s *Share) cancel(seq core.Seq) {
 	s.group.counters.Cancelled++
 	s.supply.drop(seq)
-	s.done.Ack(seq)
-	s.change()
+	s.settleUnseen(seq)
 }
 
 // Cancel settles the messages that were called off, but for what the group keeps and what was handed out.

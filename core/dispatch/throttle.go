@@ -87,13 +87,14 @@ func (t *throttle) handed(sc scope, n int, now int64) {
 }
 
 // nextDeadline is when a throttled session may be given something again, of those that wait for it.
-func (t *throttle) nextDeadline(now int64) (next int64, ok bool) {
+func (t *throttle) nextDeadline(now int64) int64 {
+	next := never
 	for _, p := range t.paces {
-		if p.until > now && (!ok || p.until < next) {
-			next, ok = p.until, true
+		if p.until > now {
+			next = min(next, p.until)
 		}
 	}
-	return next, ok
+	return next
 }
 
 // nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
