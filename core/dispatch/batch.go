@@ -58,8 +58,8 @@ func (r *DueRecords) wellFormed() bool {
 		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
 }
 
-// OfferDue gives a share of a timer extent further messages, in any order of seqs. What is done, or was offered before,
-// is skipped; records of nothing new are released at once. On an error the buffer stays the caller's.
+// OfferDue gives a share of a timer extent further messages, in any order of seqs. Messages that are done, or were
+// offered before, are skipped; records of nothing new are released at once. On an error the buffer stays the caller's.
 func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	s.group.at(now)
 	switch {
@@ -83,7 +83,8 @@ func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 func (s *Share) offer(b *batch) {
 	s.offers++
 	b.offer = s.offers
-	s.hold(b)
+	b.at = len(s.held)
+	s.held, s.heldBytes = append(s.held, b), s.heldBytes+len(b.Bytes)
 	s.touch()
 	s.supply.add(b)
 	if b.left == 0 {
@@ -160,13 +161,6 @@ func (b *batch) sinceAt(i int) int64 {
 	return b.Enqueued
 }
 
-// hold takes a batch's memory into account.
-func (s *Share) hold(b *batch) {
-	b.at = len(s.held)
-	s.held = append(s.held, b)
-	s.heldBytes += len(b.Bytes)
-}
-
 // unref says that the batch does not need the bytes of n of its messages, size in all, any more.
 func (s *Share) unref(b *batch, n, size int) {
 	b.left -= n
@@ -214,22 +208,17 @@ func (s *Share) squeeze() {
 	s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
 }
 
-// needs reports whether a message has its bytes in a batch.
-func (s *Share) needs(b *batch, seq core.Seq) bool {
-	if m := s.table.get(seq); m != nil {
-		return m.batch == b
-	}
-	in, _ := s.supply.find(seq)
-	return in == b
-}
-
 func (s *Share) squeezeBatch(b *batch) {
 	offsets := make([]uint32, len(b.Offsets))
 	kept := make([]byte, 0, b.live)
 	for i := range len(b.Offsets) - 1 {
 		offsets[i] = uint32(len(kept))
 		seq := b.seqAt(i)
-		if s.needs(b, seq) {
+		in, _ := s.supply.find(seq)
+		if m := s.table.get(seq); m != nil {
+			in = m.batch
+		}
+		if in == b {
 			kept = append(kept, b.Bytes[b.Offsets[i]:b.Offsets[i+1]]...)
 		}
 	}
@@ -243,16 +232,7 @@ func (s *Share) squeezeBatch(b *batch) {
 	}
 }
 
-// lend pins a batch while the record of seq is written elsewhere: another owner's settlement may end the message
-// meanwhile.
-func (s *Share) lend(seq core.Seq, b *batch) {
-	if s.lent == nil {
-		s.lent = make(map[core.Seq]*batch)
-	}
-	s.lent[seq] = b
-	b.lent++
-}
-
+// takeBack has a batch pinned no more by a message that was written elsewhere.
 func (s *Share) takeBack(seq core.Seq) {
 	b := s.lent[seq]
 	if b == nil {

@@ -2,23 +2,12 @@ package dispatch
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
-)
-
-// detail is how much a checkpoint tells: less, when it would not fit.
-type detail uint8
-
-const (
-	everything      detail = iota
-	withoutTexts           // not what consumers said
-	withoutMetadata        // nor the metadata that they left
-	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
-	attemptsOnly           // nor other deadlines and reasons
-	cutShort               // nor the attempts of the highest seqs, but of messages that leave
 )
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
@@ -131,45 +120,7 @@ func (s *Share) Conclude(d *Draft) {
 	s.wake()
 }
 
-// fitted is a checkpoint that has as much detail as there is room for.
-type fitted struct {
-	blob    []byte
-	level   detail
-	written []entry
-	needed  int // bytes of entries at the level withoutFirst; more when what is left out lies between those that are alike
-}
-
-// fit appends what is done and the entries.
-func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) fitted {
-	f := fitted{needed: needed(entries, done.Frontier())}
-	for ; ; f.level++ {
-		entries = reduce(entries, f.level)
-		var whole bool
-		if f.blob, f.written, whole = appendState(dst, policies, done, entries, f.level == cutShort); whole && len(f.blob)-len(dst) <= MaxCheckpoint || f.level == cutShort {
-			return f
-		}
-	}
-}
-
-// needed is how many bytes entries take at the level withoutFirst.
-func needed(entries []entry, frontier core.Seq) (n int) {
-	var room [64]byte
-	at := place{frontier + 1, 0}
-	for i := range entries {
-		if e := entries[i]; !e.firstTry {
-			e.text, e.metadata = "", ""
-			var b []byte
-			b, at = appendEntry(room[:0], &e, at)
-			n += len(b)
-		}
-	}
-	return n
-}
-
-// entries lists the messages to be saved, in the order of seqs, those alike and in a row as one.
-func (s *Share) entries(final bool, now int64) []entry { return inOrder(s.draftEntries(final, now)) }
-
-// draftEntries is entries in the order of seqs within a chunk, and the chunks as they come.
+// draftEntries lists the messages to be saved, in the order of seqs within a chunk, those alike and in a row as one.
 func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draftChunk) {
 	intent := milli(now + int64(s.group.spec.LockTimeout))
 	out, chunks = make([]entry, 0, max(64, len(s.table.chunks))), make([]draftChunk, 0, len(s.table.chunks))
@@ -223,46 +174,18 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 	return out, chunks
 }
 
-// reduce leaves out what the level leaves out.
-func reduce(entries []entry, level detail) []entry {
-	if level == everything || level == cutShort {
-		return entries
-	}
-	out := entries[:0]
-	for _, e := range slices.Clone(entries) {
-		switch {
-		case level == withoutTexts:
-			e.text = ""
-		case level == withoutMetadata:
-			e.metadata = ""
-		case level == withoutFirst && e.firstTry:
-			continue
-		case level == attemptsOnly && e.kind < kindBlocked: // an attempt that is unsure stays so
-			if e.held {
-				e.kind, e.held = kindWaiting, false
-			}
-			e.due, e.failure = 0, NoFailure
-		}
-		out = join(out, e)
-	}
-	return out
-}
-
-// join appends an entry, or lengthens the last one if it goes on alike.
-func join(out []entry, e entry) []entry { return joinFrom(out, 0, e) }
-
-// joinFrom is join that leaves the first from entries alone.
-func joinFrom(out []entry, from int, e entry) []entry {
-	if n := len(out); n > from {
-		last := &out[n-1]
-		next := *last
-		next.first, next.count = e.first, e.count
-		if last.first+core.Seq(last.count) == e.first && next == e {
-			last.count += e.count
-			return out
+// State is what the share's last checkpoint would hold if it were given away now, in full.
+func (s *Share) State(now time.Time) State {
+	s.group.settleGiven()
+	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	for _, e := range inOrder(s.draftEntries(true, s.group.at(now))) {
+		first, count := e.first, e.count
+		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
+		for i := range core.Seq(count) {
+			st.messages[first+i] = e
 		}
 	}
-	return append(out, e)
+	return st
 }
 
 // Saved says that the checkpoint of token is durable: what waited for it may be handed out. A checkpoint that could not
@@ -288,7 +211,7 @@ func (s *Share) Saved(token uint64) {
 
 // restore puts the messages of a state where they stand.
 func (s *Share) restore(st State) {
-	for _, seq := range st.order() {
+	for _, seq := range slices.Sorted(maps.Keys(st.messages)) {
 		if s.done.Done(seq) {
 			continue
 		}

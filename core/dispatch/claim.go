@@ -61,7 +61,9 @@ func (g *Group) claimRetries() {
 		}
 		g.unclaimed.pop()
 		if m := s.table.get(seq); m != nil && m.phase == unclaimed && m.batch != nil {
-			s.claimRetry(seq, m)
+			s.change()
+			s.move(m, unsaved)
+			s.pending.push(saving{seq: seq})
 			room--
 		}
 	}
@@ -73,15 +75,6 @@ func (g *Group) claimRetries() {
 func (s *Share) claimReturned() bool {
 	return s.returning && s.hasRoom() && s.claimNext(budget{messages: 1, bytes: math.MaxInt}) > 0
 }
-
-func (s *Share) claimRetry(seq core.Seq, m *message) {
-	s.change()
-	s.move(m, unsaved)
-	s.pending.push(saving{seq: seq})
-}
-
-// isClaimed reports whether messages of the phase are claimed and not handed out.
-func (p phase) isClaimed() bool { return p == unsaved || p == ready }
 
 // claims is how many retries are claimed and not handed out, without one that waits for an idle session: credit alone
 // does not bring that further.
@@ -128,12 +121,6 @@ func (s *Share) claimNext(left budget) (n int) {
 		s.look()
 	}
 	return n
-}
-
-// give hands a claimed message out, for good.
-func (s *Share) give(seq core.Seq, m *message) {
-	s.move(m, handed)
-	s.group.given = append(s.group.given, given{s, seq})
 }
 
 // settleGiven settles what was handed out by the call before: until then the runs' bytes had to stay.

@@ -1,15 +1,11 @@
 package dispatch
 
 import (
-	"math"
 	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
 )
-
-// never is after every deadline, ns.
-const never int64 = math.MaxInt64
 
 // lock is the common deadline of a run of messages handed out together. A message is under it as long as it is in flight
 // and its own due is the lock's; what was settled or extended meanwhile is skipped when the deadline comes.
@@ -165,7 +161,9 @@ func (g *Group) Tick(now time.Time) {
 			w.share.due(w.seq, w.share.table.get(w.seq))
 		}
 	}
-	g.tickBreaker()
+	if g.breaker.tick(t) {
+		g.keepBreaker()
+	}
 	g.tickIsolation()
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"maps"
 	"math"
 	"slices"
 	"sort"
@@ -21,7 +22,7 @@ import (
 //	       with metadata: length uvarint, metadata
 //
 // A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always
-// written. Those before are read as the rules of upgrade.go say.
+// written. Those before are read as the rules of oldFlags and upgrade say.
 const stateVersion = 4
 
 // flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
@@ -46,12 +47,103 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// detail is how much a checkpoint tells: less, when it would not fit.
+type detail uint8
+
+const (
+	everything      detail = iota
+	withoutTexts           // not what consumers said
+	withoutMetadata        // nor the metadata that they left
+	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
+	attemptsOnly           // nor other deadlines and reasons
+	cutShort               // nor the attempts of the highest seqs, but of messages that leave
+)
+
+// fitted is a checkpoint that has as much detail as there is room for.
+type fitted struct {
+	blob    []byte
+	level   detail
+	written []entry
+	needed  int // bytes of entries at the level withoutFirst; more when what is left out lies between those that are alike
+}
+
+// fit appends what is done and the entries.
+func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) fitted {
+	f := fitted{needed: needed(entries, done.Frontier())}
+	for ; ; f.level++ {
+		entries = reduce(entries, f.level)
+		var whole bool
+		if f.blob, f.written, whole = appendState(dst, policies, done, entries, f.level == cutShort); whole && len(f.blob)-len(dst) <= MaxCheckpoint || f.level == cutShort {
+			return f
+		}
+	}
+}
+
+// needed is how many bytes entries take at the level withoutFirst.
+func needed(entries []entry, frontier core.Seq) (n int) {
+	var room [64]byte
+	at := place{frontier + 1, 0}
+	for i := range entries {
+		if e := entries[i]; !e.firstTry {
+			e.text, e.metadata = "", ""
+			var b []byte
+			b, at = appendEntry(room[:0], &e, at)
+			n += len(b)
+		}
+	}
+	return n
+}
+
+// reduce leaves out what the level leaves out.
+func reduce(entries []entry, level detail) []entry {
+	if level == everything || level == cutShort {
+		return entries
+	}
+	out := entries[:0]
+	for _, e := range slices.Clone(entries) {
+		switch {
+		case level == withoutTexts:
+			e.text = ""
+		case level == withoutMetadata:
+			e.metadata = ""
+		case level == withoutFirst && e.firstTry:
+			continue
+		case level == attemptsOnly && e.kind < kindBlocked: // an attempt that is unsure stays so
+			if e.held {
+				e.kind, e.held = kindWaiting, false
+			}
+			e.due, e.failure = 0, NoFailure
+		}
+		out = join(out, e)
+	}
+	return out
+}
+
+// Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that
+// never began would save.
+func (st *State) Append(dst []byte) []byte {
+	entries := make([]entry, 0, min(len(st.messages), 1024))
+	for _, seq := range slices.Sorted(maps.Keys(st.messages)) {
+		if st.done.Done(seq) { // by another owner whose state was merged
+			continue
+		}
+		e := st.messages[seq]
+		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
+		entries = join(entries, e)
+	}
+	return fit(dst, &st.policies, &st.done, entries).blob
+}
+
 // appendState appends the blob; if cut is set, those entries that fit, whole is false otherwise when not all do.
 func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry, cut bool) (blob []byte, written []entry, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
 	b, _ := done.Append(policies.append(append(dst, stateVersion)))
-	if over := messagesOf(entries) - maxMessages; over > 0 && !cut {
+	over := -maxMessages // messages
+	for i := range entries {
+		over += int(entries[i].count)
+	}
+	if over > 0 && !cut {
 		return dst, nil, false
 	} else if over > 0 {
 		entries = without(entries, over)
@@ -67,14 +159,6 @@ func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entr
 		}
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), entries, true
-}
-
-// messagesOf is how many messages entries tell of.
-func messagesOf(entries []entry) (n int) {
-	for i := range entries {
-		n += int(entries[i].count)
-	}
-	return n
 }
 
 // without leaves out n messages of the highest seqs, but those that leave.
@@ -167,173 +251,4 @@ func appendEntry(b []byte, e *entry, at place) ([]byte, place) {
 		b = append(b, e.metadata...)
 	}
 	return b, at
-}
-
-// DecodeState reads a checkpoint's blob: CodeCorrupt on damage, CodeNewerFormat for a later version.
-func DecodeState(blob []byte) (State, error) {
-	if len(blob) < 1+crc32.Size || len(blob) > maxStateSize {
-		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint has %d bytes", len(blob))
-	}
-	body, sum := blob[:len(blob)-crc32.Size], binary.LittleEndian.Uint32(blob[len(blob)-crc32.Size:])
-	if crc32.Checksum(body, castagnoli) != sum {
-		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes fails its checksum", len(blob))
-	}
-	var st State
-	version, d := body[0], decoder{b: body[1:]}
-	if version == stateVersion {
-		st.policies.decode(&d)
-		st.told = true
-	}
-	if d.bad {
-		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged policies", len(blob))
-	}
-	done, rest, err := decodeWindow(version, d.b)
-	if err != nil {
-		return State{}, err
-	}
-	st.done, d.b = *done, rest
-	if st.decodeEntries(&d, version); d.bad {
-		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged entries", len(blob))
-	}
-	return st, nil
-}
-
-// decodeWindow reads what is done, in the form of a version.
-func decodeWindow(version byte, b []byte) (done *acklevel.Window, rest []byte, err error) {
-	switch {
-	case version == plainVersion:
-		return acklevel.DecodeRanges(b, maxStateSize)
-	case version > plainVersion && version <= stateVersion:
-		done, _, rest, err := acklevel.Decode(b, maxStateSize)
-		return done, rest, err
-	}
-	return nil, nil, core.Errorf(core.CodeNewerFormat, "checkpoint has version %d, this build reads up to %d; use a newer build", version, stateVersion)
-}
-
-// decodeEntries reads all entries before it makes room for their messages: a few bytes may tell of many.
-func (st *State) decodeEntries(d *decoder, version byte) {
-	var entries []entry
-	at, messages := place{st.done.Frontier() + 1, 0}, 0
-	for n := d.uvarint(uint64(len(d.b))); n > 0 && !d.bad; n-- {
-		e := d.entry(version, &at)
-		messages += int(e.count)
-		d.must(messages <= maxMessages)
-		entries = append(entries, e)
-	}
-	if d.must(len(d.b) == 0); d.bad || messages == 0 {
-		return
-	}
-	st.messages = make(map[core.Seq]entry, messages)
-	for _, e := range entries {
-		first, count := e.first, e.count
-		e.first, e.count = 0, 0
-		for i := range core.Seq(count) {
-			st.messages[first+i] = e
-		}
-	}
-}
-
-// decoder reads parts of a blob from the front. Once one is damaged it is bad, and yields zeros.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) must(ok bool) {
-	if !ok {
-		d.bad, d.b = true, nil
-	}
-}
-
-func (d *decoder) byte() byte {
-	if d.must(len(d.b) > 0); d.bad {
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *decoder) uvarint(most uint64) uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.must(n > 0 && v <= most); d.bad {
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if d.must(n > 0); d.bad {
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-// bytes reads a length up to most, and as many bytes.
-func (d *decoder) bytes(most uint64) []byte {
-	n := d.uvarint(most)
-	if d.must(n <= uint64(len(d.b))); d.bad {
-		return nil
-	}
-	v := d.b[:n]
-	d.b = d.b[n:]
-	return v
-}
-
-// text reads bytes that are left out when there are none.
-func (d *decoder) text(most uint64) string {
-	v := d.bytes(most)
-	d.must(len(v) > 0)
-	return string(v)
-}
-
-// entry reads an entry, and moves the place on behind it.
-func (d *decoder) entry(version byte, at *place) (e entry) {
-	gap, count, next := d.uvarint(math.MaxUint64), d.uvarint(maxMessages-1)+1, uint64(at.next)
-	d.must(gap <= math.MaxUint64-next && count <= math.MaxUint64-next-gap)
-	e.first, e.count = at.next+core.Seq(gap), uint32(count)
-	at.next = e.first + core.Seq(count)
-	var with uint64
-	if version == stateVersion {
-		with = d.flags(&e)
-	} else {
-		with = d.oldFlags(&e, version)
-	}
-	e.attempts = uint16(d.uvarint(math.MaxUint16))
-	d.must(e.attempts > 0 || version == stateVersion && e.dies())
-	if with&excusedBit != 0 {
-		e.excused = uint16(d.uvarint(uint64(e.attempts)))
-		d.must(e.excused > 0)
-	}
-	d.must(uint16(e.unsure) <= e.excused)
-	if e.hasDue() {
-		e.due = at.due + d.varint()
-		d.must(e.due >= 0 && e.due <= maxDue)
-		at.due = e.due
-	}
-	if with&textBit != 0 {
-		e.text = d.text(MaxReason)
-	}
-	if with&metadataBit != 0 {
-		e.metadata = d.text(core.MaxMetadata)
-	}
-	if version != stateVersion {
-		e.upgrade(at)
-	}
-	return e
-}
-
-// flags reads those of an entry; with has the bits of what follows.
-func (d *decoder) flags(e *entry) (with uint64) {
-	with = d.uvarint(1<<flagBits - 1)
-	e.kind, e.failure = kind(with&3), Failure(with>>failureShift&7)
-	e.to, e.reason = Destination(with>>toShift&3), Reason(with>>reasonShift&7)
-	e.unsure, e.held = uint8(with>>unsureShift&3), with&heldBit != 0
-	d.must(e.failure <= Lapsed && e.to < Destinations && e.reason < reasons)
-	d.must(e.kind == kindTransferring || e.to == 0 && e.reason == 0)
-	d.must(e.kind == kindLocked || !e.held)
-	return with
 }

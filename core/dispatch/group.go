@@ -131,7 +131,14 @@ func (g *Group) TakeChanged(yield func(*Share)) {
 		}
 		s.listed = false
 		if gathers > 0 && !s.staying && s.isLeaving() {
-			g.stay(s, gathers)
+			if g.staying == nil {
+				g.staying = &staying{gathered: gathers}
+			}
+			x := g.staying
+			if s.staying = true; len(x.shares) == 0 {
+				x.again = g.now + int64(lookAtStaying)
+			}
+			x.shares = append(x.shares, s)
 		}
 		yield(s)
 	}
@@ -147,15 +154,4 @@ func (s *Share) isLeaving() bool {
 		}
 	}
 	return false
-}
-
-func (g *Group) stay(s *Share, gathers int) {
-	if g.staying == nil {
-		g.staying = &staying{gathered: gathers}
-	}
-	if x := g.staying; len(x.shares) == 0 {
-		x.again = g.now + int64(lookAtStaying)
-	}
-	s.staying = true
-	g.staying.shares = append(g.staying.shares, s)
 }

@@ -214,8 +214,9 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	}
 	a := g.isolation
 	x := a.counted
-	if !g.hasTurnAlone(x.share) {
-		return false
+	g.holdFirsts()
+	if !x.share.turns().admitsIsolated() || x.share.merged && g.owed > 0 && g.turns.ready() {
+		return false // it is a retry, and may be a merged one
 	}
 	m := x.share.table.get(x.seq)
 	i := x.share.place(m.batch, x.seq)
@@ -237,12 +238,6 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	g.countMerged(x.share, 1)
 	g.chooseNext()
 	return true
-}
-
-// hasTurnAlone reports whether the turns let an isolated message of a share go: it is a retry, and may be a merged one.
-func (g *Group) hasTurnAlone(s *Share) bool {
-	g.holdFirsts()
-	return s.turns().admitsIsolated() && !(s.merged && g.owed > 0 && g.turns.ready())
 }
 
 // leaveAlone forgets the isolated messages of a share.

@@ -77,7 +77,7 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	}
 	exhausted := s.exhausted(seq, m)
 	switch {
-	case !exhausted && s.waitsElsewhere(seq, until):
+	case !exhausted && (until-s.group.now > int64(ParkAfter) || s.metadataOf(seq) != nil): // only an append replaces metadata
 		s.leave(seq, m, RetryQueue, until)
 	case !exhausted && s.isDisplaced(m, until):
 		s.displace(seq, m, until)
@@ -103,12 +103,6 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 func (s *Share) exhausted(seq core.Seq, m *message) bool {
 	most := s.group.spec.MaxDeliveries
 	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
-}
-
-// waitsElsewhere reports whether a message that failed, and may be handed out again at until (ns, 0: at once), goes to
-// the retry queue: when it waits long, and when its metadata are replaced, since only an append can do that.
-func (s *Share) waitsElsewhere(seq core.Seq, until int64) bool {
-	return until-s.group.now > int64(ParkAfter) || s.metadataOf(seq) != nil
 }
 
 // retry queues a message for its next attempt.

@@ -15,9 +15,7 @@ func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	if percent == 0 {
 		return
 	}
-	if g.breaker == nil {
-		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
-	}
+	g.makeBreaker(percent)
 	was := g.breaker.isOpen()
 	counts, led := g.breaker.outcome(groupScope, o, g.now)
 	if !counts {
@@ -83,25 +81,23 @@ func (s *Share) recalled(seq core.Seq, m *message) bool {
 	return routes[x.to].recalled && !x.mayBeThere
 }
 
-// tickBreaker begins its next round.
-func (g *Group) tickBreaker() {
-	if g.breaker.tick(g.now) {
-		g.keepBreaker()
-	}
-}
-
 // resumeBreaker opens it as an earlier owner of a share left it.
 func (g *Group) resumeBreaker(saved []byte) {
 	percent := g.breakerPercent()
 	if len(saved) == 0 || percent == 0 {
 		return
 	}
-	if g.breaker == nil {
-		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
-	}
+	g.makeBreaker(percent)
 	if g.breaker.restore(saved, g.now) {
 		g.counters.Opened++
 		g.keepBreaker()
+	}
+}
+
+// makeBreaker makes it, unless there is one: most groups never have a failure.
+func (g *Group) makeBreaker(percent int) {
+	if g.breaker == nil {
+		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
 	}
 }
 
@@ -109,14 +105,6 @@ func (g *Group) resumeBreaker(saved []byte) {
 func (g *Group) keepBreaker() {
 	if err := g.SetPolicy(PolicyBreaker, g.breaker.save()); err != nil {
 		panic(err) // it is known, and always fits
-	}
-}
-
-// updateBreaker gives it the rules of a spec that was changed.
-func (g *Group) updateBreaker() {
-	if g.breaker != nil {
-		g.breaker.set(g.breakerPercent(), g.spec.LockTimeout, g.unlimited())
-		g.keepBreaker()
 	}
 }
 
@@ -145,12 +133,9 @@ func (s *Share) isLast(seq core.Seq, m *message) bool {
 	return m.attempts > 0 && most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) == most-1
 }
 
-// uncounted is what is kept of a message of whose attempts some do not count.
-//
-// A message that a dead owner had handed out, or was about to, is unsure for the next owner: perhaps no consumer had it,
-// perhaps one has settled it since the last checkpoint. It keeps its lock. When that runs out the attempt does not
-// count, like one that fails while the breaker is open: so a message has all the deliveries that it may have. The
-// number of the attempt stays used.
+// uncounted is what is kept of a message of whose attempts some do not count. The current attempt is unsure at a new
+// owner if a dead one had handed it out, or was about to: perhaps no consumer had it, perhaps one has settled it since
+// the last checkpoint. It keeps its lock; when that runs out, the attempt does not count, though its number stays used.
 type uncounted struct {
 	attempts uint16 // that do not count
 	unsure   uint8  // of those, since they were unsure; ≤ mostUnsure

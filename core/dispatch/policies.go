@@ -27,6 +27,9 @@ type policy interface {
 	nextDeadline(now int64) int64
 }
 
+// never is after every deadline, ns.
+const never int64 = math.MaxInt64
+
 // scope is whom a policy is asked about.
 type scope struct {
 	group   bool      // the whole group

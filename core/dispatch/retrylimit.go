@@ -16,14 +16,12 @@ const (
 	ownersUnknown = 10
 )
 
-// retryLimit bounds the retries of a group: its messages that failed and are not settled, be they delayed, ready again or
-// in flight again, here, on other hosts or in the retry queue. Each host that owns shares has an equal part of the
-// limit, and is told every few seconds how many retries there are in all. Since that count it adds each first attempt that
-// fails here for every host, and takes off each retry that ends here, so that the places of those are shared, too. Below
-// half of the limit it admits everything; from there on first attempts in flight take places as well, since each may
-// fail, and at the limit a first delivery goes for each retry that ends, or for each first attempt that succeeds; retries
-// themselves are never held back, for otherwise none would end. It is not saved: a new owner hears of the next count, and
-// has a tenth of the limit until then.
+// retryLimit bounds the retries of a group: its messages that failed and are not settled, here, on other hosts or in
+// the retry queue; see adr/0054. Each host that owns shares has an equal part, and is told every few seconds how many
+// there are in all; since then it adds each first attempt that fails here for every host, and takes off each retry that
+// ends. Below half of the limit it admits everything. From there on first attempts in flight take places, too, since
+// each may fail; retries are never held back, for otherwise none would end. It is not saved: a new owner has a tenth of
+// the limit until it hears of the next count.
 //
 // Its scope is the first deliveries of a group. A nil limit is that of a group without retries.
 type retryLimit struct {

@@ -61,11 +61,6 @@ func (x *sessions) held(id SessionID) int {
 // gave notes that a session was handed something.
 func (x *sessions) gave(id SessionID) { x.make(id).present = true }
 
-func (x *sessions) isPresent(id SessionID) bool {
-	s := x.get(id)
-	return s != nil && s.present
-}
-
 // leave forgets a session that is over, once it holds nothing.
 func (x *sessions) leave(id SessionID) {
 	s := x.get(id)

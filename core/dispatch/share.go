@@ -44,7 +44,7 @@ type Share struct {
 	squeezeAt int
 	offers    uint64              // batches admitted
 	lent      map[core.Seq]*batch // of messages yielded by TakeTransfers and not answered
-	withheld  map[core.Seq]uint64 // see cancel.go: which call of Withhold was the last for each; nil: none is
+	withheld  map[core.Seq]uint64 // which call of Withhold was the last for each; nil: none is
 	withholds uint64
 
 	retries   queue[core.Seq] // phase ready, with bytes; others are skipped
@@ -114,7 +114,7 @@ func (s *Share) stand(m *message, n int) {
 	switch {
 	case m.phase == inFlight:
 		s.flying(m, n)
-	case m.phase.isClaimed():
+	case m.phase == unsaved || m.phase == ready:
 		s.group.claimed += int32(n)
 	}
 }

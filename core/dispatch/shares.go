@@ -148,7 +148,10 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	redelay := spec.Delay != g.spec.Delay
 	g.spec = spec
-	g.updateBreaker()
+	if g.breaker != nil {
+		g.breaker.set(g.breakerPercent(), spec.LockTimeout, g.unlimited())
+		g.keepBreaker()
+	}
 	g.retries.set(&spec)
 	if spec.NoNackThrottle {
 		g.throttle = throttle{}

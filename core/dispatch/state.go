@@ -3,7 +3,6 @@ package dispatch
 import (
 	"encoding/binary"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -49,11 +48,25 @@ func (e *entry) dies() bool { return e.kind == kindTransferring && e.to == DeadL
 
 // milli is ns ≥ 0 in ms, rounded up.
 func milli(ns int64) int64 {
-	ms := ns / int64(time.Millisecond)
-	if ns%int64(time.Millisecond) > 0 {
-		ms++
+	const ms = int64(time.Millisecond)
+	return ns/ms + min(ns%ms, 1)
+}
+
+// join appends an entry, or lengthens the last one if it goes on alike.
+func join(out []entry, e entry) []entry { return joinFrom(out, 0, e) }
+
+// joinFrom is join that leaves the first from entries alone.
+func joinFrom(out []entry, from int, e entry) []entry {
+	if n := len(out); n > from {
+		last := &out[n-1]
+		next := *last
+		next.first, next.count = e.first, e.count
+		if last.first+core.Seq(last.count) == e.first && next == e {
+			last.count += e.count
+			return out
+		}
 	}
-	return ms
+	return append(out, e)
 }
 
 // State is what a checkpoint holds: what is done, and where un-acked messages that were handed out stand. The zero
@@ -173,24 +186,6 @@ func (st State) Dies() bool {
 // Policy is what the owner left of a policy of its group, nil when it left nothing; see Group.SetPolicy.
 func (st State) Policy(id uint8) []byte { return st.policies.get(id) }
 
-// order is the seqs of the messages, rising.
-func (st State) order() []core.Seq { return slices.Sorted(maps.Keys(st.messages)) }
-
-// Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that
-// never began would save.
-func (st *State) Append(dst []byte) []byte {
-	entries := make([]entry, 0, min(len(st.messages), 1024))
-	for _, seq := range st.order() {
-		if st.done.Done(seq) { // by another owner whose state was merged
-			continue
-		}
-		e := st.messages[seq]
-		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
-		entries = join(entries, e)
-	}
-	return fit(dst, &st.policies, &st.done, entries).blob
-}
-
 // OwnerLease is for how long the owner of a share goes on handing out after it last asked to and was heard. Nobody else
 // is given the share before OwnerGone has passed since the controller heard the owner; the difference is for what was
 // decided just before the end of the lease.
@@ -198,20 +193,6 @@ const (
 	OwnerLease = 2 * time.Second
 	OwnerGone  = OwnerLease + 500*time.Millisecond
 )
-
-// State is what the share's last checkpoint would hold if it were given away now, in full.
-func (s *Share) State(now time.Time) State {
-	s.group.settleGiven()
-	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
-	for _, e := range s.entries(true, s.group.at(now)) {
-		first, count := e.first, e.count
-		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
-		for i := range core.Seq(count) {
-			st.messages[first+i] = e
-		}
-	}
-	return st
-}
 
 // Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is
 // returned. The other's entries of unsettled messages are ignored: this owner may have handed them out since.
@@ -227,10 +208,22 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 			}
 			settled++
 		}
-		if first := max(r.First, s.next); first <= r.Last {
-			fresh := s.doneUnread(first, r.Last)
-			settled += fresh
+		first := max(r.First, s.next) // that was not read yet, and may be restored
+		if first > r.Last {
+			return
 		}
+		fresh := uint64(0)
+		for seq := first; seq <= min(r.Last, s.top); seq++ {
+			if m := s.table.get(seq); m != nil {
+				s.settle(seq, m)
+				fresh++
+			} else {
+				s.supply.drop(seq)
+			}
+		}
+		fresh += s.done.AckRange(first, uint64(r.Last-first)+1)
+		s.group.counters.Acked += fresh
+		settled += fresh
 	}
 	if f := o.done.Frontier(); f > 0 {
 		settle(acklevel.Range{First: 1, Last: f})
@@ -243,22 +236,6 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 		s.wake()
 	}
 	return settled
-}
-
-// doneUnread settles messages that were not read yet; some may be restored.
-func (s *Share) doneUnread(first, last core.Seq) uint64 {
-	restored := uint64(0)
-	for seq := first; seq <= min(last, s.top); seq++ {
-		if m := s.table.get(seq); m != nil {
-			s.settle(seq, m)
-			restored++
-		} else {
-			s.supply.drop(seq)
-		}
-	}
-	fresh := restored + s.done.AckRange(first, uint64(last-first)+1)
-	s.group.counters.Acked += fresh
-	return fresh
 }
 
 // Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false
@@ -300,19 +277,4 @@ func (p *policyStates) append(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-// decode reads what append wrote, without the policies that are not known here: a later build may have them.
-func (p *policyStates) decode(d *decoder) {
-	whole, before := len(d.b), byte(0)
-	for n := d.uvarint(MaxPolicies); n > 0 && !d.bad; n-- {
-		id := d.byte()
-		d.must(id > before) // they rise
-		state := d.bytes(MaxPolicies)
-		if !d.bad && int(id) <= len(p) {
-			p[id-1] = string(state)
-		}
-		before = id
-	}
-	d.must(whole-len(d.b) <= MaxPolicies)
 }

@@ -62,7 +62,8 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		}
 		left := h.messages
 		s.take(h, kind)
-		g.handedOf(s, kind, left-h.messages)
+		s.turns().handed(kind, left-h.messages)
+		g.countMerged(s, left-h.messages)
 		s.wake()
 	}
 	runs = h.runs
@@ -153,7 +154,8 @@ func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	}
 	m.session, m.due = h.session, h.due
 	if s.group.atMostOnce() {
-		s.give(seq, m)
+		s.move(m, handed)
+		s.group.given = append(s.group.given, given{s, seq})
 	} else {
 		s.move(m, inFlight)
 	}

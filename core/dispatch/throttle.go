@@ -14,9 +14,9 @@ const (
 
 // throttle slows down a session that nacks whatever it gets. After 20 nacks in a row the session gets ten messages at a
 // time, and nothing in the pause after them. The pause is 50 ms at first, and doubles up to 5 s with each pause after
-// which only nacks have come back, ten of them since it doubled before. More do not count: a session that held a
-// thousand messages when it began to nack is told by its next pauses, like one that held ten. An ack of anything that
-// the session was given ends the throttling. It is not saved: sessions end with their owner.
+// which ten nacks have come back. More do not count: a session that held a thousand messages is told by its next
+// pauses, like one that held ten. An ack of anything ends the throttling. It is not saved: sessions end with their
+// owner.
 //
 // Its scope is one session; all unary pulls of a group are one.
 type throttle struct {
@@ -99,7 +99,7 @@ func (t *throttle) nextDeadline(now int64) int64 {
 
 // nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
 func (g *Group) nacked(session SessionID) {
-	if g.sessions.isPresent(session) && !g.spec.NoNackThrottle {
+	if s := g.sessions.get(session); s != nil && s.present && !g.spec.NoNackThrottle {
 		g.throttle.outcome(scope{session: session}, outcome{})
 	}
 }

@@ -12,24 +12,22 @@ import (
 // copies of the message nor another delivery of it here:
 //
 //  1. Intent. A durable checkpoint says that the message leaves. From then on no later owner hands it out.
-//  2. Append. The message is appended to the queue. An append whose outcome is not known, or that an earlier owner may have made, is looked for there
-//     before it is repeated (Transfer.Again).
+//  2. Append. The message is appended to the queue. An append whose outcome is not known, or that an earlier owner may
+//     have made, is looked for there before it is repeated (Transfer.Again).
 //  3. Settle. The message is done where it was.
 //
 // The phases of a transfer:
 //
 //	phase         waits for                                  ends with          then
-//	leaving       a checkpoint that says that it leaves      Checkpoint         announced
+//	leaving       a checkpoint that says that it leaves      Checkpoint         announced, or leaving if there was no room
 //	announced     that checkpoint to be durable              Saved              transferring
 //	transferring  its bytes, and to be taken                 TakeTransfers      appending
 //	appending     the outcome of the append                  Transferred        done
 //	                                                         TransferFailed     held
 //	held          the time to try again                      Tick at due        transferring
 //
-// A checkpoint that has no room for the message sends it back from announced to leaving. A message is handed out from
-// here after all, as a retry (unclaimed), where the rules of its destination allow that: see route. It ends elsewhere,
-// too: an ack settles it until it is appended, see tooLate; and what expires on its way to the retry queue takes the
-// way of what expires.
+// A message is handed out from here after all, as a retry, where the rules of its destination allow that: see route. An
+// ack settles it until it is appended, see tooLate. A message that expires on its way to the retry queue ends like others.
 
 // transfer is what is kept of a message that leaves, or whose metadata are to be replaced.
 type transfer struct {
@@ -226,9 +224,13 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 			continue
 		}
 		s.step(m, x, appending)
-		s.lend(seq, m.batch)
+		if s.lent == nil {
+			s.lent = make(map[core.Seq]*batch)
+		}
+		s.lent[seq] = m.batch // another owner's settlement may end the message meanwhile
+		m.batch.lent++
 		t := Transfer{
-			Share: s, To: to, Reason: x.reason, Of: s.source(), Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
+			Share: s, To: to, Reason: x.reason, Of: Source{s.extent, s.returning, s.merged}, Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
 			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Record: m.batch.recordAt(i),
 		}
 		if to == DeadLetterQueue {
@@ -256,10 +258,6 @@ func (s *Share) diedOf(seq core.Seq, m *message) Failure {
 		return Lapsed
 	}
 	return LockExpired // all that is known: it was handed out, and nobody settled it
-}
-
-func (s *Share) source() Source {
-	return Source{Extent: s.extent, Returning: s.returning, Merged: s.merged}
 }
 
 // Transferred settles a message that TakeTransfers yielded: the queue has it durably. No effect if another owner

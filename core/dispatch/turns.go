@@ -6,13 +6,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Turns say which share hands out next, and how much. First deliveries and retries wait for their turns apart: while
-// both wait, retries get at most one delivery in retryPart, those that come back from the retry queue included. Each
-// retry that is handed out meanwhile owes first deliveries the rest of its part, and the debt belongs to the group: it
-// outlives a take, so a consumer with credit for one message gets the same mix as one with credit for a thousand. While
-// one kind does not wait, the other gets all. Isolated messages are retries, but do not wait for the debt of others, see
-// isolation.go: theirs is paid first. Merged shares have turns of their own, see mergedPart: what they hand out
-// has failed before, and pays no debt of the others.
+// Turns say which share hands out next, and how much. First deliveries and retries, those that come back from the retry
+// queue included, wait for their turns apart. While both wait, retries get at most one delivery in retryPart: each owes
+// first deliveries the rest of its part. The debt belongs to the group and outlives a take, so any credit gets the same
+// mix. Isolated messages do not wait for the debt of others: theirs is paid first. Merged shares have turns of their
+// own, see mergedPart, and pay no debt of the others.
 const retryPart = 5
 
 // turnMessages and turnBytes are what a share may hand out before the next one's turn.
@@ -190,12 +188,6 @@ func (g *Group) nextInTurn() (*Share, turn) {
 		return nil, firstTurn
 	}
 	return t.next()
-}
-
-// handedOf counts the messages that a share handed out in its turn.
-func (g *Group) handedOf(s *Share, kind turn, n int) {
-	s.turns().handed(kind, n)
-	g.countMerged(s, n)
 }
 
 // countMerged counts n messages of a share: each merged one owes the others so many that it is its part of all.
