@@ -34,17 +34,14 @@ func (g *group) orderLocked() {
 	}
 }
 
-// orderedLocked are the group's shares, oldest extent first.
+// orderedLocked are the group's shares: by their place in the chain, else the oldest extent first.
 func (g *group) orderedLocked() []*share {
 	if g.mu.ordered == nil {
-		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), compareShares)
+		g.mu.ordered = slices.SortedFunc(maps.Values(g.mu.shares), func(a, b *share) int {
+			return cmp.Or(cmp.Compare(a.extent.Chain, b.extent.Chain), slices.Compare(a.extent.ID.ID[:], b.extent.ID.ID[:]))
+		})
 	}
 	return g.mu.ordered
-}
-
-// compareShares: by their place in the chain, else the oldest extent first.
-func compareShares(a, b *share) int {
-	return cmp.Or(cmp.Compare(a.extent.Chain, b.extent.Chain), slices.Compare(a.extent.ID.ID[:], b.extent.ID.ID[:]))
 }
 
 // sortChains puts the assignments of each chain in its order.

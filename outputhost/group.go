@@ -286,12 +286,6 @@ func (g *group) consumerLocked(id dispatch.SessionID) *consumer {
 	return nil
 }
 
-// joinLocked adds a consumer. Mostly it is the last one.
-func (g *group) joinLocked(c *consumer) {
-	i, _ := g.placeLocked(c.id)
-	g.mu.consumers = slices.Insert(g.mu.consumers, i, c)
-}
-
 // maxNames bounds how many past consumers a group remembers by name.
 const maxNames = 1024
 

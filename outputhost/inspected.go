@@ -15,10 +15,6 @@ import (
 	"github.com/columbamq/columba/outputhost/inspect"
 )
 
-func newInspector(h *Host) *inspect.Inspector {
-	return inspect.New(inspect.Config{Log: h.log, SearchBytes: h.cfg.SearchBytes}, inspectedHost{h})
-}
-
 // inspectedHost implements inspect.Host.
 type inspectedHost struct{ h *Host }
 

@@ -1,11 +1,14 @@
 package outputhost
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/core/words"
 	"github.com/columbamq/columba/internal/telemetry"
 )
 
@@ -83,3 +86,168 @@ func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 		m.attempts.Observe(float64(r.Attempt))
 	}
 }
+
+// groupMetrics reads the counters of the loaded groups at each scrape. The heaviest groups have series of their own, the rest is summed: a scrape costs the
+// same however many groups there are, but for a look at each.
+type groupMetrics struct {
+	h  *Host
+	mu sync.Mutex // one scrape at a time counts the rest
+	// seen is how far each group's counters were counted; rest is what the groups without series of their own have added up to. It never falls.
+	seen map[core.GroupID]*[events]telemetry.Grown
+	rest [events]uint64
+}
+
+func newGroupMetrics(h *Host) *groupMetrics {
+	return &groupMetrics{h: h, seen: make(map[core.GroupID]*[events]telemetry.Grown)}
+}
+
+var (
+	groupLabels  = []string{"queue", "group"}
+	groupDepth   = prometheus.NewDesc("columba_outputhost_group_messages", "Messages read and not settled, by state.", append(groupLabels, "state"), nil)
+	groupOldest  = prometheus.NewDesc("columba_outputhost_group_oldest_ready_seconds", "Age of the oldest ready message of those read; 0 when none is ready.", groupLabels, nil)
+	groupBreaker = prometheus.NewDesc("columba_outputhost_group_breaker_open_seconds", "Time for which the circuit breaker of the group has been open or half-open; 0 while it is closed.", groupLabels, nil)
+	groupLimited = prometheus.NewDesc("columba_outputhost_group_retry_limit_reached", "1 while first deliveries of the group wait because the group is at its limit of retries; else 0.", groupLabels, nil)
+	groupUnsaved = prometheus.NewDesc("columba_outputhost_group_unsaved_shares", "Shares with changes that are in no durable checkpoint yet.", groupLabels, nil)
+	groupEvents  = prometheus.NewDesc("columba_outputhost_group_events_total", "Events of deliveries, by kind.", append(groupLabels, "event"), nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m *groupMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{groupDepth, groupOldest, groupBreaker, groupLimited, groupUnsaved, groupEvents} {
+		out <- d
+	}
+}
+
+// events is how many kinds there are, in the order of words.Events.
+const events = len(words.Events)
+
+// groupSeries is what one group, or the rest, says.
+type groupSeries struct {
+	id           core.GroupID
+	queue, group string
+	depth        dispatch.Depth
+	oldest       float64 // seconds
+	opened       float64 // seconds: for how long the breaker is open
+	limited      float64 // 1: the limit of retries holds first deliveries back
+	unsaved      int
+	events       [events]uint64
+	rate         float64 // messages acked per second
+}
+
+func (g *group) series(now time.Time) groupSeries {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.mu.rules.Counters()
+	x := groupSeries{
+		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(),
+		events: [events]uint64{
+			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Copies, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
+		},
+		rate: g.ackRateLocked(now),
+	}
+	if state, since := g.mu.rules.Breaker(); state != dispatch.BreakerClosed {
+		x.opened = now.Sub(since).Seconds()
+	}
+	if g.mu.rules.RetryLimit().Reached {
+		x.limited = 1
+	}
+	if x.depth.OldestReady > 0 {
+		x.oldest = now.Sub(time.UnixMicro(x.depth.OldestReady)).Seconds()
+	}
+	return x
+}
+
+// weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
+func (x groupSeries) weight() float64 {
+	d := x.depth
+	w := float64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + 60*x.rate
+	if x.opened > 0 || x.limited > 0 {
+		w += 1e9
+	}
+	if x.events[0] > 0 {
+		w += 0.5
+	}
+	return w
+}
+
+// add has the rest say what a group would: sums, and the greatest age.
+func (x *groupSeries) add(o groupSeries) {
+	x.depth.Ready += o.depth.Ready
+	x.depth.InFlight += o.depth.InFlight
+	x.depth.Delayed += o.depth.Delayed
+	x.depth.Parked += o.depth.Parked
+	x.depth.Dying += o.depth.Dying
+	x.depth.Blocked += o.depth.Blocked
+	x.oldest, x.opened, x.limited = max(x.oldest, o.oldest), max(x.opened, o.opened), max(x.limited, o.limited)
+	x.unsaved += o.unsaved
+}
+
+// Collect implements prometheus.Collector.
+func (m *groupMetrics) Collect(out chan<- prometheus.Metric) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.h.deps.Now()
+	groups := m.h.groupList()
+	all := make([]groupSeries, len(groups))
+	for i, g := range groups {
+		all[i] = g.series(now)
+	}
+	first, rest := telemetry.Heaviest(all, m.h.cfg.Series, groupSeries.weight, func(x groupSeries) string { return x.queue + " " + x.group })
+	there := make(map[core.GroupID]bool, len(all))
+	for _, x := range first {
+		there[x.id] = true
+		m.grown(x)
+		x.send(out)
+	}
+	sum := groupSeries{queue: telemetry.Rest, group: telemetry.Rest}
+	for _, x := range rest {
+		there[x.id] = true
+		sum.add(x)
+		for i, n := range m.grown(x) {
+			m.rest[i] += n
+		}
+	}
+	if sum.events = m.rest; len(rest) > 0 || m.rest != [events]uint64{} {
+		sum.send(out)
+	}
+	for id := range m.seen { // of groups that were unloaded
+		if !there[id] {
+			delete(m.seen, id)
+		}
+	}
+}
+
+// grown is by how much the counters of a group have grown since the last scrape.
+func (m *groupMetrics) grown(x groupSeries) (by [events]uint64) {
+	seen := m.seen[x.id]
+	if seen == nil {
+		seen = new([events]telemetry.Grown)
+		m.seen[x.id] = seen
+	}
+	for i, n := range x.events {
+		by[i] = seen[i].Since(n)
+	}
+	return by
+}
+
+// send says it all. An event that never happened has no series, but for the two that always do.
+func (x *groupSeries) send(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, v float64, more ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, append([]string{x.queue, x.group}, more...)...)
+	}
+	gauge(groupBreaker, x.opened)
+	gauge(groupLimited, x.limited)
+	gauge(groupUnsaved, float64(x.unsaved))
+	gauge(groupOldest, x.oldest)
+	d := x.depth
+	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.Parked, d.Dying, d.Blocked} {
+		gauge(groupDepth, float64(n), depthStates[i])
+	}
+	for i, n := range x.events {
+		if n > 0 || words.Events[i] == "delivered" || words.Events[i] == "acked" {
+			out <- prometheus.MustNewConstMetric(groupEvents, prometheus.CounterValue, float64(n), x.queue, x.group, words.Events[i])
+		}
+	}
+}
+
+var depthStates = [...]string{words.Ready, words.InFlight, words.Delayed, words.DeadLettering, words.Blocked}

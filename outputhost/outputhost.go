@@ -4,9 +4,9 @@
 // Groups, shares and consumers of a group are guarded by one mutex, the group's. The files, in the order to read them:
 //
 //	flow        reading.go, reader.go, receive.go, watch.go: read streams of extents; pump.go: what follows from an event
-//	delivery    group.go, connection.go, consume.go, consumer.go, credit.go, chain.go, pull.go; settlement.go; transfers.go
-//	assignment  assign.go, share.go, handover.go; checkpoint.go, save.go; refresh.go, route.go: changes of settings and hosts
-//	answers     run.go, rpc.go, inspected.go; metrics.go, groupmetrics.go
+//	delivery    group.go, connection.go, consume.go, consumer.go, turns.go, chain.go, pull.go; settlement.go; transfers.go
+//	assignment  assign.go, share.go, handover.go; checkpoint.go, save.go; refresh.go: changes of settings
+//	answers     run.go, rpc.go, inspected.go; metrics.go
 package outputhost
 
 import (

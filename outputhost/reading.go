@@ -1,7 +1,5 @@
 package outputhost
 
-import ()
-
 // readersAtOnce is how many extents a group reads side by side, oldest first: a long backlog must not be read from all
 // its ends. Extents that cannot be read just now, and extents that are read to their end so far, do not count: they
 // must not hold up the others. So are timer extents: each of them may have what is due first.

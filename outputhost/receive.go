@@ -133,8 +133,6 @@ type buffer struct {
 	refs atomic.Int32
 }
 
-func (b *buffer) retain() { b.refs.Add(1) }
-
 // Release implements dispatch.Buffer. A nil buffer holds nothing.
 func (b *buffer) Release() {
 	if b == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/outputhost/cancels"
 	"github.com/columbamq/columba/outputhost/deadlines"
+	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/sources"
 	"github.com/columbamq/columba/wire/ws"
@@ -40,7 +41,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
-	h.inspector = newInspector(h)
+	h.inspector = inspect.New(inspect.Config{Log: h.log, SearchBytes: cfg.SearchBytes}, inspectedHost{h})
 	h.mover = newMover(h)
 	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)

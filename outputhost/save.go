@@ -38,11 +38,6 @@ func (s *share) saveLocked(u urgency) {
 	}
 }
 
-// dueLocked reports whether the share is to be saved before the round of all.
-func (s *share) dueLocked(now time.Time) bool {
-	return s.urgency == saveNow || s.urgency == saveBusy && now.UnixNano()-s.savedAt >= int64(s.group.h.cfg.CheckpointBusy)
-}
-
 // tellSaverLocked reports what the saver is to be told, if it does not know.
 func (g *group) tellSaverLocked() (tell bool, u urgency) {
 	if g.mu.lateChanged {
@@ -59,7 +54,8 @@ func (g *group) tellSaverLocked() (tell bool, u urgency) {
 func (g *group) takeUnsavedLocked(all bool, now time.Time) (due []*share, left urgency) {
 	at := &g.mu.unsaved
 	for s := *at; s != nil; s = *at {
-		if !s.removed && !all && !s.dueLocked(now) {
+		soon := s.urgency == saveNow || s.urgency == saveBusy && now.UnixNano()-s.savedAt >= int64(g.h.cfg.CheckpointBusy)
+		if !s.removed && !all && !soon {
 			left = max(left, s.urgency)
 			at = &s.nextUnsaved
 			continue

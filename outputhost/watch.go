@@ -115,9 +115,6 @@ func (r *reader) owedLocked() bool {
 
 // probe asks others how far the extents of readers go.
 func (h *Host) probe(ctx context.Context, readers []*reader) {
-	if len(readers) == 0 {
-		return
-	}
 	var probes errgroup.Group
 	probes.SetLimit(probesAtOnce)
 	for _, r := range readers {
