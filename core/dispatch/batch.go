@@ -202,10 +202,9 @@ func (s *Share) squeeze() {
 			s.squeezeBatch(b)
 		}
 	}
-	if !much {
-		return
+	if much {
+		s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
 	}
-	s.squeezeAt = max(MaxOutstandingBytes/2, s.heldBytes+MaxOutstandingBytes/8)
 }
 
 func (s *Share) squeezeBatch(b *batch) {

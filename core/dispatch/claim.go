@@ -93,12 +93,6 @@ func (g *Group) claims() int {
 // atMostOnce reports whether the group delivers at most once.
 func (g *Group) atMostOnce() bool { return g.spec.Delivery == core.AtMostOnce }
 
-// given is a message that was handed out and is settled with the next call.
-type given struct {
-	share *Share
-	seq   core.Seq
-}
-
 // claim has up to a credit of messages wait for the checkpoint that says that they are done, or counts their next
 // attempt.
 func (s *Share) claim(messages, bytes int) {

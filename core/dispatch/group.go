@@ -24,7 +24,7 @@ type Group struct {
 	paused      pause
 	connected   int8  // 2: or more; see Connected
 	cameBack    bool  // the last claim was of such a message, see claimReturned
-	claimed     int32 // messages in a phase that isClaimed
+	claimed     int32 // messages that are unsaved or ready
 	firsts      int32 // of those in flight, first attempts
 	locksMost   int32 // void locks are swept out at this length
 	timersMost  int32 // void timers are swept out at this length
@@ -37,7 +37,7 @@ type Group struct {
 	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
 	copies      *copies                         // nil until a message comes back from the retry queue
 	policies    policyStates
-	given       []given           // in a group that delivers at most once
+	given       []messageRef      // handed out by the call before, in a group that delivers at most once
 	taking      *handout          // of the Take under way; nil before the first
 	unclaimed   queue[messageRef] // phase unclaimed, with bytes; others are skipped
 	credit      int               // see Want

@@ -108,10 +108,8 @@ func (a *isolation) isNext(s *Share, seq core.Seq) bool {
 
 // counts is how many messages of a share are counted and go to an idle session only.
 func (a *isolation) counts(s *Share) int {
-	if a != nil && a.counted.share == s {
-		if m := s.table.get(a.counted.seq); m != nil && (m.phase == unclaimed || m.phase == unsaved || m.phase == ready) {
-			return 1
-		}
+	if a != nil && a.counted.share == s && a.counted.stands(unclaimed, unsaved, ready) {
+		return 1
 	}
 	return 0
 }
@@ -126,9 +124,6 @@ func (g *Group) isolatedMessages() []isolatedMessage {
 
 // tidy forgets what was settled, and reports whether any message waits.
 func (a *isolation) tidy() (waits bool) {
-	if a == nil {
-		return false
-	}
 	if a.counted.share != nil && !a.counted.stands(unclaimed, unsaved, ready) {
 		a.counted = isolatedMessage{}
 	}

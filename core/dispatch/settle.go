@@ -110,8 +110,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 		s.forgetRetry(seq, m)
 	}
 	if len(s.notes) > 0 {
-		s.noteBytes -= len(s.notes[seq].text) + len(s.metadataOf(seq))
-		delete(s.notes, seq)
+		s.forgetNote(seq)
 	}
 	s.table.n--
 	*m = message{}
@@ -169,11 +168,10 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 	if m := s.table.get(seq); m != nil {
 		s.group.acked(m.session)
 		s.settle(seq, m)
-		s.wake()
-		return true
+	} else {
+		s.supply.drop(seq)
+		s.settleUnseen(seq)
 	}
-	s.supply.drop(seq)
-	s.settleUnseen(seq)
 	s.wake()
 	return true
 }
@@ -212,7 +210,7 @@ func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []b
 	s.group.counters.Nacked++
 	s.group.nacked(m.session)
 	m.failure = Nacked
-	s.note(seq, text)
+	s.setText(seq, clip(text, MaxReason))
 	s.failed(seq, m, until)
 	s.wake()
 	return nil
@@ -227,16 +225,10 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 	}
 	s.group.counters.Rejected++
 	m.failure = Rejected
-	s.note(seq, text)
+	s.setText(seq, clip(text, MaxReason))
 	s.failed(seq, m, 0)
 	s.wake()
 	return nil
-}
-
-// note keeps what a consumer said of a message last.
-func (s *Share) note(seq core.Seq, text []byte) {
-	s.change()
-	s.setText(seq, clip(text, MaxReason))
 }
 
 // Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
@@ -349,6 +341,14 @@ func (s *Share) setMetadata(seq core.Seq, metadata []byte) {
 	s.noteBytes += len(metadata) - len(x.metadata)
 	s.touch()
 	x.metadata = metadata
+}
+
+// forgetNote forgets what is kept of a message beside the table.
+func (s *Share) forgetNote(seq core.Seq) {
+	if x, some := s.notes[seq]; some {
+		s.noteBytes -= len(x.text) + len(s.metadataOf(seq))
+		delete(s.notes, seq)
+	}
 }
 
 // metadataOf are those that replace the message's own.

@@ -81,7 +81,12 @@ func (s *Share) outstanding() int { return s.table.n + s.supply.len() }
 // WantsMore reports whether the share takes another batch: false at a limit. A share that is full still reads the messages
 // that it resumed from a checkpoint: nothing else makes room in the next ones.
 func (s *Share) WantsMore() bool {
-	return !s.gone && (!s.full || s.missing > 0) && s.outstanding()-s.missing < MaxOutstanding && s.heldBytes < MaxOutstandingBytes
+	return !s.gone && (!s.full || s.missing > 0) && !s.AtLimit()
+}
+
+// AtLimit reports whether nothing more is read, since as much as may be is outstanding: in messages, or in bytes.
+func (s *Share) AtLimit() bool {
+	return s.outstanding()-s.missing >= MaxOutstanding || s.heldBytes >= MaxOutstandingBytes
 }
 
 // ReadCredit is how many bytes of batches the share takes now. The reader subtracts what it asked for before and has
@@ -214,10 +219,9 @@ func (s *Share) Full() bool { return s.full }
 func (s *Share) NoteBytes() int { return s.noteBytes }
 
 // Held is how many bytes of memory the share holds: of batches, of notes, and of chunks of its table.
-func (s *Share) Held() int { return s.heldBytes + s.noteBytes + s.table.bytes() }
+func (s *Share) Held() int {
+	return s.heldBytes + s.noteBytes + len(s.table.chunks)*int(unsafe.Sizeof(chunk{}))
+}
 
 // HeldBatches is how much of that are batches.
 func (s *Share) HeldBatches() int { return s.heldBytes }
-
-// bytes of the table's chunks.
-func (t *table) bytes() int { return len(t.chunks) * int(unsafe.Sizeof(chunk{})) }

@@ -107,37 +107,37 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	}
 }
 
-// AtLimit reports whether nothing more is read, since as much as may be is outstanding: in messages, or in bytes.
-func (s *Share) AtLimit() bool {
-	return s.outstanding()-s.missing >= MaxOutstanding || s.heldBytes >= MaxOutstandingBytes
-}
-
 // Waits reports whether first deliveries are kept back; see Wait.
 func (s *Share) Waits() bool { return s.waits }
 
+// place is where the messages of an entry are.
+func (e *entry) place() Place {
+	switch {
+	case e.kind == kindBlocked:
+		return PlaceBlocked
+	case e.dies():
+		return PlaceDying
+	case e.kind == kindTransferring:
+		return PlaceParked
+	case e.kind == kindLocked:
+		return PlaceInFlight
+	}
+	return PlaceDelayed
+}
+
 // Standing is where the state left a message.
 func (st *State) Standing(seq core.Seq) Standing {
-	out := Standing{Seq: seq, Place: PlaceUnread}
 	e, there := st.messages[seq]
 	switch {
 	case st.done.Done(seq):
-		out.Place = PlaceDone
-		return out
+		return Standing{Seq: seq, Place: PlaceDone}
 	case !there:
-		return out
-	case e.kind == kindBlocked:
-		out.Place = PlaceBlocked
-	case e.kind == kindTransferring && e.to == DeadLetterQueue:
-		out.Place = PlaceDying
-	case e.kind == kindTransferring:
-		out.Place, out.Until = PlaceParked, time.UnixMilli(e.due)
-	default:
-		out.Place, out.Until = PlaceDelayed, time.UnixMilli(e.due)
-		if e.kind == kindLocked {
-			out.Place = PlaceInFlight
-		}
+		return Standing{Seq: seq, Place: PlaceUnread}
 	}
-	out.Attempts, out.Failure, out.Text = e.attempts, e.failure, e.text
+	out := Standing{Seq: seq, Place: e.place(), Attempts: e.attempts, Failure: e.failure, Text: e.text}
+	if e.hasDue() {
+		out.Until = time.UnixMilli(e.due)
+	}
 	return out
 }
 
@@ -166,16 +166,16 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 		if e.kind != kindBlocked && (e.kind != kindLocked || e.attempts > 1) {
 			d.Retries++
 		}
-		switch {
-		case e.kind == kindBlocked:
+		switch place := e.place(); {
+		case place == PlaceBlocked:
 			d.Blocked++
-		case e.kind == kindTransferring && e.to == DeadLetterQueue:
+		case place == PlaceDying:
 			d.Dying++
-		case e.kind == kindTransferring:
+		case place == PlaceParked:
 			d.Parked++
 		case e.due <= now.UnixMilli():
 			continue
-		case e.kind == kindLocked:
+		case place == PlaceInFlight:
 			d.InFlight++
 		default:
 			d.Delayed++

@@ -155,7 +155,7 @@ func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	m.session, m.due = h.session, h.due
 	if s.group.atMostOnce() {
 		s.move(m, handed)
-		s.group.given = append(s.group.given, given{s, seq})
+		s.group.given = append(s.group.given, messageRef{s, seq})
 	} else {
 		s.move(m, inFlight)
 	}
