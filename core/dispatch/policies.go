@@ -10,7 +10,7 @@ import (
 // out as many messages as all of them admit:
 //
 //	policy     scope    keeps back                                            file
-//	pause      group    everything, while nobody takes messages               pause.go
+//	pause      group    everything, while nobody takes messages               policies.go
 //	breaker    group    all but a few probes, while nothing succeeds          breaker.go
 //	throttle   session  most, of a session that nacks all that it gets        throttle.go
 //	isolation  session  everything, of one that holds an isolated message     isolation.go
