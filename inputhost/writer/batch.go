@@ -26,7 +26,7 @@ type batch struct {
 }
 
 // maxKept is the largest copy worth keeping.
-const maxKept = 2 * wire.MaxBatchBytes
+const maxKept = 2 * wire.BatchTarget
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
 

@@ -17,7 +17,7 @@ func TestWriter_ChainPassesOnAfterTheEnd(t *testing.T) {
 		b.w.Extent.Chain = 1
 		b.start()
 		p := &publisher{}
-		const n = maxInFlightBatches + 5
+		const n = gatherAt + 5
 		for i := range uint64(n) {
 			b.w.Append(chunk(t, p, i+1, 1))
 		}

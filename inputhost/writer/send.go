@@ -16,8 +16,7 @@ func (w *Writer) send() {
 	}
 	w.mu.sending = true
 	full := false
-	for w.mu.state != ended && len(w.mu.pending) > 0 &&
-		len(w.mu.inFlight) < maxInFlightBatches && w.mu.inFlightBytes < maxInFlightBytes {
+	for w.sendsLocked() {
 		b := w.takeLocked()
 		w.mu.forming = true
 		committed := w.mu.tracker.Committed()
@@ -70,6 +69,15 @@ func (w *Writer) send() {
 	}
 }
 
+// sendsLocked reports whether the next batch may leave.
+func (w *Writer) sendsLocked() bool {
+	if w.mu.state == ended || len(w.mu.pending) == 0 || w.mu.inFlightBytes >= maxInFlightBytes {
+		return false
+	}
+	n := len(w.mu.inFlight)
+	return n < gatherAt || n < maxInFlightBatches && w.mu.pendingBytes > wire.BatchTarget
+}
+
 // toReplicas sends one batch to all.
 func (w *Writer) toReplicas(h wire.BatchHeader, b *batch, committed core.Seq) {
 	records := b.records
@@ -80,13 +88,13 @@ func (w *Writer) toReplicas(h wire.BatchHeader, b *batch, committed core.Seq) {
 	}
 }
 
-// takeLocked makes a batch of what waits: at least one chunk, at most wire.MaxBatchBytes of them.
+// takeLocked makes a batch of what waits: at least one chunk, and more up to wire.BatchTarget.
 func (w *Writer) takeLocked() *batch {
 	b := newBatch()
 	n, records := 0, uint32(0)
 	for i := range w.mu.pending {
 		c := &w.mu.pending[i]
-		if n > 0 && (b.bytes+len(c.Records) > wire.MaxBatchBytes || records+c.Count > wire.MaxBatchRecords) {
+		if n > 0 && (b.bytes+len(c.Records) > wire.BatchTarget || records+c.Count > wire.MaxBatchRecords) {
 			break
 		}
 		n++
@@ -97,5 +105,6 @@ func (w *Writer) takeLocked() *batch {
 	rest := copy(w.mu.pending, w.mu.pending[n:])
 	clear(w.mu.pending[rest:])
 	w.mu.pending = w.mu.pending[:rest]
+	w.mu.pendingBytes -= b.bytes
 	return b
 }

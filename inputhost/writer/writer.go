@@ -15,9 +15,11 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// These bounds limit the batches in flight of a writer. Records that arrive above them gather into larger batches.
+// These bounds limit the batches in flight of a writer. Records that arrive above them gather into larger batches, and
+// leave once they are more than a full batch.
 const (
-	maxInFlightBatches = 8
+	gatherAt           = 8 // batches
+	maxInFlightBatches = 64
 	maxInFlightBytes   = 8 << 20
 )
 
@@ -108,6 +110,7 @@ type Writer struct {
 		started       bool
 		reason        string // of Close
 		pending       []Chunk
+		pendingBytes  int
 		inFlight      []*batch
 		inFlightBytes int
 		last          core.Seq
@@ -176,6 +179,7 @@ func (w *Writer) Append(c Chunk) bool {
 		w.mu.due = max(w.mu.due, c.Part.Due)
 	}
 	w.mu.pending = append(w.mu.pending, c)
+	w.mu.pendingBytes += len(c.Records)
 	w.mu.Unlock()
 	w.send()
 	return true
@@ -234,7 +238,7 @@ func (w *Writer) Fail(store core.HostID, cause error) {
 	}
 	w.mu.state = ended
 	sent, unsent := w.mu.inFlight, w.mu.pending
-	w.mu.inFlight, w.mu.pending = nil, nil
+	w.mu.inFlight, w.mu.pending, w.mu.pendingBytes = nil, nil, 0
 	w.mu.Unlock()
 	w.env.Log.Info("extent ends early", "extent", w.Extent.ID, "store", store, "err", cause)
 	w.end("failure: "+string(core.CodeOf(cause)), store, cause, sent, unsent)

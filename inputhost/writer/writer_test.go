@@ -38,19 +38,20 @@ type harness struct {
 type fakeReplica struct {
 	mu      sync.Mutex
 	batches []wire.BatchHeader
+	records [][]byte // of batches
 	commits []core.Seq
 	closed  bool
 	err     error
 }
 
-func (r *fakeReplica) Append(h wire.BatchHeader, _ []byte, _ core.Seq, release func()) error {
+func (r *fakeReplica) Append(h wire.BatchHeader, records []byte, _ core.Seq, release func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	release()
 	if r.err != nil {
 		return r.err
 	}
-	r.batches = append(r.batches, h)
+	r.batches, r.records = append(r.batches, h), append(r.records, records)
 	return nil
 }
 
@@ -206,16 +207,46 @@ func TestWriter_GathersAboveTheBound(t *testing.T) {
 	b := newHarness(t, 1)
 	b.start()
 	p := &publisher{}
-	for i := range maxInFlightBatches + 5 {
+	for i := range gatherAt + 5 {
 		b.w.Append(chunk(t, p, uint64(i+1), 1))
 	}
-	if got := len(b.replicas[0].batches); got != maxInFlightBatches {
-		t.Fatalf("%d batches in flight, want %d", got, maxInFlightBatches)
+	if got := len(b.replicas[0].batches); got != gatherAt {
+		t.Fatalf("%d batches in flight, want %d", got, gatherAt)
 	}
 	b.w.Acked(0, 1)
-	h := b.replicas[0].batches[maxInFlightBatches]
-	if h.Count != 5 || h.Base != maxInFlightBatches+1 {
+	h := b.replicas[0].batches[gatherAt]
+	if h.Count != 5 || h.Base != gatherAt+1 {
 		t.Fatalf("next batch %+v, want the 5 that waited", h)
+	}
+}
+
+// Chunks that fill a batch pass through the writer: nobody copies them into larger batches, and those in flight hold up none.
+func TestWriter_FullChunksPassUncopied(t *testing.T) {
+	b := newHarness(t, 1)
+	b.start()
+	p := &publisher{}
+	record, err := wire.AppendRecord(nil, &wire.Record{Payload: make([]byte, wire.BatchTarget-100)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chunks []Chunk
+	for i := range 2 * gatherAt {
+		c := Chunk{Records: slices.Clone(record), Hold: noHold{}, Count: 1, First: uint64(i + 1), Arrived: time.Now(), From: p}
+		chunks = append(chunks, c)
+		b.w.Append(c)
+	}
+	if got := len(b.replicas[0].batches); got != len(chunks)-1 {
+		t.Fatalf("%d batches in flight, want %d: all but the last, which may become fuller", got, len(chunks)-1)
+	}
+	b.w.Acked(0, core.Seq(gatherAt))
+	sent := b.replicas[0].records
+	if len(sent) != len(chunks) {
+		t.Fatalf("%d batches sent after acknowledgements, want %d", len(sent), len(chunks))
+	}
+	for i, records := range sent {
+		if &records[0] != &chunks[i].Records[0] || len(records) != len(record) {
+			t.Errorf("batch %d is not the bytes of its chunk", i)
+		}
 	}
 }
 

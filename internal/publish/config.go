@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
 
@@ -47,7 +48,7 @@ const (
 	defaultMaxRecords = 64 << 10
 	defaultMaxBytes   = 32 << 20
 
-	batchTarget = 256 << 10 // bytes; a batch is full above it
+	batchTarget = wire.BatchTarget // a batch is full above it
 	// maxGathering is how many batches may be in flight before one that is not full waits: what comes meanwhile joins it.
 	maxGathering   = 4
 	defaultWindow  = 4 << 20 // bytes in flight, when the host names none
