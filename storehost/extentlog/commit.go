@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -49,11 +50,10 @@ func (e *Engine) write(r *round) bool {
 	}
 	waited := 0
 	for i := range r.requests {
-		waited += r.requests[i].bytes
+		waited += r.requests[i].bytes + r.requests[i].index
 	}
-	r.group = group{batch: e.db.NewBatch(
-		pebble.WithInitialSizeBytes(waited+256*len(r.requests)), pebble.WithMaxRetainedSizeBytes(maxGroupBytes),
-	)}
+	room := batchRoom(waited + 256*len(r.requests))
+	r.group = group{batch: e.db.NewBatchWithSize(room, pebble.WithMaxRetainedSizeBytes(maxMemtable/2))}
 	taken := 0
 	for i := range r.requests {
 		err := e.refusing()
@@ -78,6 +78,15 @@ func (e *Engine) write(r *round) bool {
 		}
 	}
 	return e.applying.CompareAndSwap(r, nil)
+}
+
+// batchRoom is the size of the buffer for a batch of so many bytes. A batch that finds its buffer too small doubles it, and
+// copies all that is staged. Buffers are used again, so they have few sizes.
+func batchRoom(bytes int) int {
+	if bytes > maxGroupBytes {
+		return bytes
+	}
+	return 1 << bits.Len(uint(bytes))
 }
 
 // stagePositions adds the positions of all extents touched, and keeps what they are to become.

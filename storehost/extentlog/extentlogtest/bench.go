@@ -9,6 +9,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/wire"
 )
 
 // rollAt is where the benchmarks go on in a fresh extent, as input hosts do.
@@ -17,7 +18,7 @@ const rollAt = 256 << 20
 // RunBench measures an engine opened by open: appends of several batch sizes and depths, readers at the head and behind.
 func RunBench(b *testing.B, open func(b *testing.B) extentlog.Log) {
 	for _, c := range []struct{ record, batch, depth int }{
-		{1 << 10, 1 << 10, 1}, {1 << 10, 16 << 10, 4}, {1 << 10, 256 << 10, 1}, {1 << 10, 256 << 10, 8}, {1 << 10, 1 << 20, 8}, {100, 256 << 10, 8},
+		{1 << 10, 1 << 10, 1}, {1 << 10, 16 << 10, 4}, {1 << 10, 256 << 10, 1}, {1 << 10, 256 << 10, 8}, {1 << 10, wire.BatchTarget, 8}, {1 << 10, 1 << 20, 8}, {100, 256 << 10, 8},
 	} {
 		name := fmt.Sprintf("%d=record/%dKiB=batch/%d=depth", c.record, c.batch>>10, c.depth)
 		b.Run("Append/"+name, func(b *testing.B) { benchAppend(b, open(b), c.record, c.batch, c.depth, false) })
@@ -42,6 +43,8 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 		reader = followHead(b, l, e.ID)
 	}
 	b.SetBytes(int64(count * record))
+	b.ReportAllocs()
+	before := processTime(b)
 	for b.Loop() {
 		must(b, <-window)
 		if written > rollAt && !follow {
@@ -59,6 +62,7 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 		reader.wait(w.Last)
 	}
 	b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "records/s")
+	b.ReportMetric(float64((processTime(b)-before).Nanoseconds())/float64(b.N*count), "cpu-ns/record")
 	must(b, l.Close())
 }
 

@@ -39,7 +39,7 @@ type Writer struct {
 // Batch makes the next batch: count records with payloads of size bytes.
 func (w *Writer) Batch(count, size int) []byte {
 	payload := make([]byte, size)
-	b := make([]byte, wire.BatchHeaderLen)
+	b := make([]byte, wire.BatchHeaderLen, wire.BatchHeaderLen+count*(wire.RecordHeaderLen+size))
 	for i := range count {
 		if size >= 8 {
 			binary.LittleEndian.PutUint64(payload, uint64(w.Last)+uint64(i)+1)
