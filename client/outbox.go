@@ -24,9 +24,11 @@ type outbox struct {
 		sync.Mutex
 		over    bool
 		busy    bool   // the sender is awake or was woken
-		frames  []byte // nacks, rejects, extends: before the acks
+		frames  []byte // nacks, rejects, extends: before the acks …
 		asks    []byte // credit of a consumer with a limit
 		acks    []settledRun
+		cuts    []cut // … but for the acks in front of a cut: see keepOrderLocked
+		ahead   int   // frames since the last cut
 		returns []settledRun
 		limit   wire.Credit // granted, held and back together
 		back    room        // to be granted; below zero: so much more must be taken first
@@ -65,6 +67,13 @@ type settledRun struct {
 // maxGrant is the largest amount of used credit that waits to be granted again. Without it a consumer would stop whose
 // limit is above that of a host.
 var maxGrant = wire.Credit{Messages: 64 << 10, Bytes: 4 << 20}
+
+// cut divides what waits: the acks in front of it go out before the frames behind it.
+type cut struct{ frames, acks int }
+
+// framesAhead is how many frames may go out before acks that the application gave earlier, or more if there were no
+// such acks. It is well below the number of failures in a row that open a breaker.
+const framesAhead = 8
 
 // newOutbox makes an outbox that grants nothing until setLimit.
 func newOutbox() *outbox {
@@ -109,17 +118,35 @@ func (o *outbox) change(f func()) bool {
 }
 
 func (o *outbox) ack(handle uint32, seq core.Seq, attempt uint16) bool {
-	return o.change(func() { o.mu.acks = appendRun(o.mu.acks, handle, seq, attempt) })
+	return o.change(func() { o.mu.acks = appendRun(o.mu.acks, o.lastCutLocked().acks, handle, seq, attempt) })
+}
+
+func (o *outbox) lastCutLocked() cut {
+	if n := len(o.mu.cuts); n > 0 {
+		return o.mu.cuts[n-1]
+	}
+	return cut{}
+}
+
+// keepOrderLocked has the acks so far go out before the next frame, once enough frames are ahead of them. The host
+// counts failures in a row, and takes a group for broken in which there are many: with all nacks of a write in front,
+// a consumer of which every fifth message fails would look like one that handles nothing.
+func (o *outbox) keepOrderLocked() {
+	if o.mu.ahead >= framesAhead && len(o.mu.acks) > o.lastCutLocked().acks {
+		o.mu.cuts, o.mu.ahead = append(o.mu.cuts, cut{len(o.mu.frames), len(o.mu.acks)}), 0
+	}
+	o.mu.ahead++
 }
 
 // giveBack returns a delivery.
 func (o *outbox) giveBack(handle uint32, seq core.Seq, attempt uint16) bool {
-	return o.change(func() { o.mu.returns = appendRun(o.mu.returns, handle, seq, attempt) })
+	return o.change(func() { o.mu.returns = appendRun(o.mu.returns, 0, handle, seq, attempt) })
 }
 
 // frame sends a frame whose body is appended by body.
 func (o *outbox) frame(t wire.FrameType, body func([]byte) []byte) bool {
 	return o.change(func() {
+		o.keepOrderLocked()
 		var at int
 		o.mu.frames, at = wire.BeginFrame(o.mu.frames, t, 0, o.stream)
 		o.mu.frames = body(o.mu.frames)
@@ -219,7 +246,7 @@ func (o *outbox) end(now int64) (unsent, unsure unconfirmed, waited time.Duratio
 	defer o.mu.Unlock()
 	o.mu.over = true
 	unsent = unconfirmed{o.mu.acks, o.mu.returns, o.mu.frames}
-	o.mu.acks, o.mu.returns, o.mu.frames = nil, nil, nil
+	o.mu.acks, o.mu.returns, o.mu.frames, o.mu.cuts = nil, nil, nil, nil
 	unsure = o.mu.asked
 	unsure.acks = append(unsure.acks, o.mu.fresh.acks...)
 	unsure.returns = append(unsure.returns, o.mu.fresh.returns...)
@@ -271,8 +298,12 @@ func (o *outbox) flush(ctx context.Context) error {
 func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	o.mu.Lock()
 	dst = append(dst, o.mu.asks...)
-	dst = append(dst, o.mu.frames...)
-	dst = appendSettled(dst, wire.TypeAck, o.stream, o.mu.acks)
+	from := cut{}
+	for _, to := range append(o.mu.cuts, cut{len(o.mu.frames), len(o.mu.acks)}) {
+		dst = append(dst, o.mu.frames[from.frames:to.frames]...)
+		dst = appendSettled(dst, wire.TypeAck, o.stream, o.mu.acks[from.acks:to.acks])
+		from = to
+	}
 	dst = appendSettled(dst, wire.TypeReturn, o.stream, o.mu.returns)
 	if o.mu.confirms {
 		o.mu.fresh.frames = append(o.mu.fresh.frames, o.mu.frames...)
@@ -281,6 +312,7 @@ func (o *outbox) take(dst []byte, now int64) (out []byte, pause time.Duration) {
 	}
 	o.mu.asks, o.mu.frames = o.mu.asks[:0], o.mu.frames[:0]
 	o.mu.acks, o.mu.returns = o.mu.acks[:0], o.mu.returns[:0]
+	o.mu.cuts, o.mu.ahead = o.mu.cuts[:0], 0
 	dst, pause = o.confirmLocked(dst, now)
 	if o.creditDueLocked() {
 		var body [12]byte
@@ -313,9 +345,9 @@ func joinRuns(dst, runs []settledRun) []settledRun {
 	return dst
 }
 
-// appendRun adds a seq to runs; in order it costs nothing.
-func appendRun(runs []settledRun, handle uint32, seq core.Seq, attempt uint16) []settledRun {
-	if n := len(runs); n > 0 && runs[n-1].follows(handle, seq, attempt) {
+// appendRun adds a seq to runs; in order it costs nothing. It joins none of the first ones, before from.
+func appendRun(runs []settledRun, from int, handle uint32, seq core.Seq, attempt uint16) []settledRun {
+	if n := len(runs); n > from && runs[n-1].follows(handle, seq, attempt) {
 		runs[n-1].Count++
 		return runs
 	}
