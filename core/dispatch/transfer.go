@@ -198,6 +198,7 @@ type Transfer struct {
 	Session  SessionID
 	Enqueued int64     // unix µs
 	Due      time.Time // to the retry queue: not before
+	Returns  bool      // if it is not appended until then it is handed out from here
 	Again    bool      // an append of it may have come to pass: look for it before the append is repeated
 	Since    time.Time // with Again: since when it may be there; zero: since an earlier owner
 	Record   []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
@@ -231,7 +232,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		m.batch.lent++
 		t := Transfer{
 			Share: s, To: to, Reason: x.reason, Of: Source{s.extent, s.returning, s.merged}, Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
-			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Record: m.batch.recordAt(i),
+			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Returns: x.mayReturn(), Record: m.batch.recordAt(i),
 		}
 		if to == DeadLetterQueue {
 			t.Failure = s.diedOf(seq, m)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -33,8 +34,9 @@ type harness struct {
 	dead    []*wire.Record // that look-ups find
 	delayed []*wire.Record
 	lookErr error
-	since   time.Time // that the last look-up began at
-	lost    bool      // the share was given up
+	looking chan struct{} // a look-up in the retry queue sends there, and ends when it can again; nil: it ends at once
+	since   time.Time     // that the last look-up began at
+	lost    bool          // the share was given up
 	mu      struct {
 		sync.Mutex
 		now      time.Time
@@ -124,6 +126,10 @@ func (b *harness) EachSince(_ context.Context, queue core.QueueID, since time.Ti
 func (b *harness) EachDue(_ context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
 	if queue != b.record.Retry || group != b.record.ID {
 		b.t.Errorf("a retry is looked for in queue %s of group %s", queue, group)
+	}
+	if b.looking != nil {
+		b.looking <- struct{}{}
+		b.looking <- struct{}{}
 	}
 	for _, r := range b.delayed {
 		if r.DeliverAt == due.UnixMilli() {
@@ -223,6 +229,45 @@ func TestMover_LookUpFails(t *testing.T) {
 		if err := b.send(b.message(to, 1, true))[1]; err != nil || len(b.host.Stored()) == 0 {
 			t.Errorf("%s: later %v, %q are appended", to, err, b.host.Stored())
 		}
+	}
+}
+
+// TestMover_LookUpHoldsUpNoOther appends messages, and has further ones that are to be looked for come again later, while a
+// look-up is under way.
+func TestMover_LookUpHoldsUpNoOther(t *testing.T) {
+	b := newHarness(t)
+	b.looking = make(chan struct{})
+	b.mover.Begin(b, time.Now(), []dispatch.Transfer{b.message(dispatch.RetryQueue, 1, true)})
+	<-b.looking
+	b.outbox.mu.Lock()
+	busy := b.outbox.used.of[dispatch.RetryQueue].busy
+	b.outbox.mu.Unlock()
+	if busy {
+		t.Error("no other message is taken for the queue meanwhile")
+	}
+	b.mover.Begin(b, time.Now(), []dispatch.Transfer{b.message(dispatch.RetryQueue, 2, false), b.message(dispatch.RetryQueue, 3, true)})
+	outcomes := func(n int) map[core.Seq]error {
+		t.Helper()
+		for deadline := time.After(10 * time.Second); ; {
+			b.mu.Lock()
+			out := maps.Clone(b.mu.outcomes)
+			b.mu.Unlock()
+			if len(out) >= n {
+				return out
+			}
+			select {
+			case <-b.pumped:
+			case <-deadline:
+				t.Fatalf("%d of %d outcomes came", len(out), n)
+			}
+		}
+	}
+	if got := outcomes(2); got[2] != nil || core.CodeOf(got[3]) != core.CodeUnavailable {
+		t.Errorf("outcomes are %v, want an append of 2, and 3 to come again", got)
+	}
+	<-b.looking
+	if got := outcomes(3); got[1] != nil {
+		t.Errorf("the message that was looked for: %v", got[1])
 	}
 }
 

@@ -26,6 +26,7 @@ type lane struct {
 	err        error // why the last message could not be transferred; nil: it could
 	lookFailed int64 // unix ns, since when no look-up has succeeded; zero: the last one did
 	busy       bool  // messages are on their way to the publisher
+	looking    bool  // a look-up is under way
 	ready      bool  // the queue is there, as far as is known
 }
 
@@ -61,11 +62,25 @@ func (o *Outbox) over(to dispatch.Destination) {
 	o.lockedLane(to).busy = false
 }
 
-// Busy reports whether messages are on their way to a publisher.
+// beginLook reports whether no look-up for a destination is under way; then one is, until endLook.
+func (o *Outbox) beginLook(to dispatch.Destination) bool {
+	l := o.lockedLane(to)
+	defer o.mu.Unlock()
+	began := !l.looking
+	l.looking = true
+	return began
+}
+
+func (o *Outbox) endLook(to dispatch.Destination) {
+	defer o.mu.Unlock()
+	o.lockedLane(to).looking = false
+}
+
+// Busy reports whether messages are on their way to a publisher, or looked for.
 func (o *Outbox) Busy() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.used != nil && slices.ContainsFunc(o.used.of[:], func(l lane) bool { return l.busy })
+	return o.used != nil && slices.ContainsFunc(o.used.of[:], func(l lane) bool { return l.busy || l.looking })
 }
 
 // Err is why the last message could not be transferred to a destination; nil: it could.

@@ -2,7 +2,10 @@ package transfer
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -46,6 +49,7 @@ const (
 	lookBack       = 2*time.Minute + 3*dispatch.TransferDoubt
 	lookTimeout    = 10 * time.Second // of one look-up in the dead letter queue
 	lookDueTimeout = 3 * time.Second  // of one message in the retry queue
+	looksAtOnce    = 8                // messages that are looked for there side by side
 )
 
 // findDead reads the messages appended to the dead letter queue since the earliest time at which the first of the given
@@ -79,16 +83,25 @@ func findDead(ctx context.Context, m *Mover, g Group, some []letter) (map[histor
 // same due time.
 func findDelayed(ctx context.Context, m *Mover, g Group, some []letter) (map[history.Copy]bool, error) {
 	found := make(map[history.Copy]bool)
-	var failed error
+	var mu sync.Mutex // of found
+	var looks errgroup.Group
+	looks.SetLimit(looksAtOnce)
 	for _, x := range some {
-		if err := findDue(ctx, m, g, x, found); err != nil {
-			failed = err
-		}
+		looks.Go(func() error {
+			there, err := findDue(ctx, m, g, x)
+			if there {
+				mu.Lock()
+				found[history.CopyOf(dispatch.RetryQueue, x.record)] = true
+				mu.Unlock()
+			}
+			return err
+		})
 	}
-	return found, failed
+	return found, looks.Wait()
 }
 
-func findDue(ctx context.Context, m *Mover, g Group, x letter, found map[history.Copy]bool) error {
+// findDue reports whether a message is there.
+func findDue(ctx context.Context, m *Mover, g Group, x letter) (there bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookDueTimeout)
 	defer cancel()
 	group := g.Record()
@@ -96,18 +109,19 @@ func findDue(ctx context.Context, m *Mover, g Group, x letter, found map[history
 		now, _, err := metadata.Read[metadata.GroupRecord](ctx, m.cfg.Meta, metadata.Groups, metadata.GroupKey(group.Queue, group.Spec.Name), metadata.One)
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case now.ID != group.ID || now.Retry.IsZero():
-			return nil
+			return false, nil
 		}
 		group.Retry = now.Retry
 	}
 	want := history.CopyOf(dispatch.RetryQueue, x.record)
-	return m.cfg.Reader.EachDue(ctx, group.Retry, group.ID, time.UnixMilli(x.record.DeliverAt), func(r *wire.Record) {
+	err = m.cfg.Reader.EachDue(ctx, group.Retry, group.ID, time.UnixMilli(x.record.DeliverAt), func(r *wire.Record) {
 		if history.CopyOf(dispatch.RetryQueue, r) == want {
-			found[want] = true
+			there = true
 		}
 	})
+	return there, err
 }
 
 // ensureRetry makes the group's retry queue, unless it is there.

@@ -22,9 +22,12 @@ const (
 	// Timeout is of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at
 	// an input host.
 	Timeout = 15 * time.Second
-	retry   = time.Second      // after a failed one
-	warning = 10 * time.Second // between warnings about one group
-	atOnce  = 256              // messages that leave for a queue together
+	retry   = time.Second // after a failed one, and the least time that an append has
+	// displaced is the least time of an append whose message is handed out from nowhere else meanwhile. Appends of busy
+	// disks take longer than a retry: an outcome that is not waited for is unknown, and costs a look-up and another append.
+	displaced = 5 * time.Second
+	warning   = 10 * time.Second // between warnings about one group
+	atOnce    = 256              // messages that leave for a queue together
 )
 
 // Group is whose messages are transferred. Its methods are called from several goroutines, without locks held.
@@ -87,9 +90,13 @@ func (m *Mover) Begin(g Group, began time.Time, some []dispatch.Transfer) {
 	m.cfg.Tasks.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithDeadline(ctx, began.Add(Timeout))
 		defer cancel()
-		m.send(ctx, g, some)
+		again := m.send(ctx, g, some)
 		g.Outbox().over(some[0].To)
 		g.Pump()
+		if len(again) > 0 {
+			m.look(ctx, g, again)
+			g.Pump()
+		}
 	})
 }
 
@@ -99,12 +106,10 @@ type letter struct {
 	record *wire.Record
 }
 
-// send appends messages; their outcomes come back to their shares. It first looks in the queue for messages that may be
-// there already. The group is pumped for all that came together; after appends that did not begin, by the caller.
-func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
-	r := &routes[some[0].To]
-	err := r.prepare(ctx, m, g)
-	var again []letter
+// send appends messages; their outcomes come back to their shares. It answers those that may be in the queue already.
+// The group is pumped for all that came together; after appends that did not begin, by the caller.
+func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) (again []letter) {
+	err := routes[some[0].To].prepare(ctx, m, g)
 	for _, t := range some {
 		if err != nil { // nothing was appended, whatever became of the queue
 			m.settle(g, t, core.Errorf(core.CodeUnavailable, "%w", err))
@@ -125,9 +130,25 @@ func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) {
 			m.append(ctx, g, letter{t, record})
 		}
 	}
-	if len(again) > 0 {
-		m.lookAndSend(ctx, g, r, again)
+	return again
+}
+
+// errLooking has messages come again later: a look-up reads much, and is made for many at a time.
+var errLooking = core.Errorf(core.CodeUnavailable, "an earlier look-up for messages that may be in the queue is under way")
+
+// look looks in the queue for messages that may be there already, and appends the others. Meanwhile other messages
+// leave, but for those that are to be looked for, too.
+func (m *Mover) look(ctx context.Context, g Group, some []letter) {
+	to := some[0].To
+	if !g.Outbox().beginLook(to) {
+		now := m.cfg.Now()
+		for _, x := range some {
+			g.Settle(x.Transfer, errLooking, now.Add(retry), now)
+		}
+		return
 	}
+	defer g.Outbox().endLook(to)
+	m.lookAndSend(ctx, g, &routes[to], some)
 }
 
 // lookAndSend appends the messages that the queue does not have yet.
@@ -152,14 +173,22 @@ func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []lette
 	}
 }
 
+// timeout is how long the outcome of an append is waited for: should it fail, the message can still be handed out in time,
+// or soon after.
+func (x *letter) timeout(now time.Time) time.Duration {
+	switch {
+	case x.Due.IsZero():
+		return Timeout
+	case x.Returns:
+		return min(Timeout, max(x.Due.Sub(now), retry))
+	}
+	return min(Timeout, max(x.Due.Sub(now), displaced))
+}
+
 // append hands a record to the publisher of its queue, which tells the group of the outcome.
 func (m *Mover) append(ctx context.Context, g Group, x letter) {
-	timeout := Timeout
-	if !x.Due.IsZero() { // should it fail it can still be handed out in time
-		timeout = min(Timeout, max(x.Due.Sub(m.cfg.Now()), retry))
-	}
 	group := g.Record()
-	err := m.publish(ctx, g, address{group.ID, routes[x.To].path(group.Spec.Queue, group.Spec.Name)}, x.record, timeout, func(err error) { m.settle(g, x.Transfer, err) })
+	err := m.publish(ctx, g, address{group.ID, routes[x.To].path(group.Spec.Queue, group.Spec.Name)}, x.record, x.timeout(m.cfg.Now()), func(err error) { m.settle(g, x.Transfer, err) })
 	if err != nil {
 		m.settle(g, x.Transfer, err)
 	}
