@@ -13,21 +13,27 @@ const claimAtOnce = 512
 // claim keeps first deliveries of a share back while others are claimed: messages that a checkpoint has to count, or to
 // settle, before they are handed out. Those are the messages of a group that delivers at most once, and those that came
 // back from the retry queue, since these are retries. A share claims as many as a consumer waits for, at most
-// claimAtOnce, and the next ones when those were handed out; so a crash of the owner costs no more than these an
-// attempt, or in a group that delivers at most once their delivery. A message that waits to be isolated does not count,
-// so nothing else of its share waits for an idle session. It is not saved: the next owner claims anew.
+// claimAtOnce; so a crash of the owner costs no more than these an attempt, or in a group that delivers at most once
+// their delivery. The next ones are claimed when those were handed out. Messages that came back go on sooner, when half
+// of claimAtOnce were handed out and there is credit for more than are claimed: else each time as many as one claim has
+// would wait for the claim, for its checkpoint and for their turns one after another. A message that waits to be isolated
+// does not count, so nothing else of its share waits for an idle session. It is not saved: the next owner claims anew.
 //
 // Its scope is one share, and it has no deadline: a checkpoint, or a delivery, ends the wait.
 type claim struct {
 	waiting int // claimed, and not handed out
+	beside  int // how many more there is credit for; 0: none are claimed beside those
 }
 
 // admit is how many messages the share may claim now.
 func (c claim) admit(most int) int {
-	if c.waiting > 0 {
+	switch {
+	case c.waiting == 0:
+		return min(most, claimAtOnce)
+	case c.waiting > claimAtOnce/2:
 		return 0
 	}
-	return min(most, claimAtOnce)
+	return min(most, claimAtOnce-c.waiting, c.beside)
 }
 
 // claims reports whether the share's messages are claimed before they are handed out.
@@ -35,7 +41,11 @@ func (s *Share) claims() bool { return s.group.atMostOnce() || s.returning }
 
 // claimPolicy is the claim of the share as it stands.
 func (s *Share) claimPolicy() claim {
-	return claim{waiting: s.of(unclaimed, unsaved, ready) - s.group.isolation.counts(s)}
+	c := claim{waiting: s.of(unclaimed, unsaved, ready) - s.group.isolation.counts(s)}
+	if s.returning && !s.group.atMostOnce() {
+		c.beside = max(0, s.group.credit-s.group.claims())
+	}
+	return c
 }
 
 // The number of a retry's next attempt is durable before it is handed out: that is a claim, too. Should the owner die

@@ -89,3 +89,25 @@ func TestGroup_UpdateSettlesWhatComesWithIt(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestClaim_NextBesideTheLast hands out messages that came back from the retry queue, each checkpoint of which takes a
+// round: as many as a claim may have with each, not half of them and then none.
+func TestClaim_NextBesideTheLast(t *testing.T) {
+	const n = 8 * claimAtOnce
+	g := NewGroup(core.GroupSpec{}.WithDefaults())
+	s := cameBack(t, g, n)
+	got, rounds := 0, 0
+	for ; got < n && rounds < n; rounds++ {
+		g.Want(MaxOutstanding, true)
+		for _, r := range g.Take(1, Credit{Messages: MaxOutstanding, Bytes: 64 << 20}, start, nil) {
+			got += int(r.Count)
+		}
+		if claimed := s.of(unclaimed, unsaved, ready); claimed > claimAtOnce {
+			t.Fatalf("%d are claimed at a time, want at most %d", claimed, claimAtOnce)
+		}
+		save(s, start)
+	}
+	if want := n/claimAtOnce + 1; rounds > want {
+		t.Errorf("%d messages took %d checkpoints, want %d", got, rounds, want)
+	}
+}
