@@ -166,7 +166,8 @@ func Decode[T any](t testing.TB, text string) []T {
 	return out
 }
 
-// Eventually waits until ok, looking every 20 ms, or until the test's patience ends.
+// Eventually waits until ok, or until the test's patience ends. It looks every 20 ms at first, and less often the longer it waits: most
+// looks are calls of a server, or processes, and cost more than the time in between.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	EventuallyWithin(t, Patience, what, ok)
@@ -181,13 +182,11 @@ func EventuallyWithin(t testing.TB, limit time.Duration, what string, ok func() 
 // EventuallyOr is EventuallyWithin with a text that is made when the wait was in vain.
 func EventuallyOr(t testing.TB, limit time.Duration, ok func() bool, what func() string) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for over := time.After(limit); !ok(); {
-		select {
-		case <-tick.C:
-		case <-over:
+	for began := time.Now(); !ok(); {
+		waited := time.Since(began)
+		if waited >= limit {
 			t.Fatalf("%s: not within %s", what(), limit)
 		}
+		<-time.After(min(max(20*time.Millisecond, waited/20), limit-waited))
 	}
 }
