@@ -25,7 +25,8 @@ LDFLAGS := -s -w -X github.com/columbamq/columba/tools/cli.Version=$(VERSION)
 # What makes tests cheaper and takes nothing from them. They have many short lives in small heaps: collecting less often takes a tenth
 # off their time. No debugger looks at their binaries, nor at those they build; paths without the clone's let clones share what is
 # compiled; `make lint` vets. A binary with the race detector waits a second before it exits: a tenth is enough to be told of a race.
-TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 $(GORACE))" \
+# What the detector knows of a new block it clears, also of large ones: by default it maps fresh memory for those, which costs more.
+TESTENV := GOGC=400 GORACE="$(strip atexit_sleep_ms=100 clear_shadow_mmap_threshold=268435456 $(GORACE))" \
 	GOFLAGS="$(strip $(shell $(GO) env GOFLAGS) -trimpath -ldflags=-s -vet=off)"
 
 # Results are never taken from the cache: it does not know of what the tests build and run.
