@@ -14,7 +14,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Write buffers are lent to a connection for the time of one message. All in a pool have one size.
+// Write buffers are lent to a client's connection for the time of one message. Nothing is taken from serverBuffers.
 var clientBuffers, serverBuffers sync.Pool
 
 // Dial connects to ws://addr+path. ctx bounds the handshake only. CodeThrottled when the host takes no more connections from here, CodeUnavailable
@@ -57,9 +57,8 @@ func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 	}
 	upgrader := websocket.Upgrader{
 		HandshakeTimeout: handshakeTimeout,
-		ReadBufferSize:   0, // that of the HTTP server is reused
-		WriteBufferSize:  serverBufferSize,
-		WriteBufferPool:  &serverBuffers,
+		ReadBufferSize:   0,              // that of the HTTP server is reused
+		WriteBufferPool:  &serverBuffers, // with a pool no connection has a buffer of its own; socket needs none
 	}
 	hijack := &hijacker{ResponseWriter: w}
 	c, err := upgrader.Upgrade(hijack, r, nil)
@@ -69,9 +68,9 @@ func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 		}
 		return nil, core.Errorf(core.CodeBadArgument, "upgrade %s from %s to a websocket: %w", r.URL.Path, r.RemoteAddr, err)
 	}
-	// The library reads through this buffer, which is empty. It gets the plain socket itself, which writes many buffers at once.
-	hijack.buffer.Reset(newFloodGuard(c.NetConn()))
+	hijack.buffer.Reset(newFloodGuard(hijack.socket)) // the library reads through this buffer, which is empty
 	conn := newConn(c, o.withDefaults())
+	conn.socket = hijack.socket
 	if held != nil {
 		held.conn = conn
 		conn.place, conn.in.place, conn.lived.limited = held, held, true
@@ -79,16 +78,18 @@ func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 	return conn, nil
 }
 
-// hijacker keeps the buffer that a hijacked connection is read through.
+// hijacker keeps the socket of a hijacked connection, and the buffer that it is read through.
 type hijacker struct {
 	http.ResponseWriter
+	socket *socket
 	buffer *bufio.Reader
 }
 
 func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if err == nil {
-		h.buffer = rw.Reader
+	if err != nil {
+		return nil, nil, err
 	}
-	return conn, rw, err
+	h.socket, h.buffer = newSocket(conn), rw.Reader
+	return h.socket, rw, nil
 }

@@ -61,9 +61,8 @@ const (
 const LateAfter = pingEvery + 5*time.Second
 
 // Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the write buffer,
-// in fragments of its size; a server sends what is more than twice its write buffer without copying.
+// in fragments of its size.
 const (
 	readBufferSize   = 4 << 10
 	clientBufferSize = 256 << 10
-	serverBufferSize = 16 << 10
 )

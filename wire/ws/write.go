@@ -93,7 +93,11 @@ func (c *Conn) writeNext(segments []segment, pong *string, ping bool, closing *w
 }
 
 func (c *Conn) writeMessage(segments []segment) error {
-	if err := c.ws.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	until := time.Now().Add(writeTimeout)
+	if c.socket != nil {
+		return c.socket.writeMessage(segments, until)
+	}
+	if err := c.ws.SetWriteDeadline(until); err != nil {
 		return err
 	}
 	if len(segments) == 1 {

@@ -21,6 +21,7 @@ import (
 //	  └──Close, Abort──────────┴──Abort, error, peer closed, ctx cancelled───────────▶┘
 type Conn struct {
 	ws      *websocket.Conn
+	socket  *socket // of a server; nil: the library writes messages, and masks them
 	options Options
 	wake    chan struct{} // buffered: there is something for the writer
 	done    chan struct{} // closed once ended
