@@ -42,10 +42,16 @@ func (g *Group) lockRun(s *Share, base core.Seq, count uint32, attempt uint16, d
 
 // trim skips the leading messages that are not under the lock any more and reports whether any is left.
 func (l *lock) trim() bool {
-	for ; l.count > 0; l.base, l.count = l.base+1, l.count-1 {
-		if m := l.share.table.get(l.base); m != nil && m.phase == inFlight && m.due == l.due && m.attempts == l.attempt {
+	for l.count > 0 {
+		n := l.share.table.skip(l.base, l.count)
+		l.base, l.count = l.base+core.Seq(n), l.count-n
+		if l.count == 0 {
+			break
+		}
+		if m := l.share.table.get(l.base); m.phase == inFlight && m.due == l.due && m.attempts == l.attempt {
 			return true
 		}
+		l.base, l.count = l.base+1, l.count-1
 	}
 	return false
 }

@@ -156,6 +156,20 @@ func (t *table) get(seq core.Seq) *message {
 	return &c.messages[seq&chunkMask]
 }
 
+// skip counts the seqs from base on that have no phase, up to the first that has one, and up to most. It looks at a chunk at a
+// time.
+func (t *table) skip(base core.Seq, most uint32) uint32 {
+	for n := uint32(0); n < most; {
+		seq := base + core.Seq(n)
+		in := uint32(seq & chunkMask)
+		if c := t.chunk(uint64(seq) >> chunkBits); c != nil && c.live>>in != 0 {
+			return min(n+uint32(bits.TrailingZeros64(c.live>>in)), most)
+		}
+		n += min(chunkLen-in, most-n)
+	}
+	return most
+}
+
 // put makes room for the message of seq, which had no phase.
 func (t *table) put(seq core.Seq) *message {
 	c := t.make(uint64(seq) >> chunkBits)
