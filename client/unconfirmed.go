@@ -20,8 +20,12 @@ func (u *unconfirmed) reset() {
 	u.acks, u.returns, u.frames = u.acks[:0], u.returns[:0], u.frames[:0]
 }
 
-// confirmEvery spaces the Confirms of a stream, but for those that a flush waits for.
-const confirmEvery = int64(50 * time.Millisecond)
+// Spaces of the Confirms of a stream, but for those that a flush waits for: confirmEvery for one that goes with
+// settlements, confirmAlone for one without. So a consumer that goes on costs its host no read and no write for them.
+const (
+	confirmEvery = int64(50 * time.Millisecond)
+	confirmAlone = 4 * confirmEvery
+)
 
 // expectConfirms: the host answers Confirms.
 func (o *outbox) expectConfirms() {
@@ -150,7 +154,11 @@ func (o *outbox) confirmLocked(dst []byte, now int64) (out []byte, pause time.Du
 	if o.mu.waiting || o.mu.fresh.empty() && !hurry {
 		return dst, 0
 	}
-	if left := o.mu.askedAt + confirmEvery - now; left > 0 && !hurry {
+	every := confirmEvery
+	if len(dst) == 0 {
+		every = confirmAlone
+	}
+	if left := o.mu.askedAt + every - now; left > 0 && !hurry {
 		return dst, time.Duration(left)
 	}
 	o.mu.asked, o.mu.fresh = o.mu.fresh, o.mu.asked

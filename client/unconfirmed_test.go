@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,4 +47,47 @@ func TestOutbox_TakeUnconfirmed(t *testing.T) {
 			t.Errorf("of extent %d: %d more", handle, len(again))
 		}
 	}
+}
+
+// TestOutbox_ConfirmGoesWithSettlements: a Confirm alone costs the host a read and a write. One goes with the settlements of a consumer that goes on,
+// and one alone after the last ones.
+func TestOutbox_ConfirmGoesWithSettlements(t *testing.T) {
+	o := newOutbox()
+	o.expectConfirms()
+	now := int64(time.Hour)
+	sent := func() (types []wire.FrameType) {
+		out, _ := o.take(nil, now)
+		for len(out) > 0 {
+			f, rest, err := wire.NextFrame(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			types, out = append(types, f.Type), rest
+		}
+		return types
+	}
+	want := func(what string, types ...wire.FrameType) {
+		t.Helper()
+		if got := sent(); !slices.Equal(got, types) {
+			t.Errorf("%s: sent frames %v, want %v", what, got, types)
+		}
+	}
+	o.ack(1, 1, 1)
+	want("the first ack", wire.TypeAck, wire.TypeConfirm)
+	o.applied(1)
+	now += confirmEvery / 2
+	o.ack(1, 2, 1)
+	want("an ack soon after a Confirm", wire.TypeAck)
+	if _, pause := o.take(nil, now); pause != time.Duration(confirmAlone-confirmEvery/2) {
+		t.Errorf("the sender is to come again after %s", pause)
+	}
+	now += confirmEvery
+	want("no ack since")
+	o.ack(1, 3, 1)
+	want("an ack later", wire.TypeAck, wire.TypeConfirm)
+	o.applied(2)
+	o.ack(1, 4, 1)
+	want("the last ack", wire.TypeAck)
+	now += confirmAlone
+	want("nothing for a while", wire.TypeConfirm)
 }
