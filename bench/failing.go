@@ -11,9 +11,12 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// failingSlices is how many slices of time each rate of the section is measured. By default that is 21 s: longer than
-// the middle backoff, so that messages that wait for it come again.
-const failingSlices = 7
+// failingSlices is how many slices of time each rate of the section is measured: 21 s by default. A backoff up to
+// awaited is waited for before that, so that messages come again all the time.
+const (
+	failingSlices = 7
+	awaited       = 30 * time.Second
+)
 
 // failingParts are the messages that are bad, percent of all.
 var failingParts = []int{5, 20, 95}
@@ -22,11 +25,22 @@ var failingParts = []int{5, 20, 95}
 // on messages are parked.
 var failingBackoffs = []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute}
 
+// fewDeliveries is a limit of deliveries with which the retries fit into their turns, one delivery in five, whatever
+// waits: a fifth of the messages fails, and each comes again once.
+const (
+	fewDeliveries = 2
+	fewPercent    = 20
+)
+
 // leastAcked is how much of the good messages' rate must be left at half of the load while others fail, unless nearly
-// all do. mostSaved is how many bytes of checkpoints an output host may write a second.
+// all do. mostSaved is how many bytes of checkpoints an output host may write a second. mostLate is how late 99 % of the
+// retries may come, and mostWanted how many deliveries for each message published there may be for that: at half of the
+// load there is room for twice as many as messages.
 const (
 	leastAcked = 0.75
 	mostSaved  = 1_000_000
+	mostLate   = time.Second
+	mostWanted = 2
 )
 
 // cell is what one server did with one share of bad messages and one backoff. Rates are of good messages acked, a
@@ -34,6 +48,8 @@ const (
 type cell struct {
 	BadPercent     int
 	BackoffSeconds float64 // below 0: the bad ones are acked like the others
+	Deliveries     int     // of a message, at most
+	Wanted         float64 // deliveries for each message published, had no retry to wait for another
 	Published      int     // messages a second; 0: as fast as it goes
 	Acked          float64
 	Ratio          float64 // to the rate at which good ones are acked when the bad ones are acked, too
@@ -65,19 +81,42 @@ func (r *rig) failing() error {
 		}
 		r.report.Cells = append(r.report.Cells, plain)
 		r.report.say("%d%% bad, which are acked: %s", bad, plain.note())
-		for _, backoff := range failingBackoffs {
-			c, err := r.failingCell(fmt.Sprintf("failing%d-%s", bad, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Published: half})
-			if err != nil {
-				return err
+		for _, deliveries := range failingDeliveries(bad) {
+			for _, backoff := range failingBackoffs {
+				c, err := r.failingCell(fmt.Sprintf("failing%d-%d-%s", bad, deliveries, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Deliveries: deliveries, Published: half})
+				if err != nil {
+					return err
+				}
+				c.Ratio = c.Acked / plain.Acked
+				r.reportCell(c)
+				saved, memory = max(saved, c.Saved), max(memory, c.MemoryMiB)
 			}
-			c.Ratio = c.Acked / plain.Acked
-			r.reportCell(c)
-			saved, memory = max(saved, c.Saved), max(memory, c.MemoryMiB)
 		}
 	}
 	r.report.info("the server's memory, in the cell with the most", memory, "MiB", "")
 	r.report.atMost("checkpoints, in the cell with the most", saved/1e3, mostSaved/1e3, "kB/s")
 	return nil
+}
+
+// failingDeliveries are the limits of deliveries that a share of bad messages is measured with: the default, and one with
+// which the retries fit into their turns.
+func failingDeliveries(bad int) []int {
+	if bad == fewPercent {
+		return []int{defaultDeliveries, fewDeliveries}
+	}
+	return []int{defaultDeliveries}
+}
+
+// defaultDeliveries is the limit of a group that names none.
+var defaultDeliveries = core.GroupSpec{}.WithDefaults().MaxDeliveries
+
+// wanted is how many deliveries there would be for each message published, after a time.
+func (c cell) wanted(after time.Duration) float64 {
+	again := max(0, c.Deliveries-1)
+	if wait := time.Duration(c.BackoffSeconds * 1e9); wait > 0 {
+		again = min(again, int(after/wait))
+	}
+	return 1 + float64(c.BadPercent*again)/100
 }
 
 // failingFull is failing as fast as it goes. It reports only.
@@ -88,7 +127,7 @@ func (r *rig) failingFull() error {
 	}
 	for _, bad := range failingParts {
 		for _, backoff := range failingBackoffs {
-			c, err := r.failingCell(fmt.Sprintf("failing-full%d-%s", bad, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds()})
+			c, err := r.failingCell(fmt.Sprintf("failing-full%d-%s", bad, backoff), cell{BadPercent: bad, BackoffSeconds: backoff.Seconds(), Deliveries: defaultDeliveries})
 			if err != nil {
 				return err
 			}
@@ -113,13 +152,27 @@ func (r *rig) mostAcked() (float64, error) {
 	return r.acked, nil
 }
 
-// reportCell judges the rate of good messages at half of the load. At full load it only reports, and when nearly all
-// messages are bad: then the breaker and the nack throttle stop the consumer for most of the time.
+// reportCell judges the rate of good messages at half of the load, and how late their retries come if there is room for
+// them. At full load it only reports, and when nearly all messages are bad: then the breaker and the nack throttle stop
+// the consumer for most of the time.
 func (r *rig) reportCell(c cell) {
 	r.report.Cells = append(r.report.Cells, c)
-	l := line{Name: fmt.Sprintf("%d%% bad, backoff %s, %s", c.BadPercent, time.Duration(c.BackoffSeconds*1e9), c.load()), Value: c.Ratio, Unit: "×", Note: c.note()}
-	if c.Published > 0 && c.BadPercent <= 50 {
+	name := fmt.Sprintf("%d%% bad, backoff %s, %s", c.BadPercent, time.Duration(c.BackoffSeconds*1e9), c.load())
+	if c.Deliveries != defaultDeliveries {
+		name += fmt.Sprintf(", %d deliveries", c.Deliveries)
+	}
+	l := line{Name: name, Value: c.Ratio, Unit: "×", Note: c.note()}
+	judged := c.Published > 0 && c.BadPercent <= 50
+	if judged {
 		l.Bound, l.Verdict = "≥ "+number(leastAcked), verdictOf(c.Ratio >= leastAcked)
+	}
+	r.report.add(l)
+	if c.Retries == 0 {
+		return
+	}
+	l = line{Name: name + ": retries are late", Value: c.Late99, Unit: "ms", Note: fmt.Sprintf("p99; %.2f deliveries are wanted for each message", c.Wanted)}
+	if judged && c.Wanted <= mostWanted {
+		l.Bound, l.Verdict = "≤ "+number(float64(mostLate.Milliseconds())), verdictOf(c.Late99 <= float64(mostLate.Milliseconds()))
 	}
 	r.report.add(l)
 }
@@ -147,9 +200,15 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 		return c, err
 	}
 	spec := core.GroupSpec{Queue: queuePath, Name: groupName, Start: core.Start{Mode: core.StartEarliest}}
+	lasts := failingSlices * r.slice
 	if wait := time.Duration(c.BackoffSeconds * 1e9); wait > 0 {
 		spec.Backoff = core.Backoff{Min: wait, Factor: 1, Max: wait}
+		if wait <= awaited {
+			lasts += wait
+		}
 	}
+	spec.MaxDeliveries = c.Deliveries
+	c.Wanted = c.wanted(lasts)
 	if err := r.admin(s, func(ctx context.Context, a admin) error {
 		_, err := a.CreateGroup(ctx, spec)
 		return err
@@ -158,7 +217,7 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 	}
 	began := time.Now()
 	o, err := r.worker(measure.Job{
-		Kind: "failing", Addr: s.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: warm, For: failingSlices * r.slice,
+		Kind: "failing", Addr: s.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: warm, For: lasts,
 		Rate: c.Published, Prefetch: prefetch, Bad: c.BadPercent, AckBad: c.BackoffSeconds < 0,
 		Wait: time.Duration(max(0, c.BackoffSeconds) * 1e9),
 	})
