@@ -11,8 +11,8 @@ import (
 // failedBatch is how many messages come, are taken and are acked at a time.
 const failedBatch = 250
 
-// failedMessages is the most that can have failed with room for one batch beside them.
-const failedMessages = MaxOutstanding - failedBatch
+// failedMessages is how many have failed: as many as leave first deliveries room in checkpoints.
+const failedMessages = 3000
 
 // failedShare is a share in whose memory failedMessages wait after a nack, for 20 s and one millisecond more each: one of
 // every n that were handed out, from the first on. The others are acked.
@@ -27,7 +27,9 @@ func failedShare(b *testing.B, n int) (*Group, *Share, time.Time) {
 		if err := s.Offer(records(s.ReadFrom(), failedBatch, nil), now); err != nil {
 			b.Fatal(err)
 		}
-		runs = g.Take(1, Credit{Messages: failedBatch, Bytes: 1 << 20}, now, runs[:0])
+		if runs = g.Take(1, Credit{Messages: failedBatch, Bytes: 1 << 20}, now, runs[:0]); len(runs) == 0 {
+			b.Fatalf("nothing is handed out after %d failed: %+v", nacked, s.Depth())
+		}
 		for _, run := range runs {
 			for seq := run.Base; seq < run.Base+core.Seq(run.Count); seq++ {
 				if nacked == failedMessages || int(seq-1)%n > 0 {
