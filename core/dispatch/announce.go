@@ -200,10 +200,9 @@ func (s *Share) savedTransfers(token uint64) {
 	}
 }
 
-// transferEntry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may
-// be handed out from here by a later owner; a dead letter may not.
-func (s *Share) transferEntry(seq core.Seq, m *message, e *entry) {
-	x := s.notes[seq].transfer
+// entry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may be handed
+// out from here by a later owner; a dead letter may not.
+func (x *transfer) entry(m *message, e *entry) {
 	e.leaves = m.phase != leaving
 	if x.due > 0 {
 		e.due = milli(x.due)

@@ -131,7 +131,10 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 		chunks = append(chunks, draftChunk{key: key, from: len(out)})
 	}, func(seq core.Seq, m *message) {
 		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
-		x := s.notes[seq]
+		var x note
+		if len(s.notes) > 0 {
+			x = s.notes[seq]
+		}
 		if m.failure != NoFailure {
 			e.text = x.text
 		}
@@ -157,7 +160,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 				e.attempts = saturate(m.attempts)
 			}
 		case leaving, announced, transferring, appending, held:
-			s.transferEntry(seq, m, &e)
+			x.transfer.entry(m, &e)
 		default: // blocked
 			e.kind = kindBlocked
 			if x := x.transfer; x != nil && x.mayBeThere { // the group had other rules before

@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -100,8 +99,16 @@ func (h *timers) pop() timer {
 
 // filter keeps those for which keep is true.
 func (h *timers) filter(keep func(*timer) bool) {
-	*h = slices.DeleteFunc(*h, func(t timer) bool { return !keep(&t) })
-	for i := len(*h)/2 - 1; i >= 0; i-- {
+	all, n := *h, 0
+	for i := range all {
+		if keep(&all[i]) {
+			all[n] = all[i]
+			n++
+		}
+	}
+	clear(all[n:])
+	*h = all[:n]
+	for i := n/2 - 1; i >= 0; i-- {
 		h.sink(i)
 	}
 }
@@ -190,7 +197,10 @@ func (s *Share) extend(seq core.Seq, m *message) {
 
 // endLock forgets what belongs to the lock of a message that is not in flight any more.
 func (s *Share) endLock(seq core.Seq) {
-	if n, some := s.notes[seq]; some {
+	if len(s.notes) == 0 {
+		return
+	}
+	if n := s.notes[seq]; n.extended != 0 || n.uncounted.now {
 		n.extended, n.uncounted.now = 0, false
 		s.setNote(seq, n)
 	}

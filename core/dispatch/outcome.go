@@ -160,7 +160,12 @@ func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
 }
 
 // excuses are how many attempts of a message do not count.
-func (s *Share) excuses(seq core.Seq) int { return int(s.notes[seq].uncounted.attempts) }
+func (s *Share) excuses(seq core.Seq) int {
+	if len(s.notes) == 0 {
+		return 0
+	}
+	return int(s.notes[seq].uncounted.attempts)
+}
 
 // pardon reports whether an attempt whose lock ran out does not count, and notes that.
 func (s *Share) pardon(seq core.Seq, m *message) bool {

@@ -209,8 +209,7 @@ func (s *Share) Nack(seq core.Seq, attempt uint16, delay time.Duration, text []b
 	}
 	s.group.counters.Nacked++
 	s.group.nacked(m.session)
-	m.failure = Nacked
-	s.setText(seq, clip(text, MaxReason))
+	s.noteFailure(seq, m, Nacked, text)
 	s.failed(seq, m, until)
 	s.wake()
 	return nil
@@ -224,11 +223,18 @@ func (s *Share) Reject(seq core.Seq, attempt uint16, text []byte, now time.Time)
 		return s.stale()
 	}
 	s.group.counters.Rejected++
-	m.failure = Rejected
-	s.setText(seq, clip(text, MaxReason))
+	s.noteFailure(seq, m, Rejected, text)
 	s.failed(seq, m, 0)
 	s.wake()
 	return nil
+}
+
+// noteFailure notes how an attempt failed, and what a consumer said of it.
+func (s *Share) noteFailure(seq core.Seq, m *message, f Failure, text []byte) {
+	if len(text) > 0 || m.failure != NoFailure { // else there is no text
+		s.setText(seq, clip(text, MaxReason))
+	}
+	m.failure = f
 }
 
 // Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
@@ -329,10 +335,11 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 
 // setText notes the text of a message.
 func (s *Share) setText(seq core.Seq, text string) {
-	x := s.notes[seq]
-	s.noteBytes += len(text) - len(x.text)
-	x.text = text
-	s.setNote(seq, x)
+	if x := s.notes[seq]; x.text != text {
+		s.noteBytes += len(text) - len(x.text)
+		x.text = text
+		s.setNote(seq, x)
+	}
 }
 
 // setMetadata has metadata replace those of a message.
@@ -345,10 +352,14 @@ func (s *Share) setMetadata(seq core.Seq, metadata []byte) {
 
 // forgetNote forgets what is kept of a message beside the table.
 func (s *Share) forgetNote(seq core.Seq) {
-	if x, some := s.notes[seq]; some {
-		s.noteBytes -= len(x.text) + len(s.metadataOf(seq))
-		delete(s.notes, seq)
+	x, some := s.notes[seq]
+	if !some {
+		return
 	}
+	if s.noteBytes -= len(x.text); x.transfer != nil {
+		s.noteBytes -= len(x.transfer.metadata)
+	}
+	delete(s.notes, seq)
 }
 
 // metadataOf are those that replace the message's own.
