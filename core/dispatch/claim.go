@@ -14,10 +14,10 @@ const claimAtOnce = 512
 // settle, before they are handed out. Those are the messages of a group that delivers at most once, and those that came
 // back from the retry queue, since these are retries. A share claims as many as a consumer waits for, at most
 // claimAtOnce; so a crash of the owner costs no more than these an attempt, or in a group that delivers at most once
-// their delivery. The next ones are claimed when those were handed out. Messages that came back go on sooner, when half
-// of claimAtOnce were handed out and there is credit for more than are claimed: else each time as many as one claim has
-// would wait for the claim, for its checkpoint and for their turns one after another. A message that waits to be isolated
-// does not count, so nothing else of its share waits for an idle session. It is not saved: the next owner claims anew.
+// their delivery. The next ones are claimed when those were handed out. Messages that came back go on sooner, one for each
+// that was handed out, while there is credit for more than are claimed: else those of a claim would wait for their
+// checkpoint and for their turns before the next ones begin to. A message that waits to be isolated does not count, so
+// nothing else of its share waits for an idle session. It is not saved: the next owner claims anew.
 //
 // Its scope is one share, and it has no deadline: a checkpoint, or a delivery, ends the wait.
 type claim struct {
@@ -27,13 +27,10 @@ type claim struct {
 
 // admit is how many messages the share may claim now.
 func (c claim) admit(most int) int {
-	switch {
-	case c.waiting == 0:
+	if c.waiting == 0 {
 		return min(most, claimAtOnce)
-	case c.waiting > claimAtOnce/2:
-		return 0
 	}
-	return min(most, claimAtOnce-c.waiting, c.beside)
+	return min(most, max(0, claimAtOnce-c.waiting), c.beside)
 }
 
 // claims reports whether the share's messages are claimed before they are handed out.

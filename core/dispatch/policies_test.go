@@ -204,12 +204,11 @@ func TestThrottle_Policy(t *testing.T) {
 	}
 }
 
-// TestClaim is bounded, and there is one at a time, or the next one begins when half of it was handed out.
+// TestClaim is bounded, and there is one at a time, or as many are claimed as were handed out of it.
 func TestClaim(t *testing.T) {
-	const half = claimAtOnce / 2
 	for _, x := range []struct{ waiting, beside, most, want int }{
 		{0, 0, 7, 7}, {0, 0, 10_000, claimAtOnce}, {1, 0, 7, 0}, {claimAtOnce, 0, 7, 0},
-		{1, 5, 7, 5}, {1, 1000, 7, 7}, {half, 1000, 10_000, half}, {half + 1, 1000, 7, 0}, {claimAtOnce, 1000, 7, 0},
+		{1, 5, 7, 5}, {1, 1000, 7, 7}, {1, 1000, 10_000, claimAtOnce - 1}, {claimAtOnce - 3, 1000, 7, 3}, {claimAtOnce, 1000, 7, 0}, {claimAtOnce + 1, 1000, 7, 0},
 	} {
 		if got := (claim{x.waiting, x.beside}).admit(x.most); got != x.want {
 			t.Errorf("%d of %d are admitted while %d are claimed, and there is credit for %d more; want %d", got, x.most, x.waiting, x.beside, x.want)

@@ -73,7 +73,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 }
 
 // take hands out one turn's worth. Messages that have to be claimed first are claimed as the credit goes, since each
-// claim takes a checkpoint.
+// claim takes a checkpoint: also when the turn is over, for a claim is no delivery.
 func (s *Share) take(h *handout, kind turn) {
 	s.look()
 	waiting := &s.firsts
@@ -90,7 +90,7 @@ func (s *Share) take(h *handout, kind turn) {
 		left--
 	}
 	if s.claims() {
-		if left > 0 && !h.stopped && s.canBegin() {
+		if h.messages > 0 && !h.stopped && s.canBegin() {
 			s.claim(min(h.messages, turnMessages), min(h.bytes, turnBytes))
 		}
 		return
