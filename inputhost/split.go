@@ -11,16 +11,18 @@ import (
 
 // Where a record goes, by when it is due: one of the timer extents by its horizon, or one of these.
 const (
+	nearLane   = 0                 // of the next horizon
 	atOnceLane = core.Horizons     // it is due: to a log extent
 	tooFarLane = core.Horizons + 1 // beyond any horizon: refused
 	allLanes   = core.Horizons + 2
 )
 
-// laneOf a valid record at an instant in unix ms, and when it is due. Its delay, if it has one, becomes a deliver_at by that instant.
-func laneOf(record []byte, now int64) (lane int, due int64) {
+// laneOf a valid record at an instant in unix ms, and when it is due. One that is due already goes to the lane atOnce. Its delay, if it has one,
+// becomes a deliver_at by that instant.
+func laneOf(record []byte, now int64, atOnce int) (lane int, due int64) {
 	due = wire.FixDeliverAt(record, now)
 	if due <= now {
-		return atOnceLane, due
+		return atOnce, due
 	}
 	if i, ok := core.HorizonOf(due - now); ok {
 		return i, due
@@ -51,7 +53,7 @@ func (p *part) add(number uint64, size int, due int64) {
 
 // split makes, of a chunk of which some records are timed, one chunk for each lane that has any. Each record is in one of them, in the order they
 // came; the chunk's hold passes to them.
-func split(c writer.Chunk, now time.Time) (out [allLanes]writer.Chunk) {
+func split(c writer.Chunk, now time.Time, atOnce int) (out [allLanes]writer.Chunk) {
 	var parts [allLanes]part
 	ms := now.UnixMilli()
 	number, used := c.First, 0
@@ -60,7 +62,7 @@ func split(c writer.Chunk, now time.Time) (out [allLanes]writer.Chunk) {
 		if err != nil { // they were checked
 			break
 		}
-		lane, due := laneOf(record, ms)
+		lane, due := laneOf(record, ms, atOnce)
 		if parts[lane].count == 0 {
 			used++
 		}
@@ -68,7 +70,7 @@ func split(c writer.Chunk, now time.Time) (out [allLanes]writer.Chunk) {
 		rest = after
 	}
 	if used > 1 {
-		m := sortParts(c.Records, &parts, ms)
+		m := sortParts(c.Records, &parts, ms, atOnce)
 		for range used - 1 {
 			m.Retain()
 		}
@@ -97,7 +99,7 @@ func split(c writer.Chunk, now time.Time) (out [allLanes]writer.Chunk) {
 }
 
 // sortParts is a copy of the records with those of each lane together; at of each is the end of its own.
-func sortParts(records []byte, parts *[allLanes]part, ms int64) *ws.Message {
+func sortParts(records []byte, parts *[allLanes]part, ms int64, atOnce int) *ws.Message {
 	m := ws.Copy(records)
 	end := 0
 	for lane := range parts {
@@ -109,7 +111,7 @@ func sortParts(records []byte, parts *[allLanes]part, ms int64) *ws.Message {
 		if err != nil {
 			break
 		}
-		lane, _ := laneOf(record, ms)
+		lane, _ := laneOf(record, ms, atOnce)
 		p := &parts[lane]
 		p.at += copy(m.Bytes[p.at:], record)
 		records = rest
@@ -118,9 +120,14 @@ func sortParts(records []byte, parts *[allLanes]part, ms int64) *ws.Message {
 }
 
 // publishTimed routes a chunk of which some records are timed. Records that are not due go to the timer extents, due
-// ones to the log extents. So no consumer gets a message before its time.
+// ones to the log extents. So no consumer gets a message before its time. All of a retry queue go to timer extents, where
+// output hosts find them by when they are due.
 func (p *publisher) publishTimed(c writer.Chunk) {
-	for lane, x := range split(c, p.s.h.clock.stamp(c.Arrived)) {
+	atOnce := atOnceLane
+	if p.internal {
+		atOnce = nearLane
+	}
+	for lane, x := range split(c, p.s.h.clock.stamp(c.Arrived), atOnce) {
 		switch {
 		case x.Count == 0:
 		case lane == tooFarLane:

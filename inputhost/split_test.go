@@ -50,6 +50,7 @@ func TestSplit_EachRecordOnce(t *testing.T) {
 		}
 		var wants [allLanes][]want
 		first := rapid.Uint64Range(1, 1<<40).Draw(t, "first")
+		atOnce := rapid.SampledFrom([]int{atOnceLane, nearLane}).Draw(t, "at once")
 		var records []byte
 		count := rapid.IntRange(1, 60).Draw(t, "count")
 		for i := range count {
@@ -59,6 +60,9 @@ func TestSplit_EachRecordOnce(t *testing.T) {
 			if records, err = wire.AppendRecord(records, &r); err != nil {
 				t.Fatal(err)
 			}
+			if lane == atOnceLane {
+				lane = atOnce
+			}
 			due := r.DeliverAt
 			if r.Delay > 0 {
 				due = now.UnixMilli() + r.Delay
@@ -67,7 +71,7 @@ func TestSplit_EachRecordOnce(t *testing.T) {
 		}
 		hold := &counted{refs: 1}
 		size := 0
-		for lane, x := range split(writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: first, Arrived: now}, now) {
+		for lane, x := range split(writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: first, Arrived: now}, now, atOnce) {
 			var got []want
 			var numbers []uint64
 			if x.Part != nil {

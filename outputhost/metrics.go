@@ -141,7 +141,7 @@ func (g *group) series(now time.Time) groupSeries {
 	x := groupSeries{
 		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(),
 		events: [events]uint64{
-			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Copies, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
+			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
 		},
 		rate: g.ackRateLocked(now),
 	}

@@ -18,7 +18,7 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 	}
 	x, r, now := s.transferOf(seq), &routes[to], s.group.now
 	if x.to != to {
-		x.mayBeThere, x.appended = false, 0
+		x.mayBeThere, x.appended, x.certain = false, 0, 0
 	}
 	x.to, x.reason, x.token, x.failed, x.due = to, reasonOf(to, m), 0, now, 0
 	if r.returns {
@@ -149,6 +149,9 @@ func (s *Share) announce() {
 			}
 			room--
 			x.token = s.token
+			if x.due > 0 && !x.mayBeThere {
+				x.deliverAt = core.UnixMillis(s.group.instant(x.due))
+			}
 			s.step(m, x, announced)
 			r.announced.push(b)
 		}
@@ -204,12 +207,9 @@ func (s *Share) savedTransfers(token uint64) {
 // out from here by a later owner; a dead letter may not.
 func (x *transfer) entry(m *message, e *entry) {
 	e.leaves = m.phase != leaving
-	if x.due > 0 {
-		e.due = milli(x.due)
-	}
 	if !e.leaves && routes[x.to].returns {
-		e.kind = kindWaiting
+		e.kind, e.due = kindWaiting, milli(x.due)
 		return
 	}
-	e.kind, e.to, e.reason = kindTransferring, x.to, x.reason
+	e.kind, e.to, e.reason, e.due = kindTransferring, x.to, x.reason, x.deliverAt
 }

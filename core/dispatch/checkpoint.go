@@ -177,7 +177,8 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 	return out, chunks
 }
 
-// State is what the share's last checkpoint would hold if it were given away now, in full.
+// State is what the share's last checkpoint would hold if it were given away now, in full. A message that leaves for the
+// retry queue and is here only waits: the next owner need not look for it.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()
 	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
@@ -186,6 +187,13 @@ func (s *Share) State(now time.Time) State {
 		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false
 		for i := range core.Seq(count) {
 			st.messages[first+i] = e
+		}
+	}
+	for seq, note := range s.notes {
+		x, m, e := note.transfer, s.table.get(seq), st.messages[seq]
+		if e.attempts > 0 && m.phase.leaves() && m.phase != appending && !x.mayBeThere && routes[x.to].returns {
+			e.kind, e.to, e.reason, e.due = kindWaiting, 0, 0, milli(x.due)
+			st.messages[seq] = e
 		}
 	}
 	return st

@@ -12,7 +12,7 @@ import (
 // crashLength is how many events the schedules have.
 const crashLength = 4
 
-const crashEvents = "tanlresdkuyfcxhm"
+const crashEvents = "tanlresdkuvyfcgxhm"
 
 // replayCrashes runs a schedule; useful is whether its last event did anything.
 func replayCrashes(rules crashRules, schedule string) (w *crashWorld, useful bool) {
@@ -75,5 +75,24 @@ func TestCrashes_EveryShortSchedule(t *testing.T) {
 				t.Errorf("%s", strings.Join(broken, "\n"))
 			}
 		})
+	}
+}
+
+// TestCrashes_LateAppend has an append of unknown outcome come to pass after the message is due, and when the owner that
+// looked for it has crashed: no attempt is made twice.
+func TestCrashes_LateAppend(t *testing.T) {
+	rules := crashRules{crashEvents, core.GroupSpec{LockTimeout: 10 * time.Second, MaxDeliveries: 3}, 0}
+	for _, between := range []string{"", "x", "h", "ksx"} {
+		for _, answer := range []string{"a", "n", "l", "r"} {
+			schedule := "tlsfev" + between + "eketst" + answer + "ksx"
+			w, _ := replayCrashes(rules, schedule)
+			w.drain(answer)
+			for _, event := range []byte("etstksetst") {
+				w.do(event)
+			}
+			if w.broken != "" || len(w.late) > 0 {
+				t.Errorf("%s, then %q: %s; %d appends are under way", schedule, answer, w.broken, len(w.late))
+			}
+		}
 	}
 }

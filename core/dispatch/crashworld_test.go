@@ -24,6 +24,12 @@ type retryCopy struct {
 	due  time.Time
 }
 
+// lateAppend is an append that an input host holds up for as long as it may.
+type lateAppend struct {
+	transfer Transfer
+	until    time.Time
+}
+
 // handedCopy is a delivery that a consumer holds.
 type handedCopy struct {
 	of      int
@@ -47,7 +53,8 @@ type crashWorld struct {
 	now     time.Time
 	rows    []map[int][]byte // durable: of each owner, the first one's first, by extent
 	retries []retryCopy
-	dead    int // copies in the dead letter queue
+	dead    int          // copies in the dead letter queue
+	late    []lateAppend // that are under way
 
 	life   int                  // of the present owner, from 1
 	given  [crashExtents]*State // of the owner before it, if that gave all away and lives
@@ -174,18 +181,19 @@ func (w *crashWorld) save(told bool) bool {
 }
 
 // transfer moves what is to be moved: outcome ok, lost (appended, and the outcome is not known), none (not appended, and
-// that is not known), failed, or crash (appended, and the owner does not hear of it).
+// that is not known), late (it is appended later than any look-up that misses it, and the outcome is not known), failed,
+// or crash (appended, and the owner does not hear of it).
 func (w *crashWorld) transfer(outcome string) bool {
 	done := false
 	for to := range Destination(Destinations) {
 		for _, t := range w.g.TakeTransfers(to, 9, nil) {
 			done = true
-			if w.settled {
-				w.fail("acked, and transferred to the %s", to)
-			}
 			there := false
 			if t.Again {
-				there = w.has(t)
+				if there = w.has(t); !there && w.now.Before(t.Certain) {
+					t.Share.TransferFailed(t.Seq, false, t.Certain, w.now)
+					continue
+				}
 			} else if w.has(t) {
 				w.fail("it is in the %s, and is appended without a look", to)
 			}
@@ -193,12 +201,18 @@ func (w *crashWorld) transfer(outcome string) bool {
 				t.Share.Transferred(t.Seq, w.now)
 				continue
 			}
+			if w.settled {
+				w.fail("acked, and transferred to the %s", to)
+			}
 			if outcome == "ok" || outcome == "lost" || outcome == "crash" {
 				w.append(t)
 			}
 			switch outcome {
 			case "ok":
 				t.Share.Transferred(t.Seq, w.now)
+			case "late":
+				w.late = append(w.late, lateAppend{t, w.now.Add(TransferDoubt - time.Millisecond)})
+				fallthrough
 			case "lost", "none":
 				t.Share.TransferFailed(t.Seq, true, w.now.Add(time.Second), w.now)
 			case "failed":
@@ -217,6 +231,16 @@ func (w *crashWorld) has(t Transfer) bool {
 	return slices.ContainsFunc(w.retries, func(c retryCopy) bool { return c.past.Attempts == t.Attempts })
 }
 
+// arrive has the appends come to pass whose time is up.
+func (w *crashWorld) arrive() {
+	for _, a := range w.late {
+		if !a.until.After(w.now) {
+			w.append(a.transfer)
+		}
+	}
+	w.late = slices.DeleteFunc(w.late, func(a lateAppend) bool { return !a.until.After(w.now) })
+}
+
 func (w *crashWorld) append(t Transfer) {
 	if t.To == DeadLetterQueue {
 		if w.dead++; w.dead > 1 {
@@ -231,11 +255,12 @@ func (w *crashWorld) append(t Transfer) {
 		return
 	}
 	origin := core.Receipt{Extent: extent(1), Seq: 1}
-	w.retries = append(w.retries, retryCopy{Past{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure, Epoch: 1}, t.Due})
+	w.retries = append(w.retries, retryCopy{Past{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure}, t.Due})
 }
 
 // do applies an event, and reports whether it did anything.
 func (w *crashWorld) do(event byte) (done bool) {
+	w.arrive()
 	w.feed()
 	switch event {
 	case 't':
@@ -268,12 +293,17 @@ func (w *crashWorld) do(event byte) (done bool) {
 		done = w.transfer("lost")
 	case 'y':
 		done = w.transfer("none")
+	case 'v':
+		done = w.transfer("late")
 	case 'f':
 		done = w.transfer("failed")
 	case 'c':
 		done = w.transfer("crash")
 		w.crash()
 		return done
+	case 'g':
+		done = w.transfer("crash")
+		w.giveAway()
 	case 'x':
 		w.crash()
 		done = true
@@ -343,11 +373,16 @@ func (w *crashWorld) forgetOthers() (done bool) {
 	return done
 }
 
-// nextRetry is when the next record of the retry queue comes.
+// nextRetry is when the next record of the retry queue comes, or an append to it.
 func (w *crashWorld) nextRetry() (next time.Time) {
 	for _, c := range w.retries {
 		if c.due.After(w.now) && (next.IsZero() || c.due.Before(next)) {
 			next = c.due
+		}
+	}
+	for _, a := range w.late {
+		if next.IsZero() || a.until.Before(next) {
+			next = a.until
 		}
 	}
 	return next

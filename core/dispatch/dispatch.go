@@ -52,7 +52,6 @@ type Past struct {
 	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
 	Excused  uint16       // of the others, those that do not count
 	Unsure   uint8        // of these, those that do not count since they were unsure
-	Epoch    uint64       // of the group, when it was parked
 	Expired  bool         // the lock of the last of them ran out; else it was nacked
 }
 
@@ -176,7 +175,6 @@ type Counters struct {
 	Returned    uint64
 	Dead        uint64 // dead-lettered
 	Parked      uint64 // appended to the retry queue
-	Copies      uint64 // parked messages that came twice: settled unseen
 	Dropped     uint64 // exhausted in a group that drops
 	Skipped     uint64 // never handed out: too old for the group
 	Lapsed      uint64 // expired before they were handed out, or out again

@@ -65,17 +65,12 @@ func (d *dueSupply) admit(b *batch, i int, seq core.Seq) {
 	if m != nil && m.batch != nil {
 		return
 	}
-	first := s.came(b, i, seq)
 	switch {
 	case m != nil:
 		if s.timers {
 			s.table.setPlace(seq, i)
 		}
 		s.complete(seq, m, b)
-	case !first:
-		s.group.counters.Copies++
-		s.settleUnseen(seq)
-		return
 	case s.tooOld(b.sinceAt(i) * 1000):
 		s.group.counters.Skipped++
 		s.settleUnseen(seq)

@@ -35,7 +35,6 @@ type Group struct {
 	locks       queue[lock] // by rising due
 	timers      timers
 	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
-	copies      *copies                         // nil until a message comes back from the retry queue
 	policies    policyStates
 	given       []messageRef      // handed out by the call before, in a group that delivers at most once
 	taking      *handout          // of the Take under way; nil before the first

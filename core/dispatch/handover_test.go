@@ -143,3 +143,44 @@ func TestState_AppendKeepsAttemptsOfAll(t *testing.T) {
 		}
 	}
 }
+
+// TestState_OfWhatDidNotLeave gives a share away whose message waits for its append: the next owner appends it without
+// looking for it, unless the append had begun.
+func TestState_OfWhatDidNotLeave(t *testing.T) {
+	for _, began := range []bool{false, true} {
+		g, s := newShare(t, core.GroupSpec{}, 1)
+		take(g, 1, start)
+		if err := s.Nack(1, 1, time.Hour, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+		save(s, start)
+		if began {
+			g.TakeTransfers(RetryQueue, 9, nil)
+		}
+		st := s.State(start)
+		g, s = resume(t, core.GroupSpec{}, st.Append(nil), 1, start)
+		save(s, start)
+		if some := g.TakeTransfers(RetryQueue, 9, nil); len(some) != 1 || some[0].Again != began || began && !some[0].Certain.Equal(start.Add(TransferDoubt)) {
+			t.Errorf("began %v: %+v leave", began, some)
+		}
+	}
+}
+
+// TestState_ShiftLeavesWhatMayBeThere: a message that an earlier owner may have appended is looked for by the due time of
+// that append, however wrong the clock of that owner was.
+func TestState_ShiftLeavesWhatMayBeThere(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, time.Hour, nil, 0, start.Add(time.Microsecond)); err != nil {
+		t.Fatal(err)
+	}
+	blob := save(s, start)
+	first := g.TakeTransfers(RetryQueue, 9, nil)
+	st := decode(t, blob)
+	st.Shift(-time.Minute)
+	g, _ = resume(t, core.GroupSpec{}, st.Append(nil), 1, start)
+	again := g.TakeTransfers(RetryQueue, 9, nil)
+	if len(first) != 1 || len(again) != 1 || !again[0].Due.Equal(first[0].Due) {
+		t.Errorf("appended as %+v, looked for as %+v", first, again)
+	}
+}

@@ -299,7 +299,7 @@ func TestOccupancy_OfTheRetryQueue(t *testing.T) {
 	for _, read := range []int{100, MaxFailed + 600} {
 		g, s := newReturning(t, failingSpec)
 		for i := range read {
-			come(t, s, returned(s.next, Past{Origin: origin(core.Seq(i + 1)), Attempts: 3, Epoch: 1}), start)
+			come(t, s, returned(s.next, Past{Origin: origin(core.Seq(i + 1)), Attempts: 3}), start)
 		}
 		takeSeqs(g, start) // a claim
 		save(s, start)
@@ -328,7 +328,7 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 	const poison, all = 600, 700
 	g, s := newReturning(t, failingSpec)
 	for seq := core.Seq(1); seq <= all; seq++ {
-		come(t, s, returned(seq, Past{Origin: origin(seq), Attempts: 3, Epoch: 1}), start)
+		come(t, s, returned(seq, Past{Origin: origin(seq), Attempts: 3}), start)
 	}
 	good, rounds := 0, 0
 	for ; good < all-poison; rounds++ {
@@ -354,8 +354,8 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 // TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock expired is isolated when it comes back.
 func TestOccupancy_IsolationGoesOn(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3})
-	come(t, s, returned(1, Past{Origin: origin(1), Attempts: 2, Epoch: 1, Expired: true}), start)
-	come(t, s, returned(2, Past{Origin: origin(2), Attempts: 2, Epoch: 1}), start)
+	come(t, s, returned(1, Past{Origin: origin(1), Attempts: 2, Expired: true}), start)
+	come(t, s, returned(2, Past{Origin: origin(2), Attempts: 2}), start)
 	g.Connected(2)
 	want(t, "a claim", take(g, 9, start))
 	save(s, start)

@@ -149,17 +149,6 @@ func TestPark_ManyStay(t *testing.T) {
 	}
 }
 
-// TestPark_OriginsOfOthers: only what comes back from the retry queue is compared with what came before.
-func TestPark_OriginsOfOthers(t *testing.T) {
-	g, s := newTimers(t, core.GroupSpec{})
-	r := dueRecords(map[core.Seq]timerTimes{1: {}, 2: {}}, nil, 1, 2)
-	r.Past = []Past{{Origin: origin(1), Attempts: 1}, {Origin: origin(1), Attempts: 1}}
-	if err := s.OfferDue(r, start); err != nil {
-		t.Fatal(err)
-	}
-	want(t, "both come", take(g, 9, start), "1+2@1")
-}
-
 // TestPark_RebuildExcusesOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
 func TestPark_RebuildExcusesOnce(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff})

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func (w *rounds) save() {
 	}
 }
 
-// append puts what leaves into the retry queue, or fails to.
+// append puts what leaves into the retry queue, or fails to. It looks there for messages that may be there.
 func (w *rounds) append(t *rapid.T, faults bool) {
 	w.parks = w.g.TakeTransfers(RetryQueue, 10, w.parks)
 	for _, p := range w.parks {
@@ -91,8 +92,18 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 		if faults {
 			outcome = rapid.IntRange(0, 3).Draw(t, "outcome")
 		}
+		past := Past{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
+		if p.Again {
+			if slices.ContainsFunc(w.retry, func(x parkedThere) bool { return x.Origin == past.Origin && x.Attempts == past.Attempts }) {
+				p.Share.Transferred(p.Seq, w.now)
+				continue
+			}
+			if w.now.Before(p.Certain) {
+				p.Share.TransferFailed(p.Seq, false, p.Certain, w.now)
+				continue
+			}
+		}
 		if outcome < 2 {
-			past := Past{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
 			w.retry = append(w.retry, parkedThere{past, p.Due})
 		}
 		if outcome == 0 {

@@ -154,10 +154,11 @@ func (e *entry) finality() int {
 }
 
 // Shift moves all deadlines by d: those of an owner whose clock went wrong by as much. One that has come stays one that
-// has come, and all stay in the range that a checkpoint can hold.
+// has come, and all stay in the range that a checkpoint can hold. A message that leaves is looked for by its due time, so
+// that stays.
 func (st *State) Shift(d time.Duration) {
 	for seq, e := range st.messages {
-		if e.hasDue() && e.due != 0 {
+		if e.hasDue() && e.due != 0 && e.kind != kindTransferring {
 			e.due = min(max(e.due+d.Milliseconds(), 1), maxDue)
 			st.messages[seq] = e
 		}

@@ -36,8 +36,10 @@ type transfer struct {
 	mayBeThere bool   // an append of it to the destination may have come to pass
 	displaced  bool   // it leaves although it waits for less long, and the retry queue has not refused it; see MaxFailed
 	due        int64  // ns: when it may be handed out again; 0: never
+	deliverAt  int64  // unix ms: the same as it is appended, by the wall clock as that was when a checkpoint said that it leaves
 	failed     int64  // ns: when it failed, and began to leave
 	appended   int64  // ns: when an append of unknown outcome ended first; 0: none did here
+	certain    int64  // ns: with mayBeThere, from then on no append of it is under way
 	number     uint64 // which transfer of the share to there it is
 	token      uint64 // of the checkpoint that says that it leaves, in phase announced
 	metadata   []byte // in place of its own; nil: it keeps those
@@ -144,10 +146,9 @@ func (s *Share) keepUntil(seq core.Seq, m *message, x *transfer, due int64) {
 
 const (
 	transfersAtOnce = 2048
-	// TransferDoubt is for how long an append to the dead letter queue whose outcome is not known can still come to
-	// pass. A message is looked for there after it only: a look before that may miss it, and the append that follows
-	// would be the second one. See adr/0040 for what it is made of. The retry queue needs no such wait: whoever reads
-	// it drops the second of two.
+	// TransferDoubt is for how long an append whose outcome is not known can still come to pass. A message is not
+	// appended again before that: an earlier look-up may miss it, and then the queue would have it twice. See adr/0040
+	// for its parts.
 	TransferDoubt = time.Minute
 )
 
@@ -156,9 +157,8 @@ type route struct {
 	// atOnce is how many messages of a share are between the first step and the last. So many fit into every
 	// checkpoint.
 	atOnce int
-	// doubt is for how long a message is held before it is looked for, after an append whose outcome is not known and
-	// at a new owner.
-	doubt time.Duration
+	// early: a message that may be there is looked for at once, too, and not only after TransferDoubt.
+	early bool
 	// patience is for how long a message stays leaving while nothing has succeeded since it failed: when the breaker
 	// opens meanwhile, the attempt does not count. One for the retry queue stays only while others failed, too, and
 	// what is appended says that the attempt does not count; a dead letter stays only if it is exhausted.
@@ -172,8 +172,8 @@ type route struct {
 }
 
 var routes = [Destinations]route{
-	DeadLetterQueue: {atOnce: transfersAtOnce, doubt: TransferDoubt, patience: 5 * time.Second, recalled: true},
-	RetryQueue:      {atOnce: transfersAtOnce, patience: 2 * time.Second, returns: true, expires: true},
+	DeadLetterQueue: {atOnce: transfersAtOnce, patience: 5 * time.Second, recalled: true},
+	RetryQueue:      {atOnce: transfersAtOnce, early: true, patience: 2 * time.Second, returns: true, expires: true},
 }
 
 // wanted reports whether a group with this spec has such a message go there. One that a group does not want any more is
@@ -201,6 +201,7 @@ type Transfer struct {
 	Returns  bool      // if it is not appended until then it is handed out from here
 	Again    bool      // an append of it may have come to pass: look for it before the append is repeated
 	Since    time.Time // with Again: since when it may be there; zero: since an earlier owner
+	Certain  time.Time // with Again: it is not to be appended before, however often it is not found
 	Record   []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
 }
 
@@ -238,10 +239,13 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 			t.Failure = s.diedOf(seq, m)
 		}
 		if x.due > 0 {
-			t.Due = g.instant(x.due)
+			t.Due = time.UnixMilli(x.deliverAt)
 		}
 		if x.appended > 0 {
 			t.Since = g.instant(x.appended)
+		}
+		if x.mayBeThere {
+			t.Certain = g.instant(x.certain)
 		}
 		out = append(out, t)
 		n++
@@ -281,9 +285,9 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 }
 
 // TransferFailed keeps a message that TakeTransfers yielded until retryAt, when it is yielded again. unknown says that
-// the queue may have it nevertheless, or get it yet: then it is kept for TransferDoubt at least, if it is a dead
-// letter. One for the retry queue that is here only, as far as is known, is handed out from here when its time comes
-// before, also if it was displaced.
+// the queue may have it nevertheless, or get it yet, for TransferDoubt: a dead letter is kept for as long. One for the
+// retry queue that is here only, as far as is known, is handed out from here when its time comes before, also if it was
+// displaced.
 func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Time) {
 	s.group.at(now)
 	s.takeBack(seq)
@@ -295,18 +299,24 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 	due := s.group.nanos(retryAt)
 	if unknown {
 		if !x.mayBeThere {
-			x.mayBeThere, x.appended = true, s.group.now
+			x.appended = s.group.now
 		}
-		if doubt := routes[x.to].doubt; doubt > 0 {
-			due = max(due, s.group.now+int64(doubt))
-		}
+		x.suspect(s.group.now)
 	} else {
 		x.displaced = false
 	}
-	if x.mayReturn() {
+	switch {
+	case x.mayReturn():
 		due = min(due, x.due)
+	case !routes[x.to].early:
+		due = max(due, x.certain)
 	}
 	s.keepUntil(seq, m, x, due)
+}
+
+// suspect notes that an append of the message may have come to pass, or may yet.
+func (x *transfer) suspect(now int64) {
+	x.mayBeThere, x.certain = true, now+int64(TransferDoubt)
 }
 
 // mayReturn reports whether a message that leaves can as well be handed out from here.
@@ -331,18 +341,22 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 // resumeTransfer goes on with what an earlier owner began: the queue may have the message already.
 func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	x := s.transferOf(seq)
-	x.to, x.reason, x.mayBeThere, x.due = e.to, e.reason, true, e.due*int64(time.Millisecond)
-	switch doubt := routes[x.to].doubt; {
+	x.to, x.reason, x.deliverAt = e.to, e.reason, e.due
+	if e.due > 0 {
+		x.due = s.group.nanos(time.UnixMilli(e.due))
+	}
+	x.suspect(s.group.now)
+	switch {
 	case !x.wanted(&s.group.spec): // the group was changed
 		if m.failure == Lapsed {
 			m.failure = NoFailure
 			s.setText(seq, "")
 		}
 		s.judge(seq, m, 0)
-	case doubt > 0:
-		s.keepUntil(seq, m, x, s.group.now+int64(doubt))
-	default:
+	case routes[x.to].early:
 		s.enqueue(seq, m, x)
+	default:
+		s.keepUntil(seq, m, x, x.certain)
 	}
 }
 
@@ -372,7 +386,7 @@ func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
 			s.step(m, x, appending)
 			return
 		}
-		x.mayBeThere = true
+		x.suspect(s.group.now)
 		s.enqueue(seq, m, x)
 	default:
 		s.enqueue(seq, m, x)

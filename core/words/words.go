@@ -23,7 +23,7 @@ var States = []string{Unread, Ready, InFlight, Delayed, Blocked, DeadLettering, 
 
 // Events are what may become of a delivery or a message in a group, as metrics count it.
 var Events = [...]string{
-	"delivered", "redelivered", "acked", "nacked", "lock_timeout", "rejected", "returned", "dead_lettered", "retry_queued", "retry_duplicate", "dropped", "skipped",
+	"delivered", "redelivered", "acked", "nacked", "lock_timeout", "rejected", "returned", "dead_lettered", "retry_queued", "dropped", "skipped",
 	"expired", "not_counted", "cancelled",
 }
 

@@ -163,7 +163,17 @@ func (x *Inspector) lookUpDueIn(ctx context.Context, e core.Extent, group core.G
 	if err != nil || upTo == 0 {
 		return err
 	}
-	req := &pb.ListDueRequest{Extent: e.ID.ID[:], After: due - 1, AfterSeq: math.MaxUint64, UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: MaxPage}
+	return x.dueAt(ctx, stores, e.ID, upTo, due, func(r *pb.ListDueResponse_Record) error {
+		if seq := core.Seq(r.Seq); !gone.Done(seq) {
+			return f(core.Receipt{Extent: e.ID, Seq: seq}, r.Enqueued, r.Record)
+		}
+		return nil
+	})
+}
+
+// dueAt calls f for the records of a timer extent that are due just then.
+func (x *Inspector) dueAt(ctx context.Context, stores []membership.Host, extent core.ExtentID, upTo core.Seq, due int64, f func(*pb.ListDueResponse_Record) error) error {
+	req := &pb.ListDueRequest{Extent: extent.ID[:], After: due - 1, AfterSeq: math.MaxUint64, UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: MaxPage}
 	for range dueRounds {
 		resp, err := untilHeard(ctx, func() (*pb.ListDueResponse, error) { return x.listDue(ctx, stores, req) })
 		if err != nil {
@@ -173,10 +183,8 @@ func (x *Inspector) lookUpDueIn(ctx context.Context, e core.Extent, group core.G
 			if r.Due > due {
 				return nil
 			}
-			if seq := core.Seq(r.Seq); !gone.Done(seq) {
-				if err := f(core.Receipt{Extent: e.ID, Seq: seq}, r.Enqueued, r.Record); err != nil {
-					return err
-				}
+			if err := f(r); err != nil {
+				return err
 			}
 		}
 		if !resp.More || resp.Passed > due {

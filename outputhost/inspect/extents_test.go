@@ -1,16 +1,12 @@
 package inspect
 
 import (
-	"context"
 	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"connectrpc.com/connect"
-
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -79,14 +75,6 @@ func TestScan_GivenUpExtentEndsWhereItIsLost(t *testing.T) {
 			t.Errorf("%v, %v after %s; want 1 to 3 at once", seqs, err, time.Since(began))
 		}
 	})
-}
-
-// ListDue of a store that has not heard how far its extent goes.
-func (s *heldTo) ListDue(_ context.Context, req *connect.Request[pb.ListDueRequest]) (*connect.Response[pb.ListDueResponse], error) {
-	if core.Seq(req.Msg.UpTo) > s.last {
-		return nil, convert.RPCError(core.Errorf(core.CodeIncomplete, "known up to %d", s.last))
-	}
-	return connect.NewResponse(&pb.ListDueResponse{}), nil
 }
 
 // TestListDue_OneIsBehind: whoever asks tries again while a holder has not heard of its end, whatever stores say that

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/peer"
@@ -31,11 +33,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type heldTo struct {
 	columbav1connect.UnimplementedStoreServiceHandler
 	last    core.Seq
+	tail    core.Seq // so many of them are not known to be committed
+	due     []int64  // of the records, unix ms
 	damaged bool
 }
 
 func (s *heldTo) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
-	return connect.NewResponse(&pb.Replica{Last: uint64(s.last), Committed: uint64(s.last), Damaged: s.damaged}), nil
+	return connect.NewResponse(&pb.Replica{Last: uint64(s.last), Committed: uint64(s.last - s.tail), Damaged: s.damaged}), nil
 }
 
 func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
@@ -48,6 +52,25 @@ func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeR
 		wire.PutBatchHeader(b, wire.BatchHeader{Count: 1, Base: seq})
 		out.Batches = append(out.Batches, b...)
 	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *heldTo) ListDue(_ context.Context, req *connect.Request[pb.ListDueRequest]) (*connect.Response[pb.ListDueResponse], error) {
+	if core.Seq(req.Msg.UpTo) > s.last-s.tail {
+		return nil, convert.RPCError(core.Errorf(core.CodeIncomplete, "known up to seq %d", s.last-s.tail))
+	}
+	out := &pb.ListDueResponse{}
+	for i, due := range s.due {
+		if due <= req.Msg.After {
+			continue
+		}
+		record, err := wire.AppendRecord(nil, &wire.Record{DeliverAt: due, Payload: []byte{byte(i + 1)}})
+		if err != nil {
+			return nil, err
+		}
+		out.Records = append(out.Records, &pb.ListDueResponse_Record{Seq: uint64(i + 1), Due: due, Record: record})
+	}
+	slices.SortStableFunc(out.Records, func(a, b *pb.ListDueResponse_Record) int { return cmp.Compare(a.Due, b.Due) })
 	return connect.NewResponse(out), nil
 }
 

@@ -2,9 +2,13 @@ package inspect
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -15,38 +19,73 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// lookBytes bounds what one look-up of EachSince reads.
-const lookBytes = 256 << 20
+const (
+	lookBytes   = 256 << 20 // what one look-up of EachSince reads, at most
+	looksAtOnce = 8         // instants that EachDue looks for side by side
+)
 
 // EachSince implements transfer.Reader.
 func (x *Inspector) EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error {
 	left := lookBytes
+	return x.lookIn(ctx, queue, func(e core.Extent) (bool, error) { return x.eachSinceIn(ctx, e, since, &left, f) })
+}
+
+// EachDue implements transfer.Reader.
+func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, due []int64, f func(*wire.Record) (more bool)) error {
+	slices.Sort(due)
+	due = slices.Compact(due)
+	return x.lookIn(ctx, queue, func(e core.Extent) (bool, error) { return x.eachDueIn(ctx, e, due, f) })
+}
+
+// lookIn calls look for the extents of a queue until it answers false. One that cannot be read does not hide the others.
+func (x *Inspector) lookIn(ctx context.Context, queue core.QueueID, look func(core.Extent) (more bool, err error)) error {
+	var failed []error
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.One) {
 		if err != nil {
 			return err
 		}
 		e := r.Value.Extent
-		more, err := x.eachSinceIn(ctx, e, since, &left, f)
+		more, err := look(e)
 		switch {
+		case core.CodeOf(err) == core.CodeNotFound: // its stores have removed it meanwhile
 		case err != nil:
-			return core.Errorf(core.CodeOf(err), "look for messages in extent %s: %w", e.ID, err)
+			failed = append(failed, core.Errorf(core.CodeOf(err), "look for messages in extent %s: %w", e.ID, err))
 		case !more:
 			return nil
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
-// EachDue implements transfer.Reader.
-func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
-	return x.lookUpDue(ctx, queue, group, due, func(_ core.Receipt, _ int64, record []byte) error {
-		var r wire.Record
-		if _, err := wire.DecodeRecord(record, &r); err != nil {
-			return err
-		}
-		f(&r)
-		return nil
-	})
+// eachDueIn calls f for the records of an extent that are due at some instants, one at a time, until it answers false.
+func (x *Inspector) eachDueIn(ctx context.Context, e core.Extent, due []int64, f func(*wire.Record) (more bool)) (more bool, err error) {
+	if over, err := x.allDue(ctx, e, time.UnixMilli(due[0]-1)); err != nil || over { // of a log, or nothing as late as that
+		return true, err
+	}
+	upTo, stores, err := x.appendedTo(ctx, e, time.Time{})
+	if err != nil || upTo == 0 {
+		return true, err
+	}
+	more = true
+	var mu sync.Mutex // of more, and of f
+	var looks errgroup.Group
+	looks.SetLimit(looksAtOnce)
+	for _, at := range due {
+		looks.Go(func() error {
+			return x.dueAt(ctx, stores, e.ID, upTo, at, func(found *pb.ListDueResponse_Record) error {
+				var r wire.Record
+				if _, err := wire.DecodeRecord(found.Record, &r); err != nil {
+					return err
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				more = more && f(&r)
+				return nil
+			})
+		})
+	}
+	err = looks.Wait()
+	return more, err
 }
 
 // eachSinceIn calls f for the records of an extent, whoever reads it, until it answers false.
@@ -55,7 +94,7 @@ func (x *Inspector) eachSinceIn(ctx context.Context, e core.Extent, since time.T
 	if err != nil || upTo == 0 {
 		return true, err
 	}
-	more, err = x.eachStored(ctx, stores, e.ID, x.seekSoon(ctx, stores, e.ID, since), upTo, func(s stored) (bool, error) {
+	return x.eachStored(ctx, stores, e.ID, x.seekSoon(ctx, stores, e.ID, since), upTo, func(s stored) (bool, error) {
 		if *left -= len(s.record); *left < 0 {
 			return false, core.Errorf(core.CodeTooLarge, "more than %d MiB were appended since %s", lookBytes>>20, since.UTC().Format(time.RFC3339))
 		}
@@ -65,10 +104,6 @@ func (x *Inspector) eachSinceIn(ctx context.Context, e core.Extent, since time.T
 		}
 		return f(&r), nil
 	})
-	if core.CodeOf(err) == core.CodeNotFound { // its stores have removed it meanwhile
-		return true, nil
-	}
-	return more, err
 }
 
 // appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that
@@ -87,28 +122,33 @@ func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Ti
 		}
 		return seal.ReadableTo(), from, nil
 	}
-	// An acknowledged message is durable on every replica, so one answer is enough. It may not know yet that it is
-	// committed: reads wait for that.
+	// Any replica may have a record that the others lack, and that the seal keeps: all of them are asked. A store reads
+	// only as far as it knows the extent to be committed, so a record that may yet vanish is not found, but waited for.
 	all := x.host.Replicas(e)
-	err = core.Errorf(core.CodeUnavailable, "no store of extent %s is there", e.ID)
-	without := 0
+	heard := 0
+	err = core.Errorf(core.CodeUnavailable, "extent %s is not sealed, and a store of it is not there", e.ID)
 	for _, s := range all {
 		cctx, cancel := context.WithTimeout(ctx, replicaTimeout)
 		resp, rerr := x.host.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 		cancel()
 		switch rerr = convert.FromRPC(rerr); {
-		case rerr == nil && !resp.Msg.Damaged:
-			return core.Seq(resp.Msg.Last), []membership.Host{s}, nil
-		case core.CodeOf(rerr) == core.CodeNotFound:
-			without++
+		case core.CodeOf(rerr) == core.CodeNotFound: // it was never opened there
+			heard++
 		case rerr != nil:
 			err = rerr
+		case resp.Msg.Damaged:
+			err = core.Errorf(core.CodeUnavailable, "extent %s is not sealed, and its replica on store %s is damaged", e.ID, s.ID)
+		default:
+			heard++
+			if last := core.Seq(resp.Msg.Last); last > upTo {
+				upTo, from = last, []membership.Host{s}
+			}
 		}
 	}
-	if without == len(e.Replicas) { // it was never opened
-		return 0, nil, nil
+	if heard < len(e.Replicas) {
+		return 0, nil, err
 	}
-	return 0, nil, err
+	return upTo, from, nil
 }
 
 // seekSoon is the first seq that was appended since an instant, or 1 when no store says.

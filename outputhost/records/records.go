@@ -80,5 +80,5 @@ func set[T any](all *[]T, n, i int, v T) {
 // pastOf is what a record says of a message that was parked, or is a dead letter.
 func pastOf(r *wire.Record) dispatch.Past {
 	p := wire.ReadPast(r.Extra)
-	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, Epoch: p.Epoch, Expired: string(r.ReasonCode) == dispatch.LockExpired.String()}
+	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, Expired: string(r.ReasonCode) == dispatch.LockExpired.String()}
 }

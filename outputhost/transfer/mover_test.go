@@ -41,6 +41,7 @@ type harness struct {
 		sync.Mutex
 		now      time.Time
 		outcomes map[core.Seq]error
+		retryAt  map[core.Seq]time.Time
 		moved    [dispatch.Destinations]int
 		pumps    int
 	}
@@ -48,7 +49,7 @@ type harness struct {
 
 func newHarness(t *testing.T) *harness {
 	b := &harness{t: t, pumped: make(chan struct{}, 1), host: publishtest.Start(t, &publishtest.Host{})}
-	b.mu.now, b.mu.outcomes = now, make(map[core.Seq]error)
+	b.mu.now, b.mu.outcomes, b.mu.retryAt = now, make(map[core.Seq]error), make(map[core.Seq]time.Time)
 	b.record = metadata.GroupRecord{
 		ID: core.GroupID{ID: core.NewID(now)}, Queue: core.QueueID{ID: core.NewID(now)}, DLQ: core.QueueID{ID: core.NewID(now)}, Retry: core.QueueID{ID: core.NewID(now)}, Started: true,
 		Spec: core.GroupSpec{Queue: "/t/q", Name: "g", Status: core.StatusEnabled},
@@ -98,7 +99,7 @@ func (b *harness) Outbox() *Outbox                            { return &b.outbox
 func (b *harness) Settle(t dispatch.Transfer, err error, retryAt, at time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.outcomes[t.Seq] = err
+	b.mu.outcomes[t.Seq], b.mu.retryAt[t.Seq] = err, retryAt
 }
 
 func (b *harness) Pump() {
@@ -123,17 +124,17 @@ func (b *harness) EachSince(_ context.Context, queue core.QueueID, since time.Ti
 	return b.lookErr
 }
 
-func (b *harness) EachDue(_ context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error {
-	if queue != b.record.Retry || group != b.record.ID {
-		b.t.Errorf("a retry is looked for in queue %s of group %s", queue, group)
+func (b *harness) EachDue(_ context.Context, queue core.QueueID, due []int64, f func(*wire.Record) bool) error {
+	if queue != b.record.Retry {
+		b.t.Errorf("retries are looked for in queue %s", queue)
 	}
 	if b.looking != nil {
 		b.looking <- struct{}{}
 		b.looking <- struct{}{}
 	}
 	for _, r := range b.delayed {
-		if r.DeliverAt == due.UnixMilli() {
-			f(r)
+		if slices.Contains(due, r.DeliverAt) && !f(r) {
+			break
 		}
 	}
 	return b.lookErr
@@ -209,22 +210,51 @@ func TestMover_LooksBeforeItAppendsAgain(t *testing.T) {
 	}
 }
 
-// TestMover_LookUpFails: a dead letter waits for a look-up that works, for some minutes; a retry is appended without
-// one, since its reader drops the second of two.
+// TestMover_NotWhileAnotherIsUnderWay looks for messages that an earlier append may yet bring into the queue: one that is
+// there is settled at once. One that is not waits until it is certain, whether the look-up succeeds or fails.
+func TestMover_NotWhileAnotherIsUnderWay(t *testing.T) {
+	for _, to := range destinations {
+		for _, fails := range []bool{false, true} {
+			b := newHarness(t)
+			there, missing := b.message(to, 1, true), b.message(to, 2, true)
+			there.Certain, missing.Certain = now.Add(time.Second), now.Add(time.Second)
+			b.dead, b.delayed = []*wire.Record{b.there(there)}, []*wire.Record{b.there(there)}
+			if fails {
+				b.lookErr = core.Errorf(core.CodeUnavailable, "no store is there")
+			}
+			outcomes := b.send(there, missing)
+			if outcomes[1] != nil || outcomes[2] == nil || core.CodeOf(outcomes[2]) == core.CodeUnknown || len(b.host.Stored()) > 0 {
+				t.Errorf("%s, fails %v: %v, %q are appended", to, fails, outcomes, b.host.Stored())
+			}
+			if at := b.mu.retryAt[2]; !at.Equal(missing.Certain) {
+				t.Errorf("%s, fails %v: the message waits until %s, want %s", to, fails, at, missing.Certain)
+			}
+			if err := b.outbox.Err(to); err != nil {
+				t.Errorf("%s, fails %v: the queue cannot be written: %v", to, fails, err)
+			}
+			b.mu.Lock()
+			b.lookErr, b.mu.now = nil, missing.Certain
+			b.mu.Unlock()
+			if err := b.send(missing)[2]; err != nil || len(b.host.Stored()) != 1 {
+				t.Errorf("%s, fails %v: then %v, %q are appended", to, fails, err, b.host.Stored())
+			}
+		}
+	}
+}
+
+// TestMover_LookUpFails: a message waits for a look-up that works, for some minutes.
 func TestMover_LookUpFails(t *testing.T) {
 	for _, to := range destinations {
 		b := newHarness(t)
 		b.lookErr = core.Errorf(core.CodeUnavailable, "no store is there")
-		waits := to == dispatch.DeadLetterQueue
-		err := b.send(b.message(to, 1, true))[1]
-		if (err != nil) != waits || (len(b.host.Stored()) > 0) == waits || err != nil && core.CodeOf(err) != core.CodeUnavailable {
+		if err := b.send(b.message(to, 1, true))[1]; core.CodeOf(err) != core.CodeUnavailable || len(b.host.Stored()) > 0 {
 			t.Errorf("%s: at first %v, %q are appended", to, err, b.host.Stored())
 		}
-		if (b.outbox.Err(to) != nil) != waits {
-			t.Errorf("%s: the error is %v", to, b.outbox.Err(to))
+		if b.outbox.Err(to) == nil {
+			t.Errorf("%s: no error is shown", to)
 		}
 		b.mu.Lock()
-		b.mu.now = now.Add(routes[to].patience)
+		b.mu.now = now.Add(patience)
 		b.mu.Unlock()
 		if err := b.send(b.message(to, 1, true))[1]; err != nil || len(b.host.Stored()) == 0 {
 			t.Errorf("%s: later %v, %q are appended", to, err, b.host.Stored())

@@ -118,7 +118,7 @@ func (o *Outbox) warnLocked(now time.Time) bool {
 }
 
 // looked takes the outcome of a look-up, and reports whether a failed one is to be tried again.
-func (o *Outbox) looked(to dispatch.Destination, err error, patience time.Duration, now time.Time) bool {
+func (o *Outbox) looked(to dispatch.Destination, err error, now time.Time) bool {
 	l := o.lockedLane(to)
 	defer o.mu.Unlock()
 	switch {

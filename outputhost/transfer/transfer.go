@@ -22,13 +22,22 @@ const (
 	// Timeout is of looks and appends that begin together; less than dispatch.TransferDoubt by all that holds one up at
 	// an input host.
 	Timeout = 15 * time.Second
-	retry   = time.Second // after a failed one, and the least time that an append has
+	retry   = time.Second // after a failed append, and the least time that an append has
 	// displaced is the least time of an append whose message is handed out from nowhere else meanwhile. Appends of busy
 	// disks take longer than a retry: an outcome that is not waited for is unknown, and costs a look-up and another append.
 	displaced = 5 * time.Second
 	warning   = 10 * time.Second // between warnings about one group
 	atOnce    = 256              // messages that leave for a queue together
+
+	lookTimeout = 10 * time.Second // of one look-up
+	lookAgain   = 10 * time.Second // after a failed one
+	// patience is how long messages wait for look-ups that fail before they are appended without one: a second copy is
+	// possible then, a loss never.
+	patience = 5 * time.Minute
 )
+
+// errUnderWay is of messages that the queue does not have yet, and may get.
+var errUnderWay = core.Errorf(core.CodeUnavailable, "an earlier append of the message may still be under way")
 
 // Group is whose messages are transferred. Its methods are called from several goroutines, without locks held.
 type Group interface {
@@ -48,13 +57,14 @@ type Group interface {
 	Outbox() *Outbox
 }
 
-// Reader reads built-in queues. Errors say that it could not read everything.
+// Reader reads built-in queues: all records that will not vanish any more, whoever reads them, settled or not, merged or
+// purged, as long as a store has them. Errors say that it could not read everything.
 type Reader interface {
-	// EachSince calls f for the records of a queue that were appended since an instant, whoever reads them, until it
-	// answers false.
+	// EachSince calls f for the records of a queue that were appended since an instant, until it answers false.
 	EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error
-	// EachDue calls f for the records of a queue, as far as its group reads them, that are due just then.
-	EachDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(*wire.Record)) error
+	// EachDue calls f for the records of the timer extents of a queue that are due at one of some instants (unix ms),
+	// until it answers false. It sorts due.
+	EachDue(ctx context.Context, queue core.QueueID, due []int64, f func(*wire.Record) (more bool)) error
 }
 
 // Config of a Mover. All fields are needed.
@@ -112,18 +122,18 @@ func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) (ag
 	err := routes[some[0].To].prepare(ctx, m, g)
 	for _, t := range some {
 		if err != nil { // nothing was appended, whatever became of the queue
-			m.settle(g, t, core.Errorf(core.CodeUnavailable, "%w", err))
+			m.settle(g, t, core.Errorf(core.CodeUnavailable, "%w", err), retry)
 			continue
 		}
 		if _, owns := g.Owns(t); !owns { // its next owner knows of it
-			m.settle(g, t, core.Errorf(core.CodeMoved, "the share was given up"))
+			m.settle(g, t, core.Errorf(core.CodeMoved, "the share was given up"), retry)
 			continue
 		}
 		consumer, epoch := g.Sender(t.Session)
 		record, err := history.Record(t, consumer, epoch)
 		switch {
 		case err != nil:
-			m.settle(g, t, err)
+			m.settle(g, t, err, retry)
 		case t.Again:
 			again = append(again, letter{t, record})
 		default:
@@ -151,11 +161,31 @@ func (m *Mover) look(ctx context.Context, g Group, some []letter) {
 	m.lookAndSend(ctx, g, &routes[to], some)
 }
 
-// lookAndSend appends the messages that the queue does not have yet.
+// find tells which messages the queue has. An error says that it may have others.
+func (m *Mover) find(ctx context.Context, g Group, r *route, some []letter) (map[history.Copy]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	to, there := some[0].To, make(map[history.Copy]bool, len(some))
+	for _, x := range some {
+		there[history.CopyOf(to, x.record)] = false
+	}
+	left := len(there)
+	err := r.search(ctx, m, g, some, func(record *wire.Record) (more bool) {
+		c := history.CopyOf(to, record)
+		if found, wanted := there[c]; wanted && !found {
+			there[c] = true
+			left--
+		}
+		return left > 0
+	})
+	return there, err
+}
+
+// lookAndSend appends the messages that the queue does not have, and will not get by an earlier append.
 func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []letter) {
 	to, now := some[0].To, m.cfg.Now()
-	found, err := r.find(ctx, m, g, some)
-	if !g.Outbox().looked(to, err, r.patience, now) {
+	there, err := m.find(ctx, g, r, some)
+	if !g.Outbox().looked(to, err, now) {
 		if g.Outbox().warns(now) {
 			m.cfg.Log.Warn("cannot search a built-in queue for earlier copies of messages, and appends them: the queue may have them twice. Check the stores of the queue", "to", to.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "messages", len(some), "err", err)
 		}
@@ -163,10 +193,12 @@ func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []lette
 	}
 	for _, x := range some {
 		switch {
-		case found[history.CopyOf(to, x.record)]:
-			m.settle(g, x.Transfer, nil)
+		case there[history.CopyOf(to, x.record)]:
+			m.settle(g, x.Transfer, nil, 0)
+		case now.Before(x.Certain):
+			g.Settle(x.Transfer, errUnderWay, x.Certain, now)
 		case err != nil:
-			m.settle(g, x.Transfer, core.Errorf(core.CodeUnavailable, "%w", err))
+			m.settle(g, x.Transfer, core.Errorf(core.CodeUnavailable, "%w", err), lookAgain)
 		default:
 			m.append(ctx, g, x)
 		}
@@ -188,20 +220,21 @@ func (x *letter) timeout(now time.Time) time.Duration {
 // append hands a record to the publisher of its queue, which tells the group of the outcome.
 func (m *Mover) append(ctx context.Context, g Group, x letter) {
 	group := g.Record()
-	err := m.publish(ctx, g, address{group.ID, routes[x.To].path(group.Spec.Queue, group.Spec.Name)}, x.record, x.timeout(m.cfg.Now()), func(err error) { m.settle(g, x.Transfer, err) })
+	err := m.publish(ctx, g, address{group.ID, routes[x.To].path(group.Spec.Queue, group.Spec.Name)}, x.record, x.timeout(m.cfg.Now()), func(err error) { m.settle(g, x.Transfer, err, retry) })
 	if err != nil {
-		m.settle(g, x.Transfer, err)
+		m.settle(g, x.Transfer, err, retry)
 	}
 }
 
-// settle applies an outcome. After an unknown one the message is looked for before it is appended again.
-func (m *Mover) settle(g Group, t dispatch.Transfer, err error) {
+// settle applies an outcome, and has the message tried again after a pause if there is an error. After an unknown one the
+// message is looked for before it is appended again.
+func (m *Mover) settle(g Group, t dispatch.Transfer, err error, pause time.Duration) {
 	now := m.cfg.Now()
-	g.Settle(t, err, now.Add(retry), now)
+	g.Settle(t, err, now.Add(pause), now)
 	warn := g.Outbox().note(t.To, err, now)
 	switch {
 	case warn:
-		m.cfg.Log.Warn("cannot transfer a message to a built-in queue; the host tries again in a second", "to", t.To.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "seq", t.Seq, "err", err)
+		m.cfg.Log.Warn("cannot transfer a message to a built-in queue; the host tries again within seconds", "to", t.To.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "seq", t.Seq, "err", err)
 	case err == nil:
 		m.cfg.Moved(t.To)
 	}

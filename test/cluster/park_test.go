@@ -210,7 +210,7 @@ func TestPark_NotWritable(t *testing.T) {
 		w.Up(Output)
 		sleep(20 * time.Second)
 		w.Up(Input)
-		w.eventually("it is parked", 20*time.Second, func() bool { return len(w.parked("g")) == 1 })
+		w.eventually("it is parked", time.Minute, func() bool { return len(w.parked("g")) == 1 })
 		sleep(9 * time.Minute)
 		w.ok(w.next(con, "000001", 3).Ack())
 		w.eventually("nothing is left", 10*time.Second, func() bool { return w.places("g") == "0 0 0 0 0" })

@@ -304,7 +304,7 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 		t.Errorf("parked are %+v", got)
 	}
 	w.counted("g", "retry_queued", 1)
-	w.crash() // when that is saved: else it is parked twice, and the second one settled unseen
+	w.crash()
 	w.settles("g", depth{Delayed: 1})
 	w.one("g", "a", 2)
 	w.after("it came again", began, wait)

@@ -71,7 +71,7 @@ func TestParked_ShareGivenUp(t *testing.T) {
 	s := g.AddTimers(core.ExtentID{ID: core.ID{2}}, dispatch.State{}, now)
 	s.Returning()
 	due := dispatch.DueRecords{Seqs: []core.Seq{1}, Offsets: []uint32{0, uint32(len(record))}, Bytes: record, DeliverAt: []int64{now.UnixMilli()}, Enqueued: []int64{now.UnixMicro()}}
-	due.Past = []dispatch.Past{{Origin: origin, Attempts: 2, Settled: 1, Epoch: 5}}
+	due.Past = []dispatch.Past{{Origin: origin, Attempts: 2, Settled: 1}}
 	if err := s.OfferDue(due, now); err != nil {
 		t.Fatal(err)
 	}
