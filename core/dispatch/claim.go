@@ -56,10 +56,13 @@ type saving struct {
 }
 
 // claimRetries claims as many of the retries that wait as there is credit for, in the order in which they came to wait.
+// One that comes to wait meanwhile, since claimReturned came to a message that is to be isolated, is claimed by the call
+// under way.
 func (g *Group) claimRetries() {
-	if g.unclaimed.len() == 0 || bool(g.paused) {
+	if g.claiming || g.unclaimed.len() == 0 || bool(g.paused) {
 		return
 	}
+	g.claiming = true
 	for room := g.credit - g.claims(); room > 0 && g.unclaimed.len() > 0; {
 		s, seq := g.unclaimed.front().share, g.unclaimed.front().seq
 		if g.cameBack = !g.cameBack && s.claimReturned(); g.cameBack {
@@ -74,6 +77,7 @@ func (g *Group) claimRetries() {
 			room--
 		}
 	}
+	g.claiming = false
 }
 
 // claimReturned claims a message that came back from the retry queue and was not handed out since, and reports whether

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -109,5 +110,38 @@ func TestClaim_NextBesideTheLast(t *testing.T) {
 	}
 	if want := n/claimAtOnce + 1; rounds > want {
 		t.Errorf("%d messages took %d checkpoints, want %d", got, rounds, want)
+	}
+}
+
+// TestClaim_IsolatedBesideRetries: while retries are claimed, their share comes to a message that is to be isolated, and
+// that waits for credit, too. No retry is forgotten, and none is claimed twice.
+func TestClaim_IsolatedBesideRetries(t *testing.T) {
+	for _, credit := range []int{1, 2, 3, 10} {
+		t.Run(fmt.Sprint("credit ", credit), func(t *testing.T) {
+			g := NewGroup(core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff}.WithDefaults())
+			s := cameBack(t, g, 3)
+			g.Want(3, true)
+			take(g, 3, start)
+			save(s, start)
+			if got := take(g, 3, start); len(got) == 0 {
+				t.Fatal("nothing was handed out")
+			}
+			err := s.OfferDue(DueRecords{
+				Seqs: []core.Seq{4}, Offsets: []uint32{0, 1}, Bytes: make([]byte, 1), DeliverAt: []int64{0}, Enqueued: []int64{1},
+				Past: []Past{{Origin: core.Receipt{Seq: 4}, Attempts: 4, Expired: true}},
+			}, start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.Want(0, true)
+			g.Tick(start.Add(time.Hour))
+			g.Want(credit, true)
+			if err := g.check(); err != nil {
+				t.Error(err)
+			}
+			if n := s.of(unsaved); n != min(credit, 4) {
+				t.Errorf("%d are claimed, want %d", n, min(credit, 4))
+			}
+		})
 	}
 }

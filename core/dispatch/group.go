@@ -24,6 +24,7 @@ type Group struct {
 	paused      pause
 	connected   int8  // 2: or more; see Connected
 	cameBack    bool  // the last claim was of such a message, see claimReturned
+	claiming    bool  // claimRetries is under way
 	claimed     int32 // messages that are unsaved or ready
 	firsts      int32 // of those in flight, first attempts
 	locksMost   int32 // void locks are swept out at this length
