@@ -58,12 +58,15 @@ type saving struct {
 // claimRetries claims as many of the retries that wait as there is credit for, in the order in which they came to wait.
 // One that comes to wait meanwhile, since claimReturned came to a message that is to be isolated, is claimed by the call
 // under way.
-func (g *Group) claimRetries() {
+func (g *Group) claimRetries() { g.claimWaiting(g.credit - g.claims()) }
+
+// claimWaiting claims up to room of them.
+func (g *Group) claimWaiting(room int) {
 	if g.claiming || g.unclaimed.len() == 0 || bool(g.paused) {
 		return
 	}
 	g.claiming = true
-	for room := g.credit - g.claims(); room > 0 && g.unclaimed.len() > 0; {
+	for room > 0 && g.unclaimed.len() > 0 {
 		s, seq := g.unclaimed.front().share, g.unclaimed.front().seq
 		if g.cameBack = !g.cameBack && s.claimReturned(); g.cameBack {
 			room--
@@ -105,9 +108,18 @@ func (g *Group) claims() int {
 func (g *Group) atMostOnce() bool { return g.spec.Delivery == core.AtMostOnce }
 
 // claim has up to a credit of messages wait for the checkpoint that says that they are done, or counts their next
-// attempt.
+// attempt. Each share of the retry queue does so while nothing of it is claimed, whatever others have claimed: with
+// several of them there is seldom credit left for the retries that wait elsewhere. So the share of which retries have
+// waited for longest does so, too.
 func (s *Share) claim(messages, bytes int) {
-	s.claimNext(budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true})
+	n := s.claimNext(budget{messages: s.claimPolicy().admit(messages), bytes: bytes, oversize: true})
+	g := s.group
+	if g.unclaimed.len() == 0 {
+		return
+	}
+	if first := g.unclaimed.front().share; first.of(unsaved, ready) <= g.isolation.counts(first) {
+		g.claimWaiting(n)
+	}
 }
 
 // claimNext claims the next messages of the supply, and answers how many.

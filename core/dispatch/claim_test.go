@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -11,14 +12,20 @@ import (
 // cameBack is a share of the retry queue with n messages that came back after one attempt.
 func cameBack(t *testing.T, g *Group, n int) *Share {
 	t.Helper()
-	s := g.AddTimers(extent(1), State{}, start)
+	return cameBackIn(t, g, 1, n)
+}
+
+// cameBackIn is one that reads the extent of a number.
+func cameBackIn(t *testing.T, g *Group, number byte, n int) *Share {
+	t.Helper()
+	s := g.AddTimers(extent(number), State{}, start)
 	s.Returning()
 	d := DueRecords{Offsets: []uint32{0}, Bytes: make([]byte, n)}
 	for i := range n {
 		d.Seqs = append(d.Seqs, core.Seq(i+1))
 		d.Offsets = append(d.Offsets, uint32(i+1))
 		d.DeliverAt, d.Enqueued = append(d.DeliverAt, 0), append(d.Enqueued, 1)
-		d.Past = append(d.Past, Past{Origin: core.Receipt{Seq: core.Seq(i + 1)}, Attempts: 1})
+		d.Past = append(d.Past, Past{Origin: core.Receipt{Extent: extent(number), Seq: core.Seq(i + 1)}, Attempts: 1})
 	}
 	if err := s.OfferDue(d, start); err != nil {
 		t.Fatal(err)
@@ -141,6 +148,60 @@ func TestClaim_IsolatedBesideRetries(t *testing.T) {
 			}
 			if n := s.of(unsaved); n != min(credit, 4) {
 				t.Errorf("%d are claimed, want %d", n, min(credit, 4))
+			}
+		})
+	}
+}
+
+// TestClaim_RetriesBesideReturned: several shares of the retry queue, of which each always has claimed as much as there is
+// credit for, keep no retry of another share back, in whatever order their checkpoints are saved.
+func TestClaim_RetriesBesideReturned(t *testing.T) {
+	const retries, returning = 20, 8
+	for _, credit := range []int{1, 5, 50} {
+		t.Run(fmt.Sprint("credit ", credit), func(t *testing.T) {
+			g, s := newShare(t, core.GroupSpec{NoNackThrottle: true, Breaker: core.BreakerOff}, retries)
+			take(g, retries, start)
+			all := []*Share{s}
+			for i := range returning {
+				all = append(all, cameBackIn(t, g, byte(10+i), 100*credit))
+			}
+			random := rand.New(rand.NewPCG(1, uint64(credit)))
+			deliver := func() (of []Run) {
+				g.Want(credit, true)
+				of = g.Take(1, Credit{Messages: credit, Bytes: 1 << 20}, start, nil)
+				if n, most := g.claims(), len(all)*credit; n > most {
+					t.Fatalf("%d are claimed, want at most %d", n, most)
+				}
+				for _, s := range all {
+					if _, token := s.Checkpoint(nil, false, start); random.IntN(3) == 0 {
+						s.Saved(token)
+					}
+				}
+				for _, r := range of {
+					if bad := r.Share.Ack(r.Base, r.Count, r.Attempt, start, nil); len(bad) > 0 {
+						t.Fatal(bad)
+					}
+				}
+				return of
+			}
+			for range 20 {
+				deliver()
+			}
+			for seq := core.Seq(1); seq <= retries; seq++ {
+				if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, deliveries := 0, 0
+			for most := 2 * (returning + 1) * max(retries, credit); got < retries && deliveries < most; {
+				for _, r := range deliver() {
+					if deliveries += int(r.Count); r.Share == s {
+						got += int(r.Count)
+					}
+				}
+			}
+			if got < retries {
+				t.Errorf("%d of %d retries came with %d deliveries", got, retries, deliveries)
 			}
 		})
 	}
