@@ -28,7 +28,7 @@ import (
 // harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time.
 type harness struct {
 	t       *testing.T
-	meta    metadata.Store
+	meta    metadata.Store // of the test's goroutine
 	stores  []*fakeStore
 	outputs []*fakeOutput
 	self    membership.Host
@@ -43,6 +43,7 @@ type harness struct {
 		serving map[string]*servedHost
 		ahead   map[string]time.Duration   // clocks that are, by address
 		runs    map[string]membership.Host // that joined last, by address
+		meta    metadata.Store             // that stores' questions are answered from
 	}
 }
 
@@ -73,7 +74,8 @@ func bubble(t *testing.T, o harnessOptions, f func(r *harness)) {
 func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 
 func newHarness(t *testing.T, o harnessOptions) *harness {
-	r := &harness{t: t, meta: memory.New()}
+	r := &harness{t: t}
+	r.use(memory.New())
 	r.mu.members = make(map[core.HostID]membership.Host)
 	r.mu.runs = make(map[string]membership.Host)
 	r.mu.serving, r.mu.ahead = make(map[string]*servedHost), make(map[string]time.Duration)
@@ -108,9 +110,19 @@ func newHarness(t *testing.T, o harnessOptions) *harness {
 	return r
 }
 
-// asked is a controller that stores have confirm what they drop. It knows no more than the metadata say.
+// use has controllers that start from now on, and stores' questions, meet other metadata.
+func (r *harness) use(meta metadata.Store) {
+	r.meta = meta
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.meta = meta
+}
+
+// asked is a controller that stores have confirm what they drop. It knows no more than the metadata say. Stores call it at any time.
 func (r *harness) asked() *service {
-	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.meta}}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.mu.meta}}}
 }
 
 func (r *harness) startController(edit func(*Config)) *running {

@@ -30,7 +30,7 @@ func TestAssign_TriesAgainWithPauses(t *testing.T) {
 		meta := &noAssignments{Store: r.meta}
 		meta.on.Store(true)
 		r.ctl.end()
-		r.meta = meta
+		r.use(meta)
 		r.ctl = r.startController(nil)
 		queue := r.queue(1, 1)
 		r.group(queue, "g")

@@ -75,7 +75,7 @@ func TestRetain_MissingAnswers(t *testing.T) {
 			bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 				r.ctl.end()
 				meta := &spoiled{Store: r.meta}
-				r.meta = meta
+				r.use(meta)
 				r.ctl = r.startController(calm)
 				queue := r.keeping(keepConsumed, 10*keepUnconsumed)
 				a, z := r.group(queue, "a"), r.group(queue, "z")
@@ -109,7 +109,7 @@ func TestRetain_ControllerKilledAtAnyMoment(t *testing.T) {
 		bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 			r.ctl.end()
 			meta := &spoiled{Store: r.meta}
-			r.meta = meta
+			r.use(meta)
 			r.ctl = r.startController(calm)
 			queue := r.keeping(keepConsumed, 10*keepUnconsumed)
 			g := r.group(queue, "g")

@@ -32,7 +32,7 @@ func TestRun_SlowLooksForDeletedQueuesHoldUpNoSeal(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		meta := &slowQueues{Store: r.meta}
 		r.ctl.end()
-		r.meta = meta
+		r.use(meta)
 		r.ctl = r.startController(nil)
 		var last core.Extent
 		for range 60 {

@@ -35,7 +35,7 @@ func TestSeal_AnswersNoStaleRow(t *testing.T) {
 		before, err := metadata.NewRow(metadata.Seals, metadata.SealKey(e.ID), row, row.Changed)
 		r.ok(err)
 		r.ctl.end()
-		r.meta = staleSeals{r.meta, map[metadata.Key]metadata.Row{before.Key: before}}
+		r.use(staleSeals{r.meta, map[metadata.Key]metadata.Row{before.Key: before}})
 		r.ctl = r.startController(nil)
 		got, err := r.seal(e, 3)
 		r.ok(err)
@@ -63,7 +63,7 @@ func TestAssign_ListWithoutAGroupTakesNoShares(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		meta := &blindGroups{Store: r.meta}
 		r.ctl.end()
-		r.meta = meta
+		r.use(meta)
 		r.ctl = r.startController(nil)
 		queue := r.queue(1, 1)
 		r.group(queue, "g")
