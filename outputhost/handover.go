@@ -139,8 +139,9 @@ func (g *group) forgetGivenLocked(now time.Time) {
 
 const (
 	mergeEvery = 2 * time.Second
-	// settledAfter is how long the checkpoint of an owner that lives must stay as it is before it counts as its last.
-	settledAfter = 30 * time.Second
+	// settledAfter is how long the checkpoint of an owner that lives must stay as it is before it counts as its last: that
+	// owner takes settlements for lateFor, and saves them after that.
+	settledAfter = lateFor + 30*time.Second
 )
 
 // mergeOthers takes over what other owners of the group's shares have settled meanwhile, and removes the checkpoints of
@@ -210,13 +211,10 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	if changed {
 		g.pump()
 	}
-	for _, row := range over { // what was read, and not what its owner, whose clock may be behind, writes later
+	for _, row := range over { // what was read, and not what its owner, whose clock may be behind, writes later: the next round looks
 		if err := g.h.deps.Meta.Remove(ctx, metadata.Checkpoints, row.Key, row.Written, metadata.One); err != nil {
 			return err
 		}
-		g.mu.Lock()
-		delete(s.others, row.Key)
-		g.mu.Unlock()
 	}
 	return nil
 }

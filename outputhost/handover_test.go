@@ -2,10 +2,13 @@ package outputhost
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -42,4 +45,50 @@ func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 	if err != nil || len(others) != 1 || state.Frontier() != 5 {
 		t.Errorf("frontier %d, %d others, %v; want what the other saved since", state.Frontier(), len(others), err)
 	}
+}
+
+// TestMerge_OwnerOfBeforeSettlesLate: a consumer of the owner of before acks a message for as long as that one takes it. The owner of
+// now hears of it, though the other's checkpoint was the same for long.
+func TestMerge_OwnerOfBeforeSettlesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, s := b.share(10, 6)
+		run := core.RunID{ID: core.NewID(time.Now())}
+		if err := b.deps.Members.(*static.Monitor).Set([]membership.Host{b.deps.Members.Self(), {ID: "before", Roles: []string{"outputhost"}, Address: "before:1", Run: run}}); err != nil {
+			t.Fatal(err)
+		}
+		key := metadata.CheckpointKey(g.id, s.extent.ID, 0, run)
+		settle := func(upTo core.Seq) {
+			state := dispatch.StartAfter(upTo)
+			if err := b.meta.Put(t.Context(), metadata.Checkpoints, key, state.Append(nil), time.Now(), 0, metadata.One); err != nil {
+				t.Fatal(err)
+			}
+		}
+		settle(2)
+		g.mu.Lock()
+		s.others = map[metadata.Key]*other{key: {}}
+		g.mu.Unlock()
+		round := func() {
+			time.Sleep(mergeEvery)
+			if err := g.mergeOthers(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			b.saver.note(g, saveNow)
+			b.saver.save(t.Context(), b.saver.all(false), false)
+		}
+		for began := time.Now(); time.Since(began) < lateFor; {
+			round()
+		}
+		settle(5)
+		round()
+		if f := s.rules.Frontier(); f != 5 {
+			t.Errorf("the owner of now has %d settled messages, want the 5 of the owner of before", f)
+		}
+		for range 100 {
+			round()
+		}
+		if rows, err := b.checkpoints(t.Context(), key.Partition, metadata.One); err != nil || len(rows) != 1 {
+			t.Errorf("%d checkpoints, %v; want that of this host alone", len(rows), err)
+		}
+	})
 }
