@@ -79,9 +79,10 @@ func TestStoresOpenTheirLogsAnew(t *testing.T) {
 		t.Errorf("publish while the logs failed: exit code %d: %s", code, publisher.Stderr())
 	}
 	s.Must(lines(100), "publish", "/t/ap")
-	process.EventuallyWithin(t, 10*time.Second, "all stores are ready", func() bool {
+	process.EventuallyWithin(t, 10*time.Second, "all stores are ready after a failure of their logs", func() bool {
 		for _, st := range c.Stores {
-			if !st.Ready() {
+			// strace tells of an error before the store gets it: a store without a failure is ready because its failure is still to come
+			if st.Metric("columba_storehost_log_failures_total") < 1 || !st.Ready() || st.Metric("columba_storehost_log_failed") != 0 {
 				return false
 			}
 		}
@@ -91,8 +92,8 @@ func TestStoresOpenTheirLogsAnew(t *testing.T) {
 		t.Errorf("whole again after %s, want 10 s at most", took)
 	}
 	for i, st := range c.Stores {
-		if st.Pid() != pids[i] || st.Metric("columba_storehost_log_failures_total") < 1 || st.Metric("columba_storehost_log_failed") != 0 {
-			t.Errorf("store %d: %v failures of its log, failed now: %v; want some, and none now", i, st.Metric("columba_storehost_log_failures_total"), st.Metric("columba_storehost_log_failed"))
+		if st.Pid() != pids[i] {
+			t.Errorf("store %d is another process", i)
 		}
 	}
 	if out := s.Must("", "consume", "/t/ap", "g", "--count", "300"); strings.Count(out, "\n") < 300 {
