@@ -141,11 +141,10 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 		p.fail(err)
 		return
 	}
-	if len(pub.Records) > wire.MaxBatchBytes+p.maxPayload+wire.MaxAttributes {
-		p.fail(core.Errorf(core.CodeTooLarge, "a publish frame of %d bytes; at most %d", len(pub.Records), wire.MaxBatchBytes))
-		return
-	}
 	count, timed, err := wire.CheckPublished(pub.Records, p.maxPayload, p.internal)
+	if err == nil && count > 1 && len(pub.Records) > wire.MaxBatchBytes {
+		err = core.Errorf(core.CodeTooLarge, "a publish frame of %d bytes; several records may have %d, a larger one travels alone", len(pub.Records), wire.MaxBatchBytes)
+	}
 	if err == nil && (count == 0 || count > wire.MaxBatchRecords) {
 		err = core.Errorf(core.CodeBadFrame, "a publish frame of %d records; 1 to %d are allowed", count, wire.MaxBatchRecords)
 	}
