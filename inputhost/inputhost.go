@@ -92,7 +92,7 @@ type Host struct {
 	tenants  *tenant.Tenants
 	openings gate
 	sealings gate
-	inFlight atomic.Int64 // bytes taken and not answered
+	inFlight atomic.Int64 // bytes taken and not answered, with chunkCost for each chunk
 	lists    uint64       // version of the last list of hosts that publishers were told; Run's own
 	mu       struct {
 		sync.Mutex

@@ -161,7 +161,7 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	records, hold := keep(pub.Records, m)
 	c := writer.Chunk{Records: records, Hold: hold, Count: uint32(count), First: pub.First, Arrived: h.deps.now(), From: p}
 	p.queue.gate.Hold(bytes)
-	if h.inFlight.Add(bytes)-bytes >= h.cfg.MaxInFlight {
+	if cost := bytes + chunkCost; h.inFlight.Add(cost)-cost >= h.cfg.MaxInFlight {
 		h.metrics.throttled.WithLabelValues(limitHost).Add(float64(c.Count))
 		p.throttle(c.Arrived, throttleMin)
 		p.Answer(c, writer.Refused(core.CodeThrottled))
@@ -179,6 +179,9 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 	}
 	p.queue.publish(p, c)
 }
+
+// chunkCost is what a chunk takes beside its records, about, in bytes.
+const chunkCost = 256
 
 // overdraft is for how long the publishers of a CP queue may owe their rate before they are refused instead of told to wait.
 const overdraft = 5 * time.Second
@@ -208,6 +211,7 @@ func (p *publisher) admit(c writer.Chunk) writer.Chunk {
 	if n > 0 {
 		gate.Charge(n, head, c.Arrived)
 		c.Hold.Retain()
+		p.s.h.inFlight.Add(chunkCost)
 		rest.Records, rest.First, rest.Count = c.Records[head:], c.First+uint64(n), c.Count-uint32(n)
 	}
 	c.Records, c.Count = c.Records[:head], uint32(n)
@@ -220,10 +224,10 @@ func (p *publisher) admit(c writer.Chunk) writer.Chunk {
 	return c
 }
 
-// keep holds the message that records are a part of, or a copy of them when they are a small part: a queue that cannot be written must not
-// keep what other queues sent along, which nobody counts.
+// keep holds the message that records are a part of, or a copy of them when they are a small part of its buffer: a queue that
+// cannot be written must not keep what other queues sent along, which nobody counts.
 func keep(records []byte, m *ws.Message) ([]byte, *ws.Message) {
-	if 4*len(records) < len(m.Bytes) {
+	if 4*len(records) < cap(m.Bytes) {
 		m = ws.Copy(records)
 		return m.Bytes, m
 	}
@@ -264,7 +268,7 @@ func (p *publisher) Answer(c writer.Chunk, o writer.Outcome) {
 	}
 	bytes := int64(len(c.Records))
 	p.inFlight.Add(-bytes)
-	p.s.h.inFlight.Add(-bytes)
+	p.s.h.inFlight.Add(-bytes - chunkCost)
 	p.queue.gate.Settle(bytes)
 	c.Hold.Release()
 	p.s.h.metrics.answered(o, c, p.s.h.deps.now())

@@ -127,9 +127,13 @@ func (p *publisher) publishTimed(c writer.Chunk) {
 	if p.internal {
 		atOnce = nearLane
 	}
+	p.s.h.inFlight.Add(-chunkCost) // each part counts instead
 	for lane, x := range split(c, p.s.h.clock.stamp(c.Arrived), atOnce) {
+		if x.Count == 0 {
+			continue
+		}
+		p.s.h.inFlight.Add(chunkCost)
 		switch {
-		case x.Count == 0:
 		case lane == tooFarLane:
 			p.Answer(x, writer.Refused(core.CodeBadArgument))
 		case lane == atOnceLane:

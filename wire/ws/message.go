@@ -1,6 +1,7 @@
 package ws
 
 import (
+	"bytes"
 	"io"
 	"math/bits"
 	"sync"
@@ -49,8 +50,14 @@ func roundUp(size int) int {
 	return 1 << class
 }
 
-// Copy is a message of its own with one reference, for whoever needs a small part of another one for long.
+// Copy is a message of its own with one reference, for whoever needs a small part of another one for long. One below the
+// smallest pooled buffer takes its size only.
 func Copy(b []byte) *Message {
+	if len(b) < 1<<minClass {
+		m := &Message{Bytes: bytes.Clone(b)}
+		m.refs.Store(1)
+		return m
+	}
 	m := newMessage(len(b))
 	m.Bytes = append(m.Bytes, b...)
 	return m
