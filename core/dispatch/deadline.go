@@ -174,6 +174,7 @@ func (g *Group) Tick(now time.Time) {
 			w.share.due(w.seq, w.share.table.get(w.seq))
 		}
 	}
+	g.tickDrops()
 	if g.breaker.tick(t) {
 		g.keepBreaker()
 	}

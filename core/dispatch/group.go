@@ -44,9 +44,10 @@ type Group struct {
 	breaker     *breaker          // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle
-	isolation   *isolation  // nil while no message is to be handed out alone
-	retries     *retryLimit // nil until there is a retry
-	owners      *owners     // nil until Retries told of them
+	drops       *queue[dropped] // see dropLater; nil: none
+	isolation   *isolation      // nil while no message is to be handed out alone
+	retries     *retryLimit     // nil until there is a retry
+	owners      *owners         // nil until Retries told of them
 	counters    Counters
 
 	listed  []*Share // see TakeChanged

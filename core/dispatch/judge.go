@@ -46,7 +46,7 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 	if s.dropsLater(seq, m) {
 		was := m.isRetry()
 		s.endLock(seq)
-		s.delayUntil(seq, m, s.group.now+int64(routes[DeadLetterQueue].patience))
+		s.dropLater(seq, m)
 		s.group.retried(was, true)
 	} else {
 		s.judge(seq, m, until)
@@ -59,6 +59,42 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 func (s *Share) dropsLater(seq core.Seq, m *message) bool {
 	g := s.group
 	return g.spec.Exhausted == core.ExhaustedDrop && m.failure != Rejected && g.breaker.gathers() > 0 && s.exhausted(seq, m)
+}
+
+// dropped is an exhausted message that a group keeps before it drops it.
+type dropped struct {
+	messageRef
+	failed int64 // ns
+}
+
+// dropLater keeps an exhausted message.
+func (s *Share) dropLater(seq core.Seq, m *message) {
+	g := s.group
+	s.delayUntil(seq, m, g.now+int64(routes[DeadLetterQueue].patience))
+	if g.drops == nil {
+		g.drops = new(queue[dropped])
+	}
+	g.drops.push(dropped{messageRef{s, seq}, g.now})
+}
+
+// tickDrops drops the messages that failed before the last success: no breaker counts those any more. Others have a
+// deadline.
+func (g *Group) tickDrops() {
+	if g.drops == nil {
+		return
+	}
+	for g.drops.len() > 0 {
+		x := g.drops.front()
+		if x.failed >= g.succeededAt && x.stands(delayed) {
+			return
+		}
+		if m := x.share.table.get(x.seq); m != nil && m.phase == delayed && x.share.exhausted(x.seq, m) {
+			x.share.judge(x.seq, m, 0)
+			x.share.wake()
+		}
+		g.drops.pop()
+	}
+	g.drops = nil
 }
 
 // delayUntil has a message wait in memory.

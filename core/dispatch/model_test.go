@@ -318,7 +318,8 @@ func (m *machine) tick(t *rapid.T) {
 		if f.locked && !f.until.After(m.now) {
 			m.expired(seq)
 		}
-		if f.drops && !f.until.After(m.now) && m.s.done.Done(seq) {
+		over := !f.until.After(m.now) || f.until.Add(-routes[DeadLetterQueue].patience).UnixNano() < m.g.succeededAt
+		if f.drops && over && m.s.done.Done(seq) {
 			f.drops, f.over = false, true
 		}
 	}

@@ -54,3 +54,28 @@ func TestOutage_DropsSoon(t *testing.T) {
 		t.Errorf("%d are dropped, want 2; %+v", n, g.Depth())
 	}
 }
+
+// TestDrops_HoldUpNothing: messages of which every fifth is exhausted at once, while others succeed, do not fill their share.
+func TestDrops_HoldUpNothing(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedDrop, NoNackThrottle: true}, 20_000)
+	now := start
+	for range 200 {
+		for _, r := range g.Take(1, Credit{Messages: 100, Bytes: 1 << 20}, now, nil) {
+			for i := range core.Seq(r.Count) {
+				if seq := r.Base + i; seq%5 > 0 {
+					s.Ack(seq, 1, r.Attempt, now, nil)
+				} else if err := s.Nack(seq, r.Attempt, 0, nil, 0, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		now = now.Add(5 * time.Millisecond)
+		g.Tick(now)
+		if n := s.of(delayed); n > 20 {
+			t.Fatalf("%d exhausted messages are kept while others succeed, want those of one round at most", n)
+		}
+	}
+	if n := g.Counters().Dropped; n < 3_900 {
+		t.Errorf("%d messages are dropped, want all of a fifth but the last ones", n)
+	}
+}

@@ -109,6 +109,9 @@ func (g *Group) detach(s *Share) {
 	s.turns().forget(s)
 	here := func(ref *messageRef) bool { return ref.share != s }
 	g.unclaimed.filter(here)
+	if g.drops != nil {
+		g.drops.filter(func(x *dropped) bool { return x.share != s })
+	}
 	for to := range g.transfers {
 		g.transfers[to].filter(here)
 	}
