@@ -37,7 +37,10 @@ func (b *Book) Grant(run core.RunID, need, budget float64, now time.Time) (amoun
 		h = &hold{}
 		b.holds[run] = h
 	}
-	h.need, h.until = max(need, 0), now.Add(LeaseFor)
+	if h.need = 0; need > 0 { // not what is no number either
+		h.need = need
+	}
+	h.until = now.Add(LeaseFor)
 	b.expire(now)
 	runs := make([]core.RunID, 0, len(b.holds))
 	for r := range b.holds {

@@ -225,6 +225,26 @@ func TestBook_FollowsNeed(t *testing.T) {
 	}
 }
 
+// A need that is no number takes nothing: the parts of others would be none either, and each would make the next one so for good.
+func TestBook_NeedThatIsNoNumber(t *testing.T) {
+	var b Book
+	x, y, liar := core.RunID{ID: core.NewID(start)}, core.RunID{ID: core.NewID(start.Add(time.Second))}, core.RunID{ID: core.NewID(start.Add(2 * time.Second))}
+	b.Grant(liar, math.NaN(), 100, start)
+	var sum float64
+	for now := start; now.Before(start.Add(2 * LeaseFor)); now = now.Add(RenewEvery) {
+		sum = 0
+		for _, run := range []core.RunID{x, y} {
+			amount, _ := b.Grant(run, 1000, 100, now)
+			if sum += amount; !(amount >= 0) {
+				t.Fatalf("%s after the start a host gets %v", now.Sub(start), amount)
+			}
+		}
+	}
+	if sum < 99 || sum > 101 {
+		t.Errorf("two hosts share %v of 100", sum)
+	}
+}
+
 func TestRoom(t *testing.T) {
 	var r Room
 	if n := r.Left(); n != 0 {
