@@ -137,14 +137,21 @@ func (t *trial) sentBack(w *taken, parked []*taken) bool {
 	return false
 }
 
+// notCounted is how many attempts of a message do not count at most, since a crash or a lost lease interrupted them.
+const notCounted = 3
+
 // judgeMortal accounts for every message of a group with few attempts, whose dead letters are merged and purged: it is done, or a dead letter,
 // or was one and purged.
 func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	ends := make(map[core.Receipt]*taken) // rejected, or done
-	last := make(map[core.Receipt]*taken)
+	first, last := make(map[core.Receipt]*taken), make(map[core.Receipt]*taken)
 	done, mayDie := make(map[verify.Key]bool), make(map[verify.Key]bool)
 	for _, w := range list {
-		if w.Attempt > g.MaxDeliveries && g.Breaker == core.BreakerOff {
+		if first[w.Receipt] == nil {
+			first[w.Receipt] = w
+		}
+		more := w.Attempt - g.MaxDeliveries
+		if more > 0 && g.Breaker == core.BreakerOff && (more > notCounted || !t.crashedBetween(first[w.Receipt].At, w.At)) {
 			t.wrong(w, "of %d attempts", g.MaxDeliveries)
 		}
 		if end := ends[w.Receipt]; end != nil && !t.crashedBetween(end.At, w.At) {
