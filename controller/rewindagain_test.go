@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/controller/retirement/progress"
@@ -39,7 +40,8 @@ func TestRewind_AfterOneThatFailed(t *testing.T) {
 	})
 }
 
-// TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps one done row for each extent.
+// TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps the done rows of two epochs: its own, and the one before,
+// by which output hosts go until they hear of the rewind.
 func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -47,15 +49,24 @@ func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 		all := []core.Extent{r.sealed(queue, 5), r.sealed(queue, 7)}
 		old := metadata.Key{Partition: g.String(), Row: all[0].ID.String()} // as keys were before epochs were part of them
 		r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Dones, old, metadata.DoneRecord{L: 5}, time.Now(), 0, metadata.One))
-		for range 3 {
-			epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0)
-			r.ok(err)
-			for _, e := range all {
+		behind := func(epoch uint64, extents ...core.Extent) {
+			for _, e := range extents {
 				if done, err := metadata.IsConsumed(r.t.Context(), r.meta, g, e.ID, epoch, metadata.Serial); err != nil || !done {
 					t.Errorf("extent %s is not behind the group at epoch %d: %v", e.ID, epoch, err)
 				}
 			}
-			r.eventually("the rows of earlier epochs are gone", time.Minute, func() bool { return rows(r, metadata.Dones, g.String()) == len(all) })
+		}
+		ended, consumed := uint64(0), all[:1]
+		for range 3 {
+			epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0)
+			r.ok(err)
+			behind(epoch, all...)
+			r.eventually("only the rows of two epochs are there", time.Minute, func() bool {
+				return rows(r, metadata.Dones, g.String()) == len(consumed)+len(all)
+			})
+			synctest.Wait()
+			behind(ended, consumed...)
+			ended, consumed = epoch, all
 		}
 	})
 }

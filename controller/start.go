@@ -286,7 +286,8 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		if err := progress.ForgetEpochs(ctx, h.deps.Meta, g.ID, next.Epoch, h.deps.now()); err != nil {
+		// Output hosts that have not heard of the rewind still go by the rows of the epoch that it ended.
+		if err := progress.ForgetEpochs(ctx, h.deps.Meta, g.ID, g.Epoch, h.deps.now()); err != nil {
 			h.log.Info("done rows of earlier epochs stay until the next rewind of the group, or until their extents are retired", "queue", g.Spec.Queue, "group", name, "err", err)
 		}
 	})

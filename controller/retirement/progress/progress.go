@@ -213,7 +213,7 @@ func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, q
 	return nil
 }
 
-// ForgetEpochs removes a group's done rows of the epochs before one that the group has begun: nobody reads them any more.
+// ForgetEpochs removes a group's done rows of the epochs before one. Nobody may read them any more.
 func ForgetEpochs(ctx context.Context, meta metadata.Store, group core.GroupID, before uint64, now time.Time) error {
 	for row, err := range metadata.All[metadata.DoneRecord](ctx, meta, metadata.Dones, group.String(), metadata.One) {
 		if err == nil && row.Value.Epoch < before && !row.Value.Stays {
