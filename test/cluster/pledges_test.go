@@ -145,10 +145,17 @@ const notCounted = 3
 func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	ends := make(map[core.Receipt]*taken) // rejected, or done
 	first, last := make(map[core.Receipt]*taken), make(map[core.Receipt]*taken)
+	parked := make(map[verify.Key]*taken) // the first attempt of what was sent to the retry queue, where the attempts are counted on
 	done, mayDie := make(map[verify.Key]bool), make(map[verify.Key]bool)
 	for _, w := range list {
 		if first[w.Receipt] == nil {
 			first[w.Receipt] = w
+			if from := parked[w.Key]; from != nil && w.Attempt > 1 {
+				first[w.Receipt] = from
+			}
+		}
+		if w.Settled == verify.Parked {
+			parked[w.Key] = first[w.Receipt]
 		}
 		more := w.Attempt - g.MaxDeliveries
 		if more > 0 && g.Breaker == core.BreakerOff && (more > notCounted || !t.crashedBetween(first[w.Receipt].At, w.At)) {
