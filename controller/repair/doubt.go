@@ -20,13 +20,21 @@ func (r *Runner) Doubt(ctx context.Context, id core.ExtentID, at core.Place) {
 	if err != nil || !slices.Contains(row.Holders, at.Store) {
 		return
 	}
-	switch err := r.replicas.Verify(ctx, row, at); core.CodeOf(err) {
-	case core.CodeCorrupt, core.CodeNotFound:
-		r.Quarantine(ctx, id, at.Store, err.Error())
-	}
+	r.verified(ctx, row, at)
 }
 
-// RemoveSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at.
+// verified reports whether a holder has what it should. One that says itself that it does not is taken out of the holders.
+func (r *Runner) verified(ctx context.Context, row metadata.SealRecord, at core.Place) bool {
+	err := r.replicas.Verify(ctx, row, at)
+	switch core.CodeOf(err) {
+	case core.CodeCorrupt, core.CodeNotFound:
+		r.Quarantine(ctx, row.Extent.ID, at.Store, err.Error())
+	}
+	return err == nil
+}
+
+// RemoveSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at. It acts on what it sees of those:
+// inventories of several stores come at the same time, and of the looks at an extent that they ask for only the first one is made.
 func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -37,7 +45,7 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 	}
 	good := 0
 	for _, x := range row.Places() {
-		if x != from && r.replicas.Verify(ctx, row, x) == nil {
+		if x != from && r.verified(ctx, row, x) {
 			good++
 		}
 	}

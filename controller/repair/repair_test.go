@@ -113,3 +113,17 @@ func TestRepair_SurplusOnlyBesideVerifiedCopies(t *testing.T) {
 		t.Errorf("holders %v, want all but the damaged one", c.extent().Holders)
 	}
 }
+
+// TestRemoveSurplus_HolderWithoutItsCopy: a holder lost its copy, and another store has one too many. The looks at both are asked for at the same time,
+// again and again, and the one at the surplus is always the first.
+func TestRemoveSurplus_HolderWithoutItsCopy(t *testing.T) {
+	r, c := newRunner(t)
+	if err := r.repair(t.Context(), c.id, false); err != nil { // s3 is no holder from now on
+		t.Fatal(err)
+	}
+	c.damaged["s1"] = true
+	r.RemoveSurplus(t.Context(), c.id, c.place("s3"))
+	if len(c.removed) != 1 || c.extent().Holds("s1") {
+		t.Errorf("removed from %v, holders %v; want the surplus kept, and a holder dropped that has nothing", c.removed, c.extent().Holders)
+	}
+}
