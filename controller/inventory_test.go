@@ -204,9 +204,10 @@ func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 	for i := range 1000 {
 		id := core.ExtentID{ID: core.NewID(time.UnixMilli(int64(i)))}
 		ids = append(ids, id)
+		digest := core.ReplicaDigest(id, true, core.Seq(i), 0, false)
 		m.put(id, 1)
-		m.put(id, uint64(i)+7)
-		want[core.InventoryBucket(id)] ^= uint64(i) + 7
+		m.put(id, digest)
+		want[core.InventoryBucket(id)] ^= digest
 	}
 	if m.digests != want {
 		t.Fatal("digests differ after puts")
