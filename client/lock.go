@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -61,11 +62,18 @@ func (s *slab) lockedUntil() (until, most int64) {
 
 // lock is where the lock of a delivery stands after it was extended. Times are on the consumer's clock.
 type lock struct {
-	mu    sync.Mutex
-	asked int64 // the last extension
-	until int64 // by it
-	sure  int64 // by the last one that a host has confirmed
+	mu      sync.Mutex
+	until   int64 // by the last extension
+	sure    int64 // by those that a host has granted
+	pending []extension
 }
+
+// extension is one that no host has answered.
+type extension struct{ asked, until int64 }
+
+// maxPending bounds the unanswered extensions of a delivery that are remembered. Of more, the last one stands for all after the others: the first
+// ones are answered first.
+const maxPending = 4
 
 // extending notes an extension that is about to be sent.
 func (d *Delivery) extending(by time.Duration) {
@@ -81,15 +89,19 @@ func (d *Delivery) extending(by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.settleLocked(s)
-	l.asked = s.con.now()
-	l.until = l.asked + int64(by)
+	now := s.con.now()
+	l.until = now + int64(by)
+	l.pending = append(l.pending[:min(len(l.pending), maxPending-1)], extension{now, l.until})
 }
 
-// settleLocked takes over whether the stream's host has confirmed the last extension.
+// settleLocked takes over which extensions the stream's host has confirmed. The last one of them is what the host goes by.
 func (l *lock) settleLocked(s *consumeStream) {
-	if l.asked > 0 && s.out.confirmed.Load() >= l.asked {
-		l.sure = l.until
+	confirmed, n := s.out.confirmed.Load(), 0
+	for n < len(l.pending) && l.pending[n].asked <= confirmed {
+		l.sure = l.pending[n].until
+		n++
 	}
+	l.pending = slices.Delete(l.pending, 0, n)
 }
 
 // lockEnds is when the lock ends by what was asked for, and by what is known to be granted. Around a change of the lock
@@ -115,11 +127,11 @@ func (d *Delivery) extended(until int64) {
 	}
 }
 
-// notExtended notes that a host has refused an extension, so that the next Confirm does not count it as granted.
+// notExtended notes that a host has refused an extension, so that the next Confirm does not count it, nor any before it, as granted.
 func (d *Delivery) notExtended() {
 	if l := d.lock.Load(); l != nil {
 		l.mu.Lock()
-		l.asked = 0
+		l.pending = l.pending[:0]
 		l.mu.Unlock()
 	}
 }

@@ -2,7 +2,9 @@ package client
 
 import (
 	"cmp"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -49,6 +51,37 @@ func TestSlab_Locked(t *testing.T) {
 			if least, most := got.locked(); least != x.least || most != x.most {
 				t.Errorf("locked for %s to %s, want %s to %s", least, most, x.least, x.most)
 			}
+		})
+	}
+}
+
+// TestLock_ConfirmedBehind has every answer come after the next extension was sent: each one proves the extension that it is of.
+func TestLock_ConfirmedBehind(t *testing.T) {
+	for _, behind := range []int{1, 3, maxPending, 3 * maxPending} {
+		t.Run(strconv.Itoa(behind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const lock, every = 60 * time.Second, time.Second
+				con := &Consumer{epoch: time.Now()}
+				s := &consumeStream{con: con, out: &outbox{}}
+				d := &Delivery{slab: &slab{stream: s, received: time.Now(), timeout: lock}}
+				var asked []int64
+				for range 200 {
+					asked = append(asked, con.now())
+					d.extending(lock)
+					if n := len(asked) - behind; n > 0 {
+						s.out.confirmed.Store(asked[n-1])
+					}
+					time.Sleep(every)
+					if until, sure := d.lockEnds(); sure <= con.now() || until != asked[len(asked)-1]+int64(lock) {
+						t.Fatalf("at %s the lock ends at %s, for sure at %s", time.Duration(con.now()), time.Duration(until), time.Duration(sure))
+					}
+				}
+				d.notExtended()
+				s.out.confirmed.Store(con.now())
+				if _, sure := d.lockEnds(); sure == asked[len(asked)-1]+int64(lock) {
+					t.Error("an extension that was refused counts as granted")
+				}
+			})
 		})
 	}
 }
