@@ -71,8 +71,8 @@ type lock struct {
 // extension is one that no host has answered.
 type extension struct{ asked, until int64 }
 
-// maxPending bounds the unanswered extensions of a delivery that are remembered. Of more, the last one stands for all after the others: the first
-// ones are answered first.
+// maxPending bounds the unanswered extensions of a delivery that are remembered. Of more, the last one stands for all
+// after the others: the first ones are answered first.
 const maxPending = 4
 
 // extending notes an extension that is about to be sent.
@@ -94,7 +94,8 @@ func (d *Delivery) extending(by time.Duration) {
 	l.pending = append(l.pending[:min(len(l.pending), maxPending-1)], extension{now, l.until})
 }
 
-// settleLocked takes over which extensions the stream's host has confirmed. The last one of them is what the host goes by.
+// settleLocked takes over which extensions the stream's host has confirmed. The last one of them is what the host goes
+// by.
 func (l *lock) settleLocked(s *consumeStream) {
 	confirmed, n := s.out.confirmed.Load(), 0
 	for n < len(l.pending) && l.pending[n].asked <= confirmed {
@@ -127,7 +128,8 @@ func (d *Delivery) extended(until int64) {
 	}
 }
 
-// notExtended notes that a host has refused an extension, so that the next Confirm does not count it, nor any before it, as granted.
+// notExtended notes that a host has refused an extension, so that the next Confirm does not count it, nor any before
+// it, as granted.
 func (d *Delivery) notExtended() {
 	if l := d.lock.Load(); l != nil {
 		l.mu.Lock()
