@@ -189,20 +189,22 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 	}
 }
 
-// parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked the one whose next attempt it
-// is, or the one that was parked last, and else itself. An owner that took over in a crash may have delivered it once more where it was parked from,
-// to one that did not settle it.
+// parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked, or nacked or dropped and then
+// moved to the retry queue to make room, the one whose next attempt it is; else the one that was parked last, and else itself. An owner that took
+// over in a crash may have delivered it once more where it was parked from, to one that did not settle it.
 func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
 	home, at, next := r.Receipt, time.Time{}, false
 	for first, list := range copies {
 		parked := list[len(list)-1]
-		for i := len(list) - 2; i >= 0 && parked.unsettled() && list[i].Receipt == parked.Receipt && c.crashed(list[i].At, r.At); i-- {
+		fits := parked.Attempt+1 == r.Attempt
+		for i := len(list) - 2; i >= 0 && !fits && parked.unsettled() && list[i].Receipt == parked.Receipt && c.crashed(list[i].At, r.At); i-- {
 			parked = list[i]
+			fits = parked.Attempt+1 == r.Attempt
 		}
-		if parked.Settled != Parked {
+		if parked.Settled != Parked && !(fits && parked.unsettled()) {
 			continue
 		}
-		if fits := parked.Attempt+1 == r.Attempt; fits && !next || fits == next && parked.At.After(at) {
+		if fits && !next || fits == next && parked.At.After(at) {
 			home, at, next = first, parked.At, fits
 		}
 	}

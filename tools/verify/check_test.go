@@ -290,6 +290,20 @@ func TestCheck_Parked(t *testing.T) {
 	}
 }
 
+// TestCheck_Displaced has what was nacked, or dropped, come from the retry queue, to which it was moved to make room: with the next attempt, and with no other.
+func TestCheck_Displaced(t *testing.T) {
+	for _, how := range []Settled{Back, Dropped} {
+		for attempt, ok := range map[int]bool{1: false, 2: true, 3: false} {
+			h := good()
+			h.first("h", 2).Settled = how
+			h.Received = append(h.Received, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 50, attempt }))
+			if r := Check(h, time.Second); r.OK() != ok || ok && (r.Counts[1].Duplicates != 0 || r.Counts[1].Retries != 1) {
+				t.Errorf("%s, and elsewhere with attempt %d:\n%s", how, attempt, r)
+			}
+		}
+	}
+}
+
 // TestCheck_ParkedCopies has a message stored twice, and both copies parked: each goes on with its own attempts.
 func TestCheck_ParkedCopies(t *testing.T) {
 	h := good()
