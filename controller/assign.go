@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -76,7 +77,7 @@ func (q *queueShares) busy() bool {
 // round looks at some queues, gives the shares of some owners, and tells the output hosts. written is false when shares are without an owner
 // since the metadata did not take it.
 func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) (written bool) {
-	var dropped []metadata.AssignmentRecord
+	var dropped []catalog.Decision
 	failed := false
 	for _, queue := range look {
 		if ctx.Err() != nil {
@@ -102,10 +103,14 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 	if !failed {
 		h.shares.setComplete()
 	}
-	h.shares.raiseReheld(h.groupsWith)
+	for _, extent := range h.shares.takeReheld() {
+		h.shares.Touch(extent, h.groupsWith(extent))
+	}
 	h.shares.endRound()
-	h.shares.endMoves(h.deps.now())
-	h.metrics.shares.Set(float64(h.shares.count()))
+	now := h.deps.now()
+	h.shares.EndMoves(now)
+	h.shares.Forget(func(o catalog.HostRun) bool { return h.hosts.fate(o.Host, o.Run, now) == gone })
+	h.metrics.shares.Set(float64(h.shares.Count()))
 	h.push()
 	h.forget(append(dropped, superseded...))
 	return err == nil
@@ -127,7 +132,7 @@ func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
 
 // lookAt brings what is known of a queue's groups up to date; consumed: also what they have consumed. It answers the shares that nobody
 // needs any more.
-func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (dropped []metadata.AssignmentRecord, err error) {
+func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (dropped []catalog.Decision, err error) {
 	q := h.shares.queues[queue]
 	if !h.extents.Has(queue) {
 		if q != nil {
@@ -161,7 +166,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
 			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
 				h.dropShares(g, func(core.ExtentID) bool { return true })
-				h.shares.forgetEpoch(id)
+				h.shares.ForgetEpoch(id)
 			}
 			delete(q.groups, id) // read again below
 			continue
@@ -183,7 +188,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		}
 		dropped = append(dropped, gone...)
 		q.groups[id] = g
-		h.shares.setEpoch(id, r.Epoch)
+		h.shares.SetEpoch(queue, id, r.Epoch)
 	}
 	h.shares.queues[queue] = q
 	q.looked = h.deps.now()
@@ -235,7 +240,7 @@ func (h *Host) confirmGone(ctx context.Context, q *queueShares, groups map[core.
 }
 
 // loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed.
-func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupShares, dropped []metadata.AssignmentRecord, err error) {
+func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupShares, dropped []catalog.Decision, err error) {
 	done, err := metadata.Consumed(ctx, h.deps.Meta, r.ID, r.Epoch, metadata.One)
 	if err != nil {
 		return nil, nil, err
@@ -251,16 +256,17 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 			return nil, nil, err
 		}
 		_, needed := g.pending[a.Value.Extent.ID]
-		switch now := h.shares.owner(share{r.ID, a.Value.Extent.ID}); {
+		d := catalog.DecisionOf(a.Value)
+		switch now := h.shares.Get(d.Share); {
 		case !needed:
-			h.shares.drop(share{r.ID, a.Value.Extent.ID})
-			dropped = append(dropped, a.Value)
-		case now.Counter == 0 || a.Value.Counter > now.Counter:
-			if old := h.shares.set(a.Value); old.Counter > 0 {
+			h.shares.Drop(d.Share)
+			dropped = append(dropped, d)
+		case now.Counter == 0 || d.Counter > now.Counter:
+			if old := h.shares.Set(d); old.Counter > 0 {
 				dropped = append(dropped, old)
 			}
-		case a.Value.Counter < now.Counter:
-			dropped = append(dropped, a.Value) // its removal was lost
+		case d.Counter < now.Counter:
+			dropped = append(dropped, d) // its removal was lost
 		}
 	}
 	return g, dropped, nil
@@ -301,14 +307,14 @@ func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(
 }
 
 // dropShares takes from a group what it needs no more.
-func (h *Host) dropShares(g *groupShares, gone func(core.ExtentID) bool) []metadata.AssignmentRecord {
-	var out []metadata.AssignmentRecord
+func (h *Host) dropShares(g *groupShares, gone func(core.ExtentID) bool) []catalog.Decision {
+	var out []catalog.Decision
 	for id := range g.pending {
 		if !gone(id) {
 			continue
 		}
 		delete(g.pending, id)
-		if old := h.shares.drop(share{g.ID, id}); old.Counter > 0 {
+		if old := h.shares.Drop(catalog.Share{Group: g.ID, Extent: id}); old.Counter > 0 {
 			out = append(out, old)
 		}
 	}

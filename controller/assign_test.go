@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -50,7 +52,7 @@ func TestAssign_SharesOfADeadHostMoveAtOnce(t *testing.T) {
 			t.Fatalf("it owns %d of 300", n)
 		}
 		r.kill(dead.id)
-		dead.with(func() { dead.list = nil })
+		dead.with(func() { dead.lists = nil })
 		r.leave(dead.id)
 		took := r.eventually("the others own all", 5*time.Second, func() bool { return len(r.owners()) == 300 })
 		if took > 300*time.Millisecond {
@@ -105,7 +107,7 @@ func TestAssign_HostThatAnswersKeepsItsShares(t *testing.T) {
 
 func TestAssign_HungHostHoldsNoOtherUp(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
-		queue, _, _ := r.extents(10)
+		queue, group, _ := r.extents(10)
 		release := make(chan struct{})
 		defer close(release)
 		r.outputs[0].with(func() { r.outputs[0].hung = release })
@@ -113,9 +115,9 @@ func TestAssign_HungHostHoldsNoOtherUp(t *testing.T) {
 			e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
 			r.ok(err)
 			owner := r.ctl.shares
-			r.eventually("it has an owner", time.Second, func() bool { return owner.count() == 11+i })
+			r.eventually("it has an owner", time.Second, func() bool { return owner.Count() == 11+i })
 			r.sleep(50 * time.Millisecond)
-			if r.ctl.ownerOf(e.ID) == "o1" && r.outputs[1].shares()[e.ID] == nil {
+			if r.ownerOf(group, e.ID) == "o1" && r.outputs[1].shares()[e.ID] == nil {
 				t.Fatal("the list of one host waits for another one")
 			}
 		}
@@ -123,15 +125,8 @@ func TestAssign_HungHostHoldsNoOtherUp(t *testing.T) {
 }
 
 // ownerOf the only group's share.
-func (c *running) ownerOf(id core.ExtentID) core.HostID {
-	c.shares.mu.Lock()
-	defer c.shares.mu.Unlock()
-	for k, r := range c.shares.mu.owned {
-		if k.extent == id {
-			return r.Owner
-		}
-	}
-	return ""
+func (r *harness) ownerOf(group core.GroupID, id core.ExtentID) core.HostID {
+	return r.ctl.shares.Get(catalog.Share{Group: group, Extent: id}).Owner.Host
 }
 
 // TestAssign_RestartMovesNothing: the new controller hears of one host late.
@@ -220,19 +215,50 @@ func TestAssign_ReadersLearnOfHolders(t *testing.T) {
 	})
 }
 
+// TestAssign_ListIsComplete: who asks gets all shares, of the versions that are named, and no older ones than were pushed.
 func TestAssign_ListIsComplete(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
-		r.extents(7)
+		queue, _, _ := r.extents(7)
 		o := r.outputs[0]
-		resp, err := (&service{r.ctl.Host}).ListAssignments(r.t.Context(), connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(o.id), Run: o.run.ID[:]}))
-		r.ok(err)
-		if n := len(resp.Msg.Assignments); n != 7 {
+		named := r.named(o)
+		if len(named) != 1 || core.ID(named[0].Queue) != queue.ID {
+			t.Fatalf("the lists %v are named, want one of %s", named, queue)
+		}
+		lists := r.lists(o, &pb.QueueVersion{Queue: queue.ID[:]})
+		if n := len(lists[0].Assignments); n != 7 {
 			t.Errorf("%d shares", n)
 		}
-		if resp.Msg.Version < o.list.Version {
+		if !proto.Equal(lists[0].Version, named[0].Version) {
+			t.Errorf("version %v, named %v", lists[0].Version, named[0].Version)
+		}
+		if lists[0].Version.Counter < o.lists[queue].Version.Counter {
 			t.Error("the list is older than the one it has")
 		}
 	})
+}
+
+// named are the versions of an output host's lists, all pages.
+func (r *harness) named(o *fakeOutput) (out []*pb.QueueVersion) {
+	r.t.Helper()
+	for req := (&pb.ListAssignmentsRequest{Owner: string(o.id), Run: o.run.ID[:]}); ; req.After = out[len(out)-1].Queue {
+		resp, err := (&service{r.ctl.Host}).ListAssignments(r.t.Context(), connect.NewRequest(req))
+		r.ok(err)
+		out = append(out, resp.Msg.Lists...)
+		if !resp.Msg.More {
+			return out
+		}
+	}
+}
+
+// lists are what an output host is answered that asks for them.
+func (r *harness) lists(o *fakeOutput, known ...*pb.QueueVersion) []*pb.AssignmentList {
+	r.t.Helper()
+	resp, err := (&service{r.ctl.Host}).GetAssignments(r.t.Context(), connect.NewRequest(&pb.GetAssignmentsRequest{Owner: string(o.id), Run: o.run.ID[:], Known: known}))
+	r.ok(err)
+	if int(resp.Msg.Done) != len(resp.Msg.Lists) {
+		r.t.Fatalf("%d lists for %d queues", len(resp.Msg.Lists), resp.Msg.Done)
+	}
+	return resp.Msg.Lists
 }
 
 func TestHosts_InputHostThatDies(t *testing.T) {

@@ -120,11 +120,11 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 		if e.Chain == 0 {
 			continue
 		}
-		old := h.shares.owner(share{g.ID, id})
+		old := h.shares.Get(catalog.Share{Group: g.ID, Extent: id})
 		if h.stays(old, now) {
 			return nil
 		}
-		if old.Owner != owner || old.Run != runs[owner] {
+		if old.Owner != (catalog.HostRun{Host: owner, Run: runs[owner]}) {
 			changes = append(changes, metadata.AssignmentRecord{
 				Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
 				Counter: g.nextCounter(old), By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],

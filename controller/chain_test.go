@@ -141,7 +141,7 @@ func TestChain_OneOwnerMovesAsAWhole(t *testing.T) {
 		owners := func() map[core.HostID]int {
 			out := make(map[core.HostID]int)
 			for _, e := range all {
-				out[r.ctl.shares.owner(share{group, e.ID}).Owner]++
+				out[r.ownerOf(group, e.ID)]++
 			}
 			return out
 		}

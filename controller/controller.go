@@ -48,7 +48,8 @@ type Config struct {
 	InventoryEvery  time.Duration // how often stores are asked what they have
 	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
 	CountEvery      time.Duration // how often backlogs are computed
-	ListBytes       int           // of an output host's list of shares, at most
+	ListBytes       int           // of the list of one queue's shares for an output host, at most
+	PageBytes       int           // of the lists in one call, at most, unless the first one is longer
 }
 
 // DefaultConfig is right for most clusters.
@@ -57,7 +58,7 @@ func DefaultConfig() Config {
 		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
 		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
 		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
-		ListBytes:      maxListBytes,
+		ListBytes: maxListBytes, PageBytes: pageBytes,
 		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second, CountEvery: 5 * time.Second,
 	}
 }
@@ -68,7 +69,7 @@ func (c Config) validate() error {
 			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
 		}
 	}
-	if c.SealsAtOnce <= 0 || c.RepairsAtOnce <= 0 || c.RepairPerSecond <= 0 || c.ListBytes <= 0 || c.MinOpenExtents < 0 {
+	if c.SealsAtOnce <= 0 || c.RepairsAtOnce <= 0 || c.RepairPerSecond <= 0 || c.ListBytes <= 0 || c.PageBytes <= 0 || c.MinOpenExtents < 0 {
 		return core.Errorf(core.CodeBadArgument, "controller: every limit must be above zero")
 	}
 	return nil
@@ -133,10 +134,11 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	self := deps.Members.Self()
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: catalog.NewExtents(), shares: newShares(deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
+		extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
@@ -148,7 +150,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		h.repairs.GivenUp(e.ID)
 		h.shares.touchHolders(e)
 	}
-	h.letters = operations.New(operations.Config{Meta: deps.Meta, Extents: h.extents, Owner: deadLetters{h}, Self: deps.Members.Self().ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
+	h.letters = operations.New(operations.Config{Meta: deps.Meta, Extents: h.extents, Owner: deadLetters{h}, Self: self.ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
 		Meta: deps.Meta, Extents: h.extents, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
 		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped},

@@ -41,18 +41,22 @@ func (d deadLetters) Rehomed(row metadata.SealRecord) {
 // lookTimeout bounds one look into an extent while there is another output host to ask.
 const lookTimeout = 10 * time.Second
 
-// Heard implements operations.Owner.
+// hearEvery is how often it is looked whether output hosts have confirmed their lists.
+const hearEvery = 20 * time.Millisecond
+
+// Heard implements operations.Owner: it waits until the lists of these queues that live output hosts have not confirmed
+// at first are confirmed.
 func (d deadLetters) Heard(ctx context.Context, queues ...core.QueueID) error {
 	tick := time.NewTicker(hearEvery)
 	defer tick.Stop()
-	var versions map[core.HostID]uint64
-	for {
-		owners := d.h.hosts.live("outputhost")
-		listed := versions != nil
+	var marked []catalog.Marked
+	for listed := false; ; {
 		if !listed {
-			versions, listed = d.h.shares.listed(queues, owners)
+			if listed = d.h.shares.listed(queues); listed {
+				marked = d.h.shares.Mark(queues)
+			}
 		}
-		unheard := d.h.shares.unheard(owners, versions)
+		unheard := d.h.unheard(marked)
 		if listed && len(unheard) == 0 {
 			return nil
 		}
@@ -65,6 +69,17 @@ func (d deadLetters) Heard(ctx context.Context, queues ...core.QueueID) error {
 			return core.Errorf(core.CodeDeadline, "output hosts %v have not confirmed it yet", unheard)
 		}
 	}
+}
+
+// unheard are the output hosts that are there and have not confirmed a list. Runs that began since have lists of their own.
+func (h *Host) unheard(marked []catalog.Marked) (out []core.HostID) {
+	now := h.deps.now()
+	for _, o := range h.shares.Unheard(marked) {
+		if h.hosts.fate(o.Host, o.Run, now) == alive {
+			out = append(out, o.Host)
+		}
+	}
+	return out
 }
 
 // Stage implements operations.Owner.

@@ -14,23 +14,29 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// fakeOutput takes lists of shares.
+// fakeOutput takes lists of shares, as an output host does.
 type fakeOutput struct {
 	columbav1connect.UnimplementedOutputServiceHandler
-	id   core.HostID
-	run  core.RunID
-	mu   sync.Mutex
-	list *pb.AssignmentList
-	at   time.Time     // when it came
-	hung chan struct{} // calls wait until it is closed
-	slow time.Duration // of each call
-	came int           // lists
+	id       core.HostID
+	run      core.RunID
+	mu       sync.Mutex
+	lists    map[core.QueueID]*pb.AssignmentList
+	at       time.Time     // when the last one came
+	hung     chan struct{} // calls wait until it is closed
+	slow     time.Duration // of each call
+	came     int           // lists
+	calls    int
+	complete int                   // calls that said that these were all lists
+	failing  map[core.QueueID]bool // lists of which not all can be resumed
+	rival    bool                  // another controller has always sent a newer list
+	floor    core.ListVersion      // lists of unknown queues that are not newer are refused
 }
 
-func (o *fakeOutput) Assign(ctx context.Context, req *connect.Request[pb.AssignmentList]) (*connect.Response[pb.AssignResponse], error) {
+func (o *fakeOutput) Assign(ctx context.Context, req *connect.Request[pb.AssignRequest]) (*connect.Response[pb.AssignResponse], error) {
 	o.mu.Lock()
 	hung, slow := o.hung, o.slow
-	o.came++
+	o.came += len(req.Msg.Lists)
+	o.calls++
 	o.mu.Unlock()
 	if slow > 0 {
 		<-time.After(slow)
@@ -47,18 +53,59 @@ func (o *fakeOutput) Assign(ctx context.Context, req *connect.Request[pb.Assignm
 	if !slices.Equal(req.Msg.Run, o.run.ID[:]) {
 		return nil, convert.RPCError(core.Errorf(core.CodeStale, "another run"))
 	}
-	if o.list == nil || req.Msg.Version >= o.list.Version {
-		o.list, o.at = req.Msg, time.Now()
+	if req.Msg.Complete {
+		o.complete++
 	}
-	return connect.NewResponse(&pb.AssignResponse{}), nil
+	out := &pb.AssignResponse{}
+	for _, l := range req.Msg.Lists {
+		out.Lists = append(out.Lists, o.takeLocked(l))
+	}
+	return connect.NewResponse(out), nil
 }
 
-// shares are what it was last given.
-func (o *fakeOutput) shares() map[core.ExtentID]*pb.Assignment {
+func (o *fakeOutput) takeLocked(l *pb.AssignmentList) *pb.ListAnswer {
+	queue := core.QueueID{ID: core.ID(l.Queue)}
+	version, err := convert.ListVersion(l.Version)
+	if err != nil {
+		return &pb.ListAnswer{Failed: convert.ErrorToProto(err)}
+	}
+	newest := o.floor
+	if had := o.lists[queue]; had != nil {
+		newest, _ = convert.ListVersion(had.Version)
+	} else if len(l.Assignments) == 0 {
+		newest = core.ListVersion{}
+	}
+	if o.rival {
+		newest = core.ListVersion{Counter: version.Counter + 1, Controller: "rival"}
+	}
+	if version.Compare(newest) < 0 {
+		return &pb.ListAnswer{Newest: convert.ListVersionToProto(newest)}
+	}
+	if o.lists == nil {
+		o.lists = make(map[core.QueueID]*pb.AssignmentList)
+	}
+	o.lists[queue], o.at = l, time.Now()
+	a := &pb.ListAnswer{Newest: l.Version}
+	if o.failing[queue] {
+		a.Failed = convert.ErrorToProto(core.Errorf(core.CodeUnavailable, "its rows cannot be read"))
+	}
+	return a
+}
+
+// assignments are all that it was last given.
+func (o *fakeOutput) assignments() (out []*pb.Assignment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, l := range o.lists {
+		out = append(out, l.Assignments...)
+	}
+	return out
+}
+
+// shares are those by their extents.
+func (o *fakeOutput) shares() map[core.ExtentID]*pb.Assignment {
 	out := make(map[core.ExtentID]*pb.Assignment)
-	for _, a := range o.list.GetAssignments() {
+	for _, a := range o.assignments() {
 		out[core.ExtentID{ID: core.ID(a.Extent.Id)}] = a
 	}
 	return out

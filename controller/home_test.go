@@ -22,13 +22,11 @@ func (r *harness) rehome(e core.Extent, to core.Home) {
 // shared are the groups that have a share of an extent, of all output hosts.
 func (r *harness) shared(e core.Extent) (groups []core.GroupID) {
 	for _, o := range r.outputs {
-		o.with(func() {
-			for _, a := range o.list.GetAssignments() {
-				if core.ID(a.GetExtent().GetId()) == e.ID.ID {
-					groups = append(groups, core.GroupID{ID: core.ID(a.GetGroup())})
-				}
+		for _, a := range o.assignments() {
+			if core.ID(a.GetExtent().GetId()) == e.ID.ID {
+				groups = append(groups, core.GroupID{ID: core.ID(a.GetGroup())})
 			}
-		})
+		}
 	}
 	return groups
 }
@@ -57,9 +55,11 @@ func TestAssign_ByHome(t *testing.T) {
 		only(away)
 		for _, o := range r.outputs {
 			o.with(func() {
-				for _, a := range o.list.GetAssignments() {
-					if core.ID(a.GetExtent().GetId()) == e.ID.ID && core.ID(a.GetQueue()) != queue.ID {
-						t.Errorf("the share of the merged extent is of queue %x, want that of its group", a.GetQueue())
+				for of, l := range o.lists {
+					for _, a := range l.Assignments {
+						if core.ID(a.GetExtent().GetId()) == e.ID.ID && of != queue {
+							t.Errorf("the share of the merged extent is in the list of queue %s, want that of its group", of)
+						}
 					}
 				}
 			})

@@ -40,3 +40,27 @@ func TestPush_LongListsGoTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestPush_LongListHoldsUpNoOther: a list that took long rests, and has changed again. A change of another queue comes at once.
+func TestPush_LongListHoldsUpNoOther(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		all, o := r.queues(2), r.outputs[0]
+		o.with(func() { o.slow = 500 * time.Millisecond })
+		r.more(all[0])
+		r.sleep(100 * time.Millisecond)
+		r.more(all[0])
+		r.sleep(500 * time.Millisecond)
+		o.with(func() { o.slow = 0 })
+		if n := len(o.shares()); n != 3 {
+			t.Fatalf("the host has %d shares, want 3 while the long list rests", n)
+		}
+		r.more(all[1])
+		if took := r.eventually("the list of the other queue comes", time.Second, func() bool { return len(o.shares()) == 4 }); took > 50*time.Millisecond {
+			t.Errorf("it came after %s", took)
+		}
+		if n := len(o.lists[all[0]].Assignments); n != 2 {
+			t.Errorf("the long list came with %d shares while it rested", n)
+		}
+		r.eventually("the long list comes again", 2*maxPushPause, func() bool { return len(o.shares()) == 5 })
+	})
+}

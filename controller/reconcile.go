@@ -32,7 +32,7 @@ type retry struct {
 func (h *Host) reconcile() {
 	now := h.deps.now()
 	h.alarmUndecided()
-	due := h.extents.Unfinished(func(w catalog.WriterRun) bool { return h.hosts.fate(w.Host, w.Run, now) == gone })
+	due := h.extents.Unfinished(func(w catalog.HostRun) bool { return h.hosts.fate(w.Host, w.Run, now) == gone })
 	for _, e := range h.fairly(due, now) {
 		switch {
 		case e.State == core.ExtentOpen && e.Home.Kind == core.HomeStaging: // its operation ends it

@@ -12,10 +12,10 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
-	"github.com/columbamq/columba/metadata"
 )
 
 // renewals are when runs of output hosts were heard last. One that is cut off, or stands still, and was heard a moment ago may be handing
@@ -79,23 +79,23 @@ func (x *renewals) over(run core.RunID) {
 
 // stays reports whether the owner of a share keeps it for now, be it alive or not: it is not known yet which, or it may still be handing
 // out. The latter asks for a round when that is over.
-func (h *Host) stays(old metadata.AssignmentRecord, now time.Time) bool {
+func (h *Host) stays(old catalog.Decision, now time.Time) bool {
 	if old.Counter == 0 {
 		return false
 	}
-	switch h.hosts.fate(old.Owner, old.Run, now) {
+	switch h.hosts.fate(old.Owner.Host, old.Owner.Run, now) {
 	case unsure:
 		return true
 	case alive:
 		return false
 	}
-	last, known := h.hosts.find(old.Owner)
-	left := h.shares.renewals.left(old.Run, now)
-	if left == 0 || !known || last.Run != old.Run { // another run of the host: this one has ended
+	last, known := h.hosts.find(old.Owner.Host)
+	left := h.shares.renewals.left(old.Owner.Run, now)
+	if left == 0 || !known || last.Run != old.Owner.Run { // another run of the host: this one has ended
 		return false
 	}
-	if h.shares.renewals.wait(old.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, left) }) {
-		h.shares.renewals.over(old.Run)
+	if h.shares.renewals.wait(old.Owner.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, left) }) {
+		h.shares.renewals.over(old.Owner.Run)
 	}
 	return true
 }

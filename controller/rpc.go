@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -201,22 +200,6 @@ func (s *service) StartGroup(ctx context.Context, req *connect.Request[pb.StartG
 	return connect.NewResponse(&pb.StartGroupResponse{}), nil
 }
 
-func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.AssignmentList], error) {
-	owner, err := core.ParseHostID(req.Msg.Owner)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	run, err := core.IDFromBytes(req.Msg.Run)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	list, err := s.h.listFor(ctx, owner, core.RunID{ID: run})
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	return connect.NewResponse(list), nil
-}
-
 func (s *service) BeginOperation(ctx context.Context, req *connect.Request[pb.BeginOperationRequest]) (*connect.Response[pb.BeginOperationResponse], error) {
 	if err := s.h.beginOperation(ctx, req.Msg); err != nil {
 		return nil, convert.RPCError(err)
@@ -273,9 +256,6 @@ func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndO
 	}
 	return connect.NewResponse(&pb.EndOperationResponse{}), nil
 }
-
-// hearEvery is how often it is looked whether output hosts have confirmed their lists.
-const hearEvery = 20 * time.Millisecond
 
 // rewindOf reads which queue's group goes where.
 func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, to core.Start, err error) {

@@ -8,13 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 )
 
 // TestCutList: a list goes up to its bound, and what does not fit is of the newest extents.
 func TestCutList(t *testing.T) {
 	list := func(n int) *pb.AssignmentList {
-		out := &pb.AssignmentList{Version: 1 << 60, Run: make([]byte, 16)}
+		out := &pb.AssignmentList{Queue: make([]byte, 16), Version: &pb.ListVersion{Counter: 1 << 60, Controller: "controller", Run: make([]byte, 16)}}
 		for i := range n {
 			id := core.NewID(time.UnixMilli(int64(n - i)))
 			out.Assignments = append(out.Assignments, &pb.Assignment{Group: make([]byte, 16), Name: fmt.Sprint("group ", i), Extent: &pb.Extent{Id: id[:]}, Counter: uint64(i)})
@@ -67,7 +68,7 @@ func TestList_FullIsCut(t *testing.T) {
 				t.Fatalf("share %d is given: %t, of %d", i, given, fit)
 			}
 		}
-		if n, _ := r.ctl.shares.leftOut("nobody", 0); n != many-fit {
+		if n, _ := r.ctl.shares.LeftOut(catalog.HostRun{}, core.QueueID{}, 0); n != many-fit {
 			t.Errorf("%d are said to wait, want %d", n, many-fit)
 		}
 		for _, e := range all[:many-fit] {
@@ -80,7 +81,7 @@ func TestList_FullIsCut(t *testing.T) {
 			_, given := o.shares()[all[many-1].ID]
 			return given && len(o.shares()) == fit
 		})
-		if n, _ := r.ctl.shares.leftOut("nobody", 0); n != 0 {
+		if n, _ := r.ctl.shares.LeftOut(catalog.HostRun{}, core.QueueID{}, 0); n != 0 {
 			t.Errorf("%d are said to wait, want none", n)
 		}
 	})

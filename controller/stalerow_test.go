@@ -68,7 +68,7 @@ func TestAssign_ListWithoutAGroupTakesNoShares(t *testing.T) {
 		queue := r.queue(1, 1)
 		r.group(queue, "g")
 		r.extent(queue, 1)
-		owned := func() int { return r.ctl.shares.count() }
+		owned := func() int { return r.ctl.shares.Count() }
 		r.eventually("the share has an owner", time.Minute, func() bool { return owned() == 1 })
 		meta.on.Store(true)
 		for range 60 {

@@ -104,14 +104,14 @@ func TestChain_TimersHaveNoPlace(t *testing.T) {
 			timers = append(timers, r.timerExtent(queue, core.HorizonAt(i%core.Horizons), 1))
 		}
 		r.sleep(3 * time.Second)
-		owner := r.ctl.shares.owner(share{group, head.ID}).Owner
+		owner := r.ownerOf(group, head.ID)
 		for _, e := range chain {
-			if got := r.ctl.shares.owner(share{group, e.ID}).Owner; got != owner || got == "" {
+			if got := r.ownerOf(group, e.ID); got != owner || got == "" {
 				t.Errorf("place %d has the owner %q, another %q", e.Chain, got, owner)
 			}
 		}
 		for _, e := range append(timers, first, theirs) {
-			if r.ctl.shares.owner(share{group, e.ID}).Owner == "" {
+			if r.ownerOf(group, e.ID) == "" {
 				t.Errorf("a timer extent of horizon %s has no owner", e.Horizon)
 			}
 		}

@@ -1,160 +1,95 @@
 package outputhost
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"net"
-	"time"
 
-	"connectrpc.com/connect"
+	"golang.org/x/sync/errgroup"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
-	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
-// relist asks the controller for the whole list of shares: at the start until it answers, then now and then. In between the
-// controller pushes.
-func (h *Host) relist(ctx context.Context) {
-	wait := 50 * time.Millisecond
-	for {
-		err := h.askShares(ctx)
-		pause := h.relistPause()
-		if err != nil {
-			h.log.Info("cannot get the list of shares from a controller; the host asks again", "err", err)
-			pause = wait
-			wait = min(2*wait, maxRelistRetry)
-		} else {
-			wait = 50 * time.Millisecond
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		case <-h.relisting:
-		}
-	}
-}
-
-// relistPause grows with the list, so that asking for it costs little.
-func (h *Host) relistPause() time.Duration {
-	shares := 0
-	for _, g := range h.groupList() {
-		g.mu.Lock()
-		shares += len(g.mu.shares)
-		g.mu.Unlock()
-	}
-	return min(h.cfg.RelistEvery+time.Duration(shares)*relistPerShare, maxRelist)
-}
-
-const (
-	relistPerShare = 2 * time.Millisecond
-	maxRelist      = 30 * time.Second
-	maxRelistRetry = time.Second
-)
-
-// askShares asks one controller after another.
-func (h *Host) askShares(ctx context.Context) error {
-	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
-	for _, c := range h.deps.Members.Hosts("controller") {
-		before := h.version()
-		var list *pb.AssignmentList
-		if list, err = h.askController(ctx, c.Address); err == nil {
-			return h.assignAfter(ctx, list, before)
-		}
-	}
-	return err
-}
-
-func (h *Host) askController(ctx context.Context, addr string) (*pb.AssignmentList, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	self := h.deps.Members.Self()
-	resp, err := h.deps.Peers.Controller(addr).ListAssignments(ctx, connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
+// assign makes the host's shares of some queues those of the lists, but where it had a newer one.
+func (h *Host) assign(ctx context.Context, req *pb.AssignRequest) (*pb.AssignResponse, error) {
+	run, err := core.IDFromBytes(req.GetRun())
 	if err != nil {
-		return nil, convert.FromRPC(err)
-	}
-	return resp.Msg, nil
-}
-
-// assign makes the host's shares those of the list, unless it had a newer one.
-func (h *Host) assign(ctx context.Context, list *pb.AssignmentList) error {
-	return h.assignAfter(ctx, list, 0)
-}
-
-// assignAfter is assign for a list that was asked for when the newest one had version before. If that is still so, the answer is the
-// truth even with a lower version: the controller has begun anew, with a clock behind that of the one before.
-func (h *Host) assignAfter(ctx context.Context, list *pb.AssignmentList, before uint64) error {
-	if ok, err := h.accept(list, before); err != nil || !ok {
-		return err
-	}
-	if err := h.saveGiven(ctx); err != nil {
-		return err
-	}
-	select {
-	case h.assigning <- struct{}{}:
-		defer func() { <-h.assigning }()
-	case <-ctx.Done():
-		return core.Errorf(core.CodeDeadline, "another list of shares is still being applied: %w", context.Cause(ctx))
-	}
-	return h.giveAll(ctx, list)
-}
-
-// given are the shares of a list.
-type given map[core.ExtentID]map[core.GroupID]bool
-
-// accept drops, without waiting for anything, what a list lacks; not ok when there was a newer one.
-func (h *Host) accept(list *pb.AssignmentList, before uint64) (ok bool, err error) {
-	run, err := core.IDFromBytes(list.Run)
-	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if self := h.deps.Members.Self(); run != self.Run.ID {
-		return false, core.Errorf(core.CodeStale, "the list is for another run of this host")
+		return nil, core.Errorf(core.CodeStale, "the lists are for another run of this host")
 	}
-	out := make(given)
-	for _, a := range list.Assignments {
-		group, err := core.IDFromBytes(a.Group)
-		if err != nil {
-			return false, err
-		}
-		extent, err := core.IDFromBytes(a.GetExtent().GetId())
-		if err != nil {
-			return false, err
-		}
-		id := core.ExtentID{ID: extent}
-		if out[id] == nil {
-			out[id] = make(map[core.GroupID]bool)
-		}
-		out[id][core.GroupID{ID: group}] = true
+	if req.GetComplete() {
+		defer poke(h.relisting)
 	}
-	h.accepting <- struct{}{}
-	defer func() { <-h.accepting }()
-	h.mu.Lock()
-	older := list.Version < h.mu.version && h.mu.version != before
-	if !older {
-		h.mu.version, h.mu.given = list.Version, out
+	answers, err := h.apply(ctx, req.GetLists())
+	if err != nil {
+		return nil, err
 	}
-	h.mu.Unlock()
-	if older {
-		return false, nil
+	out := &pb.AssignResponse{Lists: make([]*pb.ListAnswer, len(answers))}
+	for i, a := range answers {
+		out.Lists[i] = &pb.ListAnswer{Newest: convert.ListVersionToProto(a.newest), Failed: convert.ErrorToProto(a.failed)}
 	}
-	h.dropOthers(out)
-	return true, nil
+	return out, nil
 }
 
-// version of the newest list of shares.
-func (h *Host) version() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.version
+// listAnswer says what became of a list: which version counts, and why not all shares of it could be resumed.
+type listAnswer struct {
+	newest core.ListVersion
+	failed error
 }
 
-// giveAll resumes the shares of a list that was accepted, until a newer one is: that one has all of them.
-func (h *Host) giveAll(ctx context.Context, list *pb.AssignmentList) error {
+// apply drops at once what the lists lack, makes it durable where these shares stand, and then resumes what is new. With
+// an error the lists are to be sent again.
+func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAnswer, error) {
+	offers := make([]offered, len(lists))
+	for i, l := range lists {
+		var err error
+		if offers[i], err = offer(l); err != nil {
+			return nil, err
+		}
+	}
+	answers := make([]listAnswer, len(lists))
+	taken, of := make([]accepted, 0, len(lists)), make([]*listAnswer, 0, len(lists))
+	for i, o := range offers {
+		a, newest, ok := h.accept(o)
+		if answers[i].newest = newest; ok {
+			taken, of = append(taken, a), append(of, &answers[i])
+			defer a.release()
+		}
+	}
+	if err := h.saveGivenOf(ctx, taken); err != nil {
+		return nil, err
+	}
+	var gives errgroup.Group
+	gives.SetLimit(givesAtOnce)
+	for i, a := range taken {
+		gives.Go(func() error {
+			of[i].failed = h.give(ctx, a)
+			return nil
+		})
+	}
+	gives.Wait() // no function fails
+	return answers, nil
+}
+
+// givesAtOnce bounds the lists of one call that are applied side by side: one whose metadata hang holds up no other.
+const givesAtOnce = 8
+
+// give resumes the shares of a list that was accepted, until a newer one of its queue is: that one has all of them.
+func (h *Host) give(ctx context.Context, l accepted) error {
+	if len(l.assignments) == 0 {
+		return nil
+	}
+	select {
+	case l.list.giving <- struct{}{}:
+		defer func() { <-l.list.giving }()
+	case <-ctx.Done():
+		return core.Errorf(core.CodeDeadline, "another list of shares of queue %s is still being applied: %w", l.queue, context.Cause(ctx))
+	}
 	touched := make(map[*group]bool)
 	defer func() {
 		for g := range touched {
@@ -162,14 +97,17 @@ func (h *Host) giveAll(ctx context.Context, list *pb.AssignmentList) error {
 			g.release()
 		}
 	}()
-	defer h.dropGivenLate()
-	var failed []error
+	var failed error // the first one
+	failures := 0
 	missing := make(gaps)
-	sortChains(list.Assignments)
-	h.setGaps(h.gapsIn(list.Assignments))
-	for _, a := range list.Assignments {
-		if h.version() != list.Version {
+	sortChains(l.assignments)
+	h.setGaps(l.queue, h.gapsIn(l.queue, l.assignments))
+	for _, a := range l.assignments {
+		switch {
+		case !l.current():
 			return nil
+		case ctx.Err() != nil: // and what is not resumed stays a gap
+			return core.Errorf(core.CodeDeadline, "the shares of queue %s are still being resumed: %w", l.queue, context.Cause(ctx))
 		}
 		e, err := convert.Extent(a.Extent)
 		if err != nil {
@@ -179,10 +117,11 @@ func (h *Host) giveAll(ctx context.Context, list *pb.AssignmentList) error {
 		if missing.before(id, e) || h.hasShare(e.ID, id, a) {
 			continue
 		}
-		g, err := h.giveShare(ctx, e, a, id)
+		g, err := h.giveShare(ctx, l, e, a, id)
 		if err != nil {
 			missing.note(id, e)
-			failed = append(failed, err) // the others must not wait for it; the controller sends its list again
+			failures++ // the others must not wait for it; the controller sends its list again
+			failed = cmp.Or(failed, err)
 		}
 		switch {
 		case g == nil:
@@ -192,18 +131,16 @@ func (h *Host) giveAll(ctx context.Context, list *pb.AssignmentList) error {
 			touched[g] = true
 		}
 	}
-	h.setGaps(missing)
-	return errors.Join(failed...)
-}
-
-// dropGivenLate drops what was given by a list when a newer one, which lacks it, had been accepted.
-func (h *Host) dropGivenLate() {
-	h.accepting <- struct{}{}
-	defer func() { <-h.accepting }()
-	h.mu.Lock()
-	newest := h.mu.given
-	h.mu.Unlock()
-	h.dropOthers(newest)
+	h.setGaps(l.queue, missing)
+	if failures > 0 {
+		code := core.CodeOf(failed)
+		if ctx.Err() != nil {
+			code = core.CodeDeadline
+		}
+		return core.Errorf(code, "%d of %d shares of queue %s are not resumed: %w", failures, len(l.assignments), l.queue, failed)
+	}
+	l.resumed()
+	return nil
 }
 
 // hasShare reports whether a share of a list is there; then it takes over where the extent is held.
@@ -227,17 +164,9 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 	return true
 }
 
-// giveShare resumes one share of the list; no group when that was deleted meanwhile.
-func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, id core.GroupID) (*group, error) {
-	queue := e.Queue
-	if len(a.Queue) > 0 {
-		merged, err := core.IDFromBytes(a.Queue)
-		if err != nil {
-			return nil, err
-		}
-		queue = core.QueueID{ID: merged}
-	}
-	g, err := h.groupOf(ctx, queue, a.Name)
+// giveShare resumes one share of a list; no group when that was deleted meanwhile.
+func (h *Host) giveShare(ctx context.Context, l accepted, e core.Extent, a *pb.Assignment, id core.GroupID) (*group, error) {
+	g, err := h.groupOf(ctx, l.queue, a.Name)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return nil, nil
@@ -254,7 +183,7 @@ func (h *Host) giveShare(ctx context.Context, e core.Extent, a *pb.Assignment, i
 	if err != nil {
 		return g, err
 	}
-	return g, g.addShare(ctx, e, a.Counter, holdersOf(a), a, gone)
+	return g, g.addShare(ctx, e, a, gone, l.current)
 }
 
 // gone is what selections have taken of an extent, at least as many messages as are known of.
@@ -281,67 +210,4 @@ func holdersOf(a *pb.Assignment) (out []core.HostID) {
 		out = append(out, core.HostID(holder))
 	}
 	return out
-}
-
-// dropOthers gives up the shares that are not this host's any more. The list is the newest that was heard: another host owns them now, or
-// nobody needs to.
-func (h *Host) dropOthers(shares given) {
-	now := h.deps.Now()
-	for _, g := range h.groupList() {
-		var dropped []*share
-		g.mu.Lock()
-		for id, s := range g.mu.shares {
-			if !shares[id][g.id] {
-				dropped = append(dropped, s)
-			}
-		}
-		g.mu.Unlock()
-		for _, s := range dropped {
-			g.giveAway(s, now)
-		}
-	}
-}
-
-// leased is what the lease needs of this host.
-type leased struct{ h *Host }
-
-// Now implements lease.Owner.
-func (x leased) Now() time.Time { return x.h.deps.Now() }
-
-// Renew implements lease.Owner.
-func (x leased) Renew(ctx context.Context, controller membership.Host) error {
-	self := x.h.deps.Members.Self()
-	_, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
-	return convert.FromRPC(err)
-}
-
-// Dial implements lease.Owner.
-func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	return x.h.deps.Peers.Dial(ctx, network, addr)
-}
-
-// Changed implements lease.Owner.
-func (x leased) Changed() {
-	for _, g := range x.h.groupList() {
-		g.pump()
-	}
-}
-
-// Confirm implements lease.Owner: it gives up what a controller says is not this host's any more; new ones follow.
-func (x leased) Confirm(ctx context.Context, controllers []membership.Host) error {
-	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
-	for _, c := range controllers {
-		before := x.h.version()
-		cctx, cancel := context.WithTimeout(ctx, dispatch.OwnerLease)
-		list, aerr := x.h.askController(cctx, c.Address)
-		cancel()
-		if err = aerr; err != nil {
-			continue
-		}
-		if _, err = x.h.accept(list, before); err == nil {
-			poke(x.h.relisting)
-			return nil
-		}
-	}
-	return err
 }

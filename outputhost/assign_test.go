@@ -82,9 +82,8 @@ func TestAssign_WhatIsTakenIsDroppedAtOnce(t *testing.T) {
 		if n := b.shareCount(); n != 1 {
 			t.Fatalf("%d shares, want the one it had", n)
 		}
-		run := b.deps.Members.Self().Run
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		err := b.assign(ctx, &pb.AssignmentList{Version: 3, Run: run.ID[:], Assignments: []*pb.Assignment{kept}})
+		err := b.giveIn(ctx, 3, kept)
 		cancel()
 		if core.CodeOf(err) != core.CodeDeadline || time.Since(began) != 100*time.Millisecond {
 			t.Errorf("after %s: %v, want %s at its deadline", time.Since(began), err, core.CodeDeadline)

@@ -67,26 +67,21 @@ func (x gaps) before(group core.GroupID, e core.Extent) bool {
 	return known && e.Chain > gap
 }
 
-// gapsIn are the gaps that a list will close, or else leave.
-func (h *Host) gapsIn(list []*pb.Assignment) gaps {
+// gapsIn are the gaps that the list of a queue will close, or else leave.
+func (h *Host) gapsIn(queue core.QueueID, list []*pb.Assignment) gaps {
 	groups := make(map[core.GroupID]*group)
-	for _, g := range h.groupList() {
+	for _, g := range h.groupsOf(queue) {
 		groups[g.id] = g
 	}
 	out := make(gaps)
 	for _, a := range list {
 		chain := a.GetExtent().GetChain()
-		id, err := core.IDFromBytes(a.Group)
-		g := groups[core.GroupID{ID: id}]
-		if chain == 0 || err != nil || g == nil {
-			continue
-		}
-		extent, err := core.IDFromBytes(a.GetExtent().GetId())
-		if err != nil {
+		g := groups[core.GroupID{ID: core.ID(a.Group)}]
+		if chain == 0 || g == nil {
 			continue
 		}
 		g.mu.Lock()
-		s := g.mu.shares[core.ExtentID{ID: extent}]
+		s := g.mu.shares[core.ExtentID{ID: core.ID(a.Extent.Id)}]
 		there := s != nil && s.generation == a.Counter && a.Epoch <= g.mu.record.Epoch
 		g.mu.Unlock()
 		if !there {
@@ -96,9 +91,9 @@ func (h *Host) gapsIn(list []*pb.Assignment) gaps {
 	return out
 }
 
-// setGaps tells the groups which places they have to wait for.
-func (h *Host) setGaps(x gaps) {
-	for _, g := range h.groupList() {
+// setGaps tells the groups of a queue which places they have to wait for.
+func (h *Host) setGaps(queue core.QueueID, x gaps) {
+	for _, g := range h.groupsOf(queue) {
 		g.mu.Lock()
 		g.mu.reorder = g.mu.reorder || g.mu.gap != x[g.id]
 		g.mu.gap = x[g.id]

@@ -96,6 +96,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
 	h.mu.groups[record.ID] = g
+	h.mu.byQueue[queue] = append(h.mu.byQueue[queue], g)
 	g.users.Add(1)
 	return g, nil
 }
@@ -133,8 +134,16 @@ func (h *Host) unload(g *group) {
 	defer g.mu.Unlock()
 	if len(g.mu.shares) == 0 && len(g.mu.given) == 0 && len(g.mu.consumers) == 0 && g.users.Load() == 0 && !g.mu.pumping && !g.outbox.Busy() && h.mu.groups[g.id] == g {
 		delete(h.mu.groups, g.id)
+		if left := slices.DeleteFunc(h.mu.byQueue[g.queue], func(o *group) bool { return o == g }); len(left) > 0 {
+			h.mu.byQueue[g.queue] = left
+		} else {
+			delete(h.mu.byQueue, g.queue)
+		}
 	}
 }
+
+// groupsOfLocked are the loaded groups of a queue.
+func (h *Host) groupsOfLocked(queue core.QueueID) []*group { return slices.Clone(h.mu.byQueue[queue]) }
 
 // lookUp finds a group by its path and name.
 func (h *Host) lookUp(ctx context.Context, path, name string) (*group, error) {

@@ -43,14 +43,14 @@ func (g *group) giveAway(s *share, now time.Time) {
 	g.h.saver.note(g, saveNow)
 }
 
-// saveGiven makes durable where the shares stand that were given away. The controller tells their new owner after that,
+// saveGiven makes durable where the shares of these groups stand that were given away. The controller tells their new owner after that,
 // so that it resumes from what this host did last, with the locks of what is in flight.
-func (h *Host) saveGiven(ctx context.Context) error {
+func (h *Host) saveGiven(ctx context.Context, groups []*group) error {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
 	var rows []metadata.Row
 	var saved []*share
 	var ended []released
-	for _, g := range h.groupList() {
+	for _, g := range groups {
 		g.mu.Lock()
 		for id, s := range g.mu.given {
 			if !s.late.durable {

@@ -1,6 +1,8 @@
 package outputhost
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"testing"
 	"time"
@@ -78,10 +80,37 @@ func (b *harness) write(table metadata.Table, key metadata.Key, record any) {
 	}
 }
 
-// give makes the shares those of the list.
+// give makes the shares those of the list: a list for each queue of them, and an empty one for every other that was given before.
 func (b *harness) give(version uint64, list ...*pb.Assignment) error {
+	return b.giveIn(b.t.Context(), version, list...)
+}
+
+func (b *harness) giveIn(ctx context.Context, version uint64, list ...*pb.Assignment) error {
 	run := b.deps.Members.Self().Run
-	return b.assign(b.t.Context(), &pb.AssignmentList{Version: version, Run: run.ID[:], Assignments: list})
+	req := &pb.AssignRequest{Run: run.ID[:]}
+	lists := make(map[core.QueueID]*pb.AssignmentList)
+	add := func(queue core.QueueID, some ...*pb.Assignment) {
+		if lists[queue] == nil {
+			lists[queue] = &pb.AssignmentList{Queue: queue.ID[:], Version: versionBy("controller", version)}
+			req.Lists = append(req.Lists, lists[queue])
+		}
+		lists[queue].Assignments = append(lists[queue].Assignments, some...)
+	}
+	for _, a := range list {
+		add(core.QueueID{ID: core.ID(a.Extent.Queue)}, a)
+	}
+	for queue := range b.versions() {
+		add(queue)
+	}
+	resp, err := b.assign(ctx, req)
+	for _, a := range resp.GetLists() {
+		err = errors.Join(err, convert.ErrorFromProto(a.Failed))
+	}
+	return err
+}
+
+func versionBy(controller string, counter uint64) *pb.ListVersion {
+	return convert.ListVersionToProto(core.ListVersion{Counter: counter, Controller: core.HostID(controller), Run: core.RunID{ID: core.ID{15: 1}}})
 }
 
 func (b *harness) loaded() int { return len(b.groupList()) }

@@ -2,7 +2,6 @@ package outputhost
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,9 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"connectrpc.com/connect"
-
-	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -24,25 +20,6 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
 )
-
-// fakeController answers for what shares an output host has.
-type fakeController struct {
-	columbav1connect.UnimplementedControllerServiceHandler
-	list    atomic.Pointer[pb.AssignmentList]
-	renewed atomic.Int64
-}
-
-func (c *fakeController) RenewShares(context.Context, *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
-	c.renewed.Add(1)
-	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
-}
-
-func (c *fakeController) ListAssignments(context.Context, *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.AssignmentList], error) {
-	if l := c.list.Load(); l != nil {
-		return connect.NewResponse(l), nil
-	}
-	return nil, connect.NewError(connect.CodeUnavailable, errors.New("not ready"))
-}
 
 // leasedHarness is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
 // or is silent.
@@ -63,7 +40,7 @@ type leasedHarness struct {
 func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedHarness)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
-		x := &leasedHarness{harness: b, ctl: &fakeController{}, listener: netmem.Listen("ctl")}
+		x := &leasedHarness{harness: b, ctl: &fakeController{id: "ctl"}, listener: netmem.Listen("ctl")}
 		x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
 		mux := http.NewServeMux()
 		mux.Handle(columbav1connect.NewControllerServiceHandler(x.ctl))
@@ -198,8 +175,7 @@ func TestHost_CutOffHandsOutNothing(t *testing.T) {
 		if x.givesWithin(time.Minute) {
 			t.Fatal("cut off it hands out once membership has lost the others")
 		}
-		run := x.deps.Members.Self().Run
-		x.ctl.list.Store(&pb.AssignmentList{Version: 2, Run: run.ID[:]})
+		x.ctl.ready.Store(true)
 		x.set(x.mu.silent)
 		time.Sleep(5 * time.Second)
 		x.g.mu.Lock()
@@ -270,8 +246,7 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 		if x.gives() {
 			t.Error("it hands out after a pause")
 		}
-		run := x.deps.Members.Self().Run
-		x.ctl.list.Store(&pb.AssignmentList{Version: 2, Run: run.ID[:]})
+		x.ctl.ready.Store(true)
 		time.Sleep(time.Second)
 		if gives, holds := x.gives(), x.lease.Holds(x.deps.Now()); gives || !holds {
 			t.Errorf("after a list without shares it hands out: %t, its lease holds: %t", gives, holds)

@@ -5,7 +5,7 @@
 //
 //	flow        reading.go, reader.go, receive.go, watch.go: read streams of extents; pump.go: what follows from an event
 //	delivery    group.go, connection.go, consume.go, consumer.go, turns.go, chain.go, pull.go; settlement.go; transfers.go
-//	assignment  assign.go, share.go, handover.go; checkpoint.go, save.go; refresh.go: changes of settings
+//	assignment  assign.go, lists.go, relist.go, share.go, handover.go; checkpoint.go, save.go; refresh.go: changes of settings
 //	answers     run.go, rpc.go, inspected.go; metrics.go
 package outputhost
 
@@ -42,7 +42,7 @@ type Config struct {
 	CheckpointAcks  int           // so many settled messages have a group checkpointed sooner …
 	CheckpointBusy  time.Duration // … but this long after its last
 	RefreshEvery    time.Duration // how often settings of active groups are read again
-	RelistEvery     time.Duration // how often the whole list of shares is asked for again; more rarely when it is long
+	RelistEvery     time.Duration // how often the lists of shares are compared with those of the controllers; more rarely when they are many
 	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
 	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
 	ReadMemory      int           // the same for all shares of the host together
@@ -107,15 +107,15 @@ type Host struct {
 	mu        struct {
 		sync.Mutex
 		groups   map[core.GroupID]*group
+		byQueue  map[core.QueueID][]*group // the same
 		sessions map[*session]struct{}
-		version  uint64 // of the newest list of shares
-		given    given  // by that list
+		lists    map[core.QueueID]*queueList // of shares
+		floor    core.ListVersion            // of the newest list that was forgotten
 		stopped  bool
 	}
 	draining    atomic.Bool   // nothing is handed out any more
 	accepting   chan struct{} // capacity 1: one list says at a time what is dropped
-	assigning   chan struct{} // capacity 1: one list is applied at a time, which takes calls to the metadata
-	relisting   chan struct{} // capacity 1: a list was accepted and is to be applied
+	relisting   chan struct{} // capacity 1: the lists are to be compared with those of the controllers
 	routing     chan struct{} // capacity 1: hosts came or went, and consumers are to be told
 	nextSession atomic.Uint32
 	readers     atomic.Int64 // open read streams

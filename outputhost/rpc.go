@@ -20,8 +20,19 @@ import (
 // service answers the output host's RPCs.
 type service struct{ h *Host }
 
-func (s *service) Assign(ctx context.Context, req *connect.Request[pb.AssignmentList]) (*connect.Response[pb.AssignResponse], error) {
-	return respond(&pb.AssignResponse{}, s.h.assign(ctx, req.Msg))
+func (s *service) Assign(ctx context.Context, req *connect.Request[pb.AssignRequest]) (*connect.Response[pb.AssignResponse], error) {
+	ctx, cancel := inTime(ctx)
+	defer cancel()
+	return respond(s.h.assign(ctx, req.Msg))
+}
+
+// inTime ends early enough for an answer that says what was resumed until then.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, some := ctx.Deadline()
+	if !some {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, end.Add(-time.Until(end)/4))
 }
 
 func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]) (*connect.Response[pb.PullResponse], error) {

@@ -38,7 +38,6 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.remote = telemetry.LimitBySource(h.log)
 	h.clients = ws.NewAdmission(cfg.Links, h.tasks.Go)
 	h.epoch = deps.Now().Add(-time.Hour)
-	h.assigning = make(chan struct{}, 1)
 	h.deadlines = deadlines.New[*group]()
 	h.saver = newSaver(h)
 	h.inspector = inspect.New(inspect.Config{Log: h.log, SearchBytes: cfg.SearchBytes}, inspectedHost{h})
@@ -52,6 +51,8 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.relisting = make(chan struct{}, 1)
 	h.routing = make(chan struct{}, 1)
 	h.mu.groups = make(map[core.GroupID]*group)
+	h.mu.byQueue = make(map[core.QueueID][]*group)
+	h.mu.lists = make(map[core.QueueID]*queueList)
 	h.mu.sessions = make(map[*session]struct{})
 	deps.Metrics.MustRegister(newGroupMetrics(h))
 	return h, nil

@@ -107,11 +107,16 @@ func (s *share) lastOwedLocked() core.Seq {
 }
 
 // addShare resumes a share from what its owners saved. Removed records of the extent count as settled, also in a share
-// that exists already.
-func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, holders []core.HostID, a *pb.Assignment, gone dispatch.State) error {
+// that exists already. It does nothing once the list of the assignment is not current any more.
+func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, gone dispatch.State, current func() bool) error {
+	holders := holdersOf(a)
 	g.mu.Lock()
+	if !current() {
+		g.mu.Unlock()
+		return nil
+	}
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
-	moved := have != nil && have.generation != generation
+	moved := have != nil && have.generation != a.Counter
 	if have != nil && len(holders) > 0 {
 		have.holders = holders
 		g.touchLocked(have)
@@ -120,7 +125,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	switch {
 	case moved: // another host owned it in between, unnoticed here: what that one settled counts
 		g.giveAway(have, g.h.deps.Now())
-		if err := g.h.saveGiven(ctx); err != nil { // before it is claimed anew
+		if err := g.h.saveGiven(ctx, []*group{g}); err != nil { // before it is claimed anew
 			return err
 		}
 	case have != nil:
@@ -152,7 +157,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 	now := g.h.deps.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mu.closed || g.mu.shares[e.ID] != nil {
+	if g.mu.closed || g.mu.shares[e.ID] != nil || !current() {
 		return nil
 	}
 	if g.mu.record.Epoch != epoch { // what was read is void
@@ -165,7 +170,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, generation uint64, 
 		old.late = nil
 		old.countHeldLocked()
 	}
-	s := &share{group: g, extent: e, generation: generation, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
+	s := &share{group: g, extent: e, generation: a.Counter, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
 	if !announced.IsZero() {
 		s.announced = announced.UnixNano()
 	}

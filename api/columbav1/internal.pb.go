@@ -715,6 +715,7 @@ type ListAssignmentsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
 	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	After         []byte                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"` // page token: the last queue of the page before; empty: the first page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -763,6 +764,290 @@ func (x *ListAssignmentsRequest) GetRun() []byte {
 	return nil
 }
 
+func (x *ListAssignmentsRequest) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type ListAssignmentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lists         []*QueueVersion        `protobuf:"bytes,1,rep,name=lists,proto3" json:"lists,omitempty"` // one for each queue of which the controller has a list for the host
+	More          bool                   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAssignmentsResponse) Reset() {
+	*x = ListAssignmentsResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAssignmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAssignmentsResponse) ProtoMessage() {}
+
+func (x *ListAssignmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAssignmentsResponse.ProtoReflect.Descriptor instead.
+func (*ListAssignmentsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListAssignmentsResponse) GetLists() []*QueueVersion {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
+func (x *ListAssignmentsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+// ListVersion orders the lists of a queue for one output host: by counter, then controller, then run. The highest counts.
+type ListVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Counter       uint64                 `protobuf:"varint,1,opt,name=counter,proto3" json:"counter,omitempty"`
+	Controller    string                 `protobuf:"bytes,2,opt,name=controller,proto3" json:"controller,omitempty"` // that made the list
+	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`               // of that controller
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListVersion) Reset() {
+	*x = ListVersion{}
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListVersion) ProtoMessage() {}
+
+func (x *ListVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListVersion.ProtoReflect.Descriptor instead.
+func (*ListVersion) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListVersion) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
+func (x *ListVersion) GetController() string {
+	if x != nil {
+		return x.Controller
+	}
+	return ""
+}
+
+func (x *ListVersion) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+type QueueVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	Version       *ListVersion           `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueVersion) Reset() {
+	*x = QueueVersion{}
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueVersion) ProtoMessage() {}
+
+func (x *QueueVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueVersion.ProtoReflect.Descriptor instead.
+func (*QueueVersion) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *QueueVersion) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *QueueVersion) GetVersion() *ListVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+type GetAssignmentsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Known         []*QueueVersion        `protobuf:"bytes,3,rep,name=known,proto3" json:"known,omitempty"` // the queues, with the versions that the host has: what is answered is no older
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAssignmentsRequest) Reset() {
+	*x = GetAssignmentsRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAssignmentsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAssignmentsRequest) ProtoMessage() {}
+
+func (x *GetAssignmentsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAssignmentsRequest.ProtoReflect.Descriptor instead.
+func (*GetAssignmentsRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetAssignmentsRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *GetAssignmentsRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *GetAssignmentsRequest) GetKnown() []*QueueVersion {
+	if x != nil {
+		return x.Known
+	}
+	return nil
+}
+
+type GetAssignmentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lists         []*AssignmentList      `protobuf:"bytes,1,rep,name=lists,proto3" json:"lists,omitempty"` // an empty one where the host owns nothing; none of a queue that is another controller's
+	Done          uint32                 `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`  // how many of the queues asked for, from the first, this answer settles; at least one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetAssignmentsResponse) Reset() {
+	*x = GetAssignmentsResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetAssignmentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetAssignmentsResponse) ProtoMessage() {}
+
+func (x *GetAssignmentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetAssignmentsResponse.ProtoReflect.Descriptor instead.
+func (*GetAssignmentsResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetAssignmentsResponse) GetLists() []*AssignmentList {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
+func (x *GetAssignmentsResponse) GetDone() uint32 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
+}
+
 type RenewSharesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
@@ -773,7 +1058,7 @@ type RenewSharesRequest struct {
 
 func (x *RenewSharesRequest) Reset() {
 	*x = RenewSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -785,7 +1070,7 @@ func (x *RenewSharesRequest) String() string {
 func (*RenewSharesRequest) ProtoMessage() {}
 
 func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[13]
+	mi := &file_columba_v1_internal_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -798,7 +1083,7 @@ func (x *RenewSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesRequest.ProtoReflect.Descriptor instead.
 func (*RenewSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{13}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewSharesRequest) GetOwner() string {
@@ -823,7 +1108,7 @@ type RenewSharesResponse struct {
 
 func (x *RenewSharesResponse) Reset() {
 	*x = RenewSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +1120,7 @@ func (x *RenewSharesResponse) String() string {
 func (*RenewSharesResponse) ProtoMessage() {}
 
 func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[14]
+	mi := &file_columba_v1_internal_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +1133,7 @@ func (x *RenewSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewSharesResponse.ProtoReflect.Descriptor instead.
 func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{14}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
 type LeaseQuotaRequest struct {
@@ -863,7 +1148,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1160,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[15]
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1173,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{15}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -931,7 +1216,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1228,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[16]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1241,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{16}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -993,7 +1278,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1005,7 +1290,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[17]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1018,7 +1303,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{17}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -1060,7 +1345,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1357,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[18]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1370,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{18}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -1119,7 +1404,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1416,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[19]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1429,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -1174,7 +1459,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1186,7 +1471,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1199,7 +1484,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -1240,7 +1525,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1537,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1550,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -1290,7 +1575,6 @@ type Assignment struct {
 	Counter       uint64                 `protobuf:"varint,4,opt,name=counter,proto3" json:"counter,omitempty"`
 	By            string                 `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	Holders       []string               `protobuf:"bytes,6,rep,name=holders,proto3" json:"holders,omitempty"`   // stores that hold a sealed extent to its end; empty while it is not sealed: read from its replicas
-	Queue         []byte                 `protobuf:"bytes,45,opt,name=queue,proto3" json:"queue,omitempty"`      // of the group, when the extent is another queue's: its messages were merged into the group
 	Epoch         uint64                 `protobuf:"varint,46,opt,name=epoch,proto3" json:"epoch,omitempty"`     // of the group; a host that knows an older one reads the group again
 	Rate          uint32                 `protobuf:"varint,47,opt,name=rate,proto3" json:"rate,omitempty"`       // of first deliveries per second; 0: no bound
 	Removed       uint64                 `protobuf:"varint,60,opt,name=removed,proto3" json:"removed,omitempty"` // how many of the extent's messages a selection took; a host that knows of fewer reads which
@@ -1301,7 +1585,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1597,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1610,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -1371,13 +1655,6 @@ func (x *Assignment) GetHolders() []string {
 	return nil
 }
 
-func (x *Assignment) GetQueue() []byte {
-	if x != nil {
-		return x.Queue
-	}
-	return nil
-}
-
 func (x *Assignment) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
@@ -1406,11 +1683,11 @@ func (x *Assignment) GetRetry() bool {
 	return false
 }
 
-// AssignmentList is complete: what is not in it is not the host's.
+// AssignmentList is all shares of one queue's groups that an output host owns. Without any, it owns nothing of the queue.
 type AssignmentList struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"` // of the host it is meant for
+	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // of the groups; extents that were merged into them are of other queues
+	Version       *ListVersion           `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Assignments   []*Assignment          `protobuf:"bytes,3,rep,name=assignments,proto3" json:"assignments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1418,7 +1695,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1430,7 +1707,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1443,19 +1720,19 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *AssignmentList) GetVersion() uint64 {
+func (x *AssignmentList) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *AssignmentList) GetVersion() *ListVersion {
 	if x != nil {
 		return x.Version
-	}
-	return 0
-}
-
-func (x *AssignmentList) GetRun() []byte {
-	if x != nil {
-		return x.Run
 	}
 	return nil
 }
@@ -1467,15 +1744,76 @@ func (x *AssignmentList) GetAssignments() []*Assignment {
 	return nil
 }
 
+type AssignRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"` // of the host it is meant for
+	Lists         []*AssignmentList      `protobuf:"bytes,2,rep,name=lists,proto3" json:"lists,omitempty"`
+	Complete      bool                   `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"` // this run of the controller has now sent all its lists for the host: the host asks it for the other queues that it has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AssignRequest) Reset() {
+	*x = AssignRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AssignRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AssignRequest) ProtoMessage() {}
+
+func (x *AssignRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AssignRequest.ProtoReflect.Descriptor instead.
+func (*AssignRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *AssignRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *AssignRequest) GetLists() []*AssignmentList {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
+func (x *AssignRequest) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
 type AssignResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lists         []*ListAnswer          `protobuf:"bytes,1,rep,name=lists,proto3" json:"lists,omitempty"` // in the order of the request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1825,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1838,66 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *AssignResponse) GetLists() []*ListAnswer {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
+type ListAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Newest        *ListVersion           `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"` // of the queue's list that counts at the host: the one of the request, or a newer one
+	Failed        *Error                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"` // why some of its shares could not be resumed: the list is to be sent again. What it lacks is given away all the same
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAnswer) Reset() {
+	*x = ListAnswer{}
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAnswer) ProtoMessage() {}
+
+func (x *ListAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAnswer.ProtoReflect.Descriptor instead.
+func (*ListAnswer) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *ListAnswer) GetNewest() *ListVersion {
+	if x != nil {
+		return x.Newest
+	}
+	return nil
+}
+
+func (x *ListAnswer) GetFailed() *Error {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
 }
 
 type SelectDeadLettersRequest struct {
@@ -1520,7 +1917,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1929,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1942,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -1625,7 +2022,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +2034,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +2047,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -1706,7 +2103,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +2115,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +2128,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -1772,7 +2169,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +2181,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +2194,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -1876,7 +2273,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2285,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2298,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -1947,7 +2344,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1959,7 +2356,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2369,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 type ReadRangeRequest struct {
@@ -1989,7 +2386,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2398,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2411,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -2068,7 +2465,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2477,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2490,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -2114,7 +2511,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2523,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2536,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -2172,7 +2569,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2581,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2594,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -2217,7 +2614,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2626,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2639,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -2268,7 +2665,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2677,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2690,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -2313,7 +2710,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2722,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2735,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -2374,7 +2771,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2783,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2796,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -2487,7 +2884,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2896,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2909,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 type StoreDescription struct {
@@ -2530,7 +2927,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2542,7 +2939,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2555,7 +2952,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -2621,7 +3018,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2633,7 +3030,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2646,7 +3043,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -2693,7 +3090,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +3102,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +3115,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -2788,7 +3185,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2800,7 +3197,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2813,7 +3210,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -2845,7 +3242,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2857,7 +3254,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2870,7 +3267,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 type VerifyReplicaRequest struct {
@@ -2883,7 +3280,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +3292,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +3305,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -2937,7 +3334,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3346,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3359,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -3009,7 +3406,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3418,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3431,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -3108,7 +3505,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3517,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3530,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -3196,7 +3593,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3605,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3618,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -3254,7 +3651,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3663,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3676,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -3298,7 +3695,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3310,7 +3707,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3323,7 +3720,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -3341,7 +3738,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3750,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3763,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 type SettleRequest struct {
@@ -3382,7 +3779,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3791,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3804,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -3454,7 +3851,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3863,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3876,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -3498,7 +3895,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3907,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3920,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -3545,7 +3942,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3954,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3967,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -3613,7 +4010,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +4022,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +4035,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -3682,7 +4079,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3694,7 +4091,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3707,7 +4104,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -3761,7 +4158,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +4170,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +4183,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -3905,7 +4302,7 @@ type LimitRetriesRequest struct {
 
 func (x *LimitRetriesRequest) Reset() {
 	*x = LimitRetriesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +4314,7 @@ func (x *LimitRetriesRequest) String() string {
 func (*LimitRetriesRequest) ProtoMessage() {}
 
 func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4327,7 @@ func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
 func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *LimitRetriesRequest) GetRun() []byte {
@@ -3962,7 +4359,7 @@ type LimitRetriesResponse struct {
 
 func (x *LimitRetriesResponse) Reset() {
 	*x = LimitRetriesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4371,7 @@ func (x *LimitRetriesResponse) String() string {
 func (*LimitRetriesResponse) ProtoMessage() {}
 
 func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4384,7 @@ func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
 func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 type GroupRetries struct {
@@ -4001,7 +4398,7 @@ type GroupRetries struct {
 
 func (x *GroupRetries) Reset() {
 	*x = GroupRetries{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4410,7 @@ func (x *GroupRetries) String() string {
 func (*GroupRetries) ProtoMessage() {}
 
 func (x *GroupRetries) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4423,7 @@ func (x *GroupRetries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
 func (*GroupRetries) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GroupRetries) GetGroup() []byte {
@@ -4070,7 +4467,7 @@ type ParkedMessage struct {
 
 func (x *ParkedMessage) Reset() {
 	*x = ParkedMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4479,7 @@ func (x *ParkedMessage) String() string {
 func (*ParkedMessage) ProtoMessage() {}
 
 func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4492,7 @@ func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
 func (*ParkedMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ParkedMessage) GetId() string {
@@ -4190,7 +4587,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4599,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4612,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -4278,7 +4675,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4687,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4700,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -4338,7 +4735,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4747,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4760,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -4399,7 +4796,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4411,7 +4808,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4424,7 +4821,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -4465,7 +4862,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4874,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4887,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -4519,7 +4916,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4928,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4941,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -4585,7 +4982,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4597,7 +4994,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4610,7 +5007,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -4638,7 +5035,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +5047,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +5060,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -4700,7 +5097,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4712,7 +5109,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4725,7 +5122,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -4774,7 +5171,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4786,7 +5183,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4799,7 +5196,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -4872,10 +5269,30 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x11StartGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x14\n" +
-	"\x12StartGroupResponse\"@\n" +
+	"\x12StartGroupResponse\"V\n" +
 	"\x16ListAssignmentsRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"<\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\fR\x05after\"]\n" +
+	"\x17ListAssignmentsResponse\x12.\n" +
+	"\x05lists\x18\x01 \x03(\v2\x18.columba.v1.QueueVersionR\x05lists\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"Y\n" +
+	"\vListVersion\x12\x18\n" +
+	"\acounter\x18\x01 \x01(\x04R\acounter\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x02 \x01(\tR\n" +
+	"controller\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\fR\x03run\"W\n" +
+	"\fQueueVersion\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\fR\x05queue\x121\n" +
+	"\aversion\x18\x02 \x01(\v2\x17.columba.v1.ListVersionR\aversion\"o\n" +
+	"\x15GetAssignmentsRequest\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12.\n" +
+	"\x05known\x18\x03 \x03(\v2\x18.columba.v1.QueueVersionR\x05known\"^\n" +
+	"\x16GetAssignmentsResponse\x120\n" +
+	"\x05lists\x18\x01 \x03(\v2\x1a.columba.v1.AssignmentListR\x05lists\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\rR\x04done\"<\n" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\"\x15\n" +
@@ -4914,7 +5331,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"QueueLease\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
-	"\x04room\x18\x02 \x01(\x03R\x04room\"\x96\x02\n" +
+	"\x04room\x18\x02 \x01(\x03R\x04room\"\x86\x02\n" +
 	"\n" +
 	"Assignment\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x12\n" +
@@ -4923,16 +5340,24 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\acounter\x18\x04 \x01(\x04R\acounter\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x18\n" +
 	"\aholders\x18\x06 \x03(\tR\aholders\x12\x14\n" +
-	"\x05queue\x18- \x01(\fR\x05queue\x12\x14\n" +
 	"\x05epoch\x18. \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04rate\x18/ \x01(\rR\x04rate\x12\x18\n" +
 	"\aremoved\x18< \x01(\x04R\aremoved\x12\x14\n" +
-	"\x05retry\x182 \x01(\bR\x05retry\"v\n" +
-	"\x0eAssignmentList\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\x128\n" +
-	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\"\x10\n" +
-	"\x0eAssignResponse\"\xc3\x02\n" +
+	"\x05retry\x182 \x01(\bR\x05retryJ\x04\b-\x10.\"\x93\x01\n" +
+	"\x0eAssignmentList\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\fR\x05queue\x121\n" +
+	"\aversion\x18\x02 \x01(\v2\x17.columba.v1.ListVersionR\aversion\x128\n" +
+	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\"o\n" +
+	"\rAssignRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x120\n" +
+	"\x05lists\x18\x02 \x03(\v2\x1a.columba.v1.AssignmentListR\x05lists\x12\x1a\n" +
+	"\bcomplete\x18\x03 \x01(\bR\bcomplete\">\n" +
+	"\x0eAssignResponse\x12,\n" +
+	"\x05lists\x18\x01 \x03(\v2\x16.columba.v1.ListAnswerR\x05lists\"h\n" +
+	"\n" +
+	"ListAnswer\x12/\n" +
+	"\x06newest\x18\x01 \x01(\v2\x17.columba.v1.ListVersionR\x06newest\x12)\n" +
+	"\x06failed\x18\x02 \x01(\v2\x11.columba.v1.ErrorR\x06failed\"\xc3\x02\n" +
 	"\x18SelectDeadLettersRequest\x12=\n" +
 	"\tselection\x18\x01 \x01(\v2\x1f.columba.v1.DeadLetterSelectionR\tselection\x12*\n" +
 	"\x06extent\x18\x02 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12\x12\n" +
@@ -5188,8 +5613,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\"a\n" +
 	"\x13ListWaitingResponse\x126\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next2\xae\n" +
-	"\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next2\x90\v\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -5202,8 +5626,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0eBeginOperation\x12!.columba.v1.BeginOperationRequest\x1a\".columba.v1.BeginOperationResponse\x12Q\n" +
 	"\fEndOperation\x12\x1f.columba.v1.EndOperationRequest\x1a .columba.v1.EndOperationResponse\x12N\n" +
 	"\vRewindGroup\x12\x1e.columba.v1.RewindGroupRequest\x1a\x1f.columba.v1.RewindGroupResponse\x12H\n" +
-	"\rPreviewRewind\x12\x1e.columba.v1.RewindGroupRequest\x1a\x17.columba.v1.SeekPreview\x12Q\n" +
-	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a\x1a.columba.v1.AssignmentList\x12N\n" +
+	"\rPreviewRewind\x12\x1e.columba.v1.RewindGroupRequest\x1a\x17.columba.v1.SeekPreview\x12Z\n" +
+	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a#.columba.v1.ListAssignmentsResponse\x12W\n" +
+	"\x0eGetAssignments\x12!.columba.v1.GetAssignmentsRequest\x1a\".columba.v1.GetAssignmentsResponse\x12N\n" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
@@ -5225,9 +5650,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12M\n" +
 	"\x06Verify\x12 .columba.v1.VerifyReplicaRequest\x1a!.columba.v1.VerifyReplicaResponse\x12B\n" +
 	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
-	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xc0\t\n" +
-	"\rOutputService\x12@\n" +
-	"\x06Assign\x12\x1a.columba.v1.AssignmentList\x1a\x1a.columba.v1.AssignResponse\x129\n" +
+	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xbf\t\n" +
+	"\rOutputService\x12?\n" +
+	"\x06Assign\x12\x19.columba.v1.AssignRequest\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
 	"\x06Settle\x12\x19.columba.v1.SettleRequest\x1a\x1a.columba.v1.SettleResponse\x12E\n" +
 	"\bGetDepth\x12\x1b.columba.v1.GetDepthRequest\x1a\x1c.columba.v1.GetDepthResponse\x12E\n" +
@@ -5259,7 +5684,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 74)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -5274,244 +5699,263 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*StartGroupRequest)(nil),            // 10: columba.v1.StartGroupRequest
 	(*StartGroupResponse)(nil),           // 11: columba.v1.StartGroupResponse
 	(*ListAssignmentsRequest)(nil),       // 12: columba.v1.ListAssignmentsRequest
-	(*RenewSharesRequest)(nil),           // 13: columba.v1.RenewSharesRequest
-	(*RenewSharesResponse)(nil),          // 14: columba.v1.RenewSharesResponse
-	(*LeaseQuotaRequest)(nil),            // 15: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 16: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 17: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 18: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 19: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 20: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 21: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 22: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 23: columba.v1.AssignmentList
-	(*AssignResponse)(nil),               // 24: columba.v1.AssignResponse
-	(*SelectDeadLettersRequest)(nil),     // 25: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 26: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 27: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 28: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 29: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 30: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 31: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 32: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 33: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 34: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 35: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 36: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 37: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 38: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 39: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 40: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 41: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 42: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 43: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 44: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 45: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 46: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 47: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 48: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 49: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 50: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 51: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 52: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 53: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 54: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 55: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 56: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 57: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 58: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 59: columba.v1.ShareCounts
-	(*LimitRetriesRequest)(nil),          // 60: columba.v1.LimitRetriesRequest
-	(*LimitRetriesResponse)(nil),         // 61: columba.v1.LimitRetriesResponse
-	(*GroupRetries)(nil),                 // 62: columba.v1.GroupRetries
-	(*ParkedMessage)(nil),                // 63: columba.v1.ParkedMessage
-	(*ListParkedRequest)(nil),            // 64: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),           // 65: columba.v1.ListParkedResponse
-	(*ListTimersRequest)(nil),            // 66: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 67: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 68: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 69: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 70: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 71: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 72: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 73: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 74: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 75: columba.v1.Extent
-	(*HostAddress)(nil),                  // 76: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 77: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 78: columba.v1.UndecidedExtent
-	(*DeadLetterSelection)(nil),          // 79: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 80: google.protobuf.Duration
-	(*Message)(nil),                      // 81: columba.v1.Message
-	(*DelayedMessage)(nil),               // 82: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 83: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 84: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 85: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 86: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 87: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 88: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 89: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 90: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 91: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 92: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 93: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 94: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 95: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 96: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 97: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 98: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 99: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 100: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 101: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 102: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 103: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 104: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 105: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 106: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 107: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 108: columba.v1.ListDeadLettersResponse
+	(*ListAssignmentsResponse)(nil),      // 13: columba.v1.ListAssignmentsResponse
+	(*ListVersion)(nil),                  // 14: columba.v1.ListVersion
+	(*QueueVersion)(nil),                 // 15: columba.v1.QueueVersion
+	(*GetAssignmentsRequest)(nil),        // 16: columba.v1.GetAssignmentsRequest
+	(*GetAssignmentsResponse)(nil),       // 17: columba.v1.GetAssignmentsResponse
+	(*RenewSharesRequest)(nil),           // 18: columba.v1.RenewSharesRequest
+	(*RenewSharesResponse)(nil),          // 19: columba.v1.RenewSharesResponse
+	(*LeaseQuotaRequest)(nil),            // 20: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 21: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 22: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 23: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 24: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 25: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 26: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 27: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 28: columba.v1.AssignmentList
+	(*AssignRequest)(nil),                // 29: columba.v1.AssignRequest
+	(*AssignResponse)(nil),               // 30: columba.v1.AssignResponse
+	(*ListAnswer)(nil),                   // 31: columba.v1.ListAnswer
+	(*SelectDeadLettersRequest)(nil),     // 32: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 33: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 34: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 35: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 36: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 37: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 38: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 39: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 40: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 41: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 42: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 43: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 44: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 45: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 46: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 47: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 48: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 49: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 50: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 51: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 52: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 53: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 54: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 55: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 56: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 57: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 58: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 59: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 60: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 61: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 62: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 63: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 64: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 65: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 66: columba.v1.ShareCounts
+	(*LimitRetriesRequest)(nil),          // 67: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 68: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 69: columba.v1.GroupRetries
+	(*ParkedMessage)(nil),                // 70: columba.v1.ParkedMessage
+	(*ListParkedRequest)(nil),            // 71: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),           // 72: columba.v1.ListParkedResponse
+	(*ListTimersRequest)(nil),            // 73: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 74: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 75: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 76: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 77: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 78: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 79: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 80: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 81: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 82: columba.v1.Extent
+	(*HostAddress)(nil),                  // 83: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 84: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 85: columba.v1.UndecidedExtent
+	(*Error)(nil),                        // 86: columba.v1.Error
+	(*DeadLetterSelection)(nil),          // 87: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 88: google.protobuf.Duration
+	(*Message)(nil),                      // 89: columba.v1.Message
+	(*DelayedMessage)(nil),               // 90: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 91: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 92: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 93: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 94: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 95: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 96: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 97: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 98: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 99: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 100: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 101: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 102: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 103: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 104: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 105: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 106: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 107: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 108: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 109: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 110: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 111: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 112: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 113: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 114: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 115: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 116: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	74,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	75,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	76,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	75,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	77,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	78,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
-	16,  // 6: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	17,  // 7: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	18,  // 8: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	20,  // 9: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	21,  // 10: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	75,  // 11: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	22,  // 12: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	79,  // 13: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	75,  // 14: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	75,  // 15: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	75,  // 16: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	74,  // 17: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	74,  // 18: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	75,  // 19: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	74,  // 20: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	74,  // 21: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	74,  // 22: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	77,  // 23: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	74,  // 24: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	75,  // 25: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	74,  // 26: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	74,  // 27: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	38,  // 28: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	74,  // 29: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	74,  // 30: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	69,  // 31: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	70,  // 32: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	71,  // 33: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	80,  // 34: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	72,  // 35: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	73,  // 36: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	58,  // 37: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	59,  // 38: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	62,  // 39: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	81,  // 40: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	77,  // 41: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	77,  // 42: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	77,  // 43: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	77,  // 44: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	63,  // 45: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	82,  // 46: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
-	4,   // 47: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	6,   // 48: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	8,   // 49: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	83,  // 50: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	84,  // 51: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	10,  // 52: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	85,  // 53: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	86,  // 54: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	87,  // 55: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	87,  // 56: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	12,  // 57: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	13,  // 58: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	15,  // 59: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	88,  // 60: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 61: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 62: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	27,  // 63: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	29,  // 64: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	31,  // 65: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	33,  // 66: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	35,  // 67: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	37,  // 68: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	39,  // 69: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	41,  // 70: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	43,  // 71: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	45,  // 72: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	47,  // 73: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	54,  // 74: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	23,  // 75: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignmentList
-	89,  // 76: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	53,  // 77: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	90,  // 78: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	91,  // 79: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	92,  // 80: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	93,  // 81: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	94,  // 82: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	49,  // 83: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	51,  // 84: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	25,  // 85: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	64,  // 86: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	66,  // 87: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	67,  // 88: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	56,  // 89: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	60,  // 90: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
-	5,   // 91: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 92: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 93: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	95,  // 94: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	96,  // 95: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 96: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	97,  // 97: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	98,  // 98: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	99,  // 99: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	100, // 100: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	23,  // 101: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.AssignmentList
-	14,  // 102: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	19,  // 103: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	101, // 104: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 105: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 106: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	28,  // 107: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	30,  // 108: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	32,  // 109: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	34,  // 110: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	36,  // 111: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	38,  // 112: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	40,  // 113: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	42,  // 114: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	44,  // 115: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	46,  // 116: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	48,  // 117: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	55,  // 118: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	24,  // 119: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	102, // 120: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	103, // 121: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	104, // 122: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	105, // 123: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	106, // 124: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	107, // 125: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	108, // 126: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	50,  // 127: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	52,  // 128: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	26,  // 129: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	65,  // 130: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	107, // 131: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	68,  // 132: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	57,  // 133: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	61,  // 134: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
-	91,  // [91:135] is the sub-list for method output_type
-	47,  // [47:91] is the sub-list for method input_type
-	47,  // [47:47] is the sub-list for extension type_name
-	47,  // [47:47] is the sub-list for extension extendee
-	0,   // [0:47] is the sub-list for field type_name
+	81,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	82,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	83,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	82,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	84,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	85,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	15,  // 6: columba.v1.ListAssignmentsResponse.lists:type_name -> columba.v1.QueueVersion
+	14,  // 7: columba.v1.QueueVersion.version:type_name -> columba.v1.ListVersion
+	15,  // 8: columba.v1.GetAssignmentsRequest.known:type_name -> columba.v1.QueueVersion
+	28,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
+	21,  // 10: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	22,  // 11: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	23,  // 12: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	25,  // 13: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	26,  // 14: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	82,  // 15: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	14,  // 16: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
+	27,  // 17: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	28,  // 18: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
+	31,  // 19: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
+	14,  // 20: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
+	86,  // 21: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
+	87,  // 22: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	82,  // 23: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	82,  // 24: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	82,  // 25: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	81,  // 26: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	81,  // 27: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	82,  // 28: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	81,  // 29: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	81,  // 30: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	81,  // 31: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	84,  // 32: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	81,  // 33: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	82,  // 34: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	81,  // 35: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	81,  // 36: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	45,  // 37: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	81,  // 38: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	81,  // 39: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	76,  // 40: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	77,  // 41: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	78,  // 42: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	88,  // 43: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	79,  // 44: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	80,  // 45: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	65,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	66,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	69,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	89,  // 49: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	84,  // 50: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	84,  // 51: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	84,  // 52: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	84,  // 53: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	70,  // 54: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	90,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	4,   // 56: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,   // 57: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,   // 58: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	91,  // 59: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	92,  // 60: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10,  // 61: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	93,  // 62: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	94,  // 63: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	95,  // 64: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	95,  // 65: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12,  // 66: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	16,  // 67: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
+	18,  // 68: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	20,  // 69: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	96,  // 70: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 71: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 72: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	34,  // 73: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	36,  // 74: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	38,  // 75: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	40,  // 76: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	42,  // 77: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	44,  // 78: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	46,  // 79: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	48,  // 80: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	50,  // 81: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	52,  // 82: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	54,  // 83: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	61,  // 84: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	29,  // 85: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
+	97,  // 86: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	60,  // 87: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	98,  // 88: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	99,  // 89: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	100, // 90: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	101, // 91: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	102, // 92: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	56,  // 93: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	58,  // 94: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	32,  // 95: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	71,  // 96: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	73,  // 97: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	74,  // 98: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	63,  // 99: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	67,  // 100: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 101: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 102: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 103: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	103, // 104: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	104, // 105: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 106: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	105, // 107: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	106, // 108: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	107, // 109: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	108, // 110: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	13,  // 111: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
+	17,  // 112: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
+	19,  // 113: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	24,  // 114: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	109, // 115: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 116: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 117: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	35,  // 118: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	37,  // 119: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	39,  // 120: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	41,  // 121: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	43,  // 122: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	45,  // 123: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	47,  // 124: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	49,  // 125: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	51,  // 126: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	53,  // 127: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	55,  // 128: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	62,  // 129: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	30,  // 130: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	110, // 131: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	111, // 132: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	112, // 133: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	113, // 134: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	114, // 135: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	115, // 136: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	116, // 137: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	57,  // 138: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	59,  // 139: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	33,  // 140: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	72,  // 141: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	115, // 142: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	75,  // 143: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	64,  // 144: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	68,  // 145: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	101, // [101:146] is the sub-list for method output_type
+	56,  // [56:101] is the sub-list for method input_type
+	56,  // [56:56] is the sub-list for extension type_name
+	56,  // [56:56] is the sub-list for extension extendee
+	0,   // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -5529,7 +5973,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   74,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -39,6 +39,7 @@ func FuzzConvert(f *testing.F) {
 		turn(t, b, func(p *pb.GroupSpec) (core.GroupSpec, error) { return convert.GroupSpec(p, fuzzNow) }, convert.GroupSpecToProto)
 		turn(t, b, convert.Identity, convert.IdentityToProto)
 		turn(t, b, convert.FenceAnswer, convert.FenceAnswerToProto)
+		turn(t, b, convert.ListVersion, convert.ListVersionToProto)
 		turn(t, b, func(p *pb.DeadLetterSelection) (core.Selection, error) { return convert.Selection(p), nil }, convert.SelectionToProto)
 		if err := convert.FrameError(b); err != nil {
 			_, _ = err.Error(), core.CodeOf(err).Exit()

@@ -1,5 +1,6 @@
-// Package catalog owns what a controller knows of extents and stores: a cache of their rows and answers, with the sets that
-// rounds ask for. Neither reads anything by itself; the seal row of an extent, and the answer of a store, are the truth.
+// Package catalog owns what a controller knows of extents, stores and shares: a cache of their rows and answers, with the
+// sets that rounds ask for, and the lists that output hosts are sent. It reads nothing by itself; the seal row of an
+// extent, the answer of a store, and the newest assignment of a share are the truth.
 package catalog
 
 import (

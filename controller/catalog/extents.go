@@ -26,14 +26,14 @@ type Extents struct {
 		sync.Mutex
 		byID       map[core.ExtentID]*Extent
 		byQueue    map[core.QueueID]*ofQueue
-		byWriter   map[WriterRun]map[core.ExtentID]*Extent // the open ones
-		unfinished map[core.ExtentID]*Extent               // whose seal is under way or not told to its holders
-		changed    map[core.QueueID]struct{}               // queues of which extents came, went or changed since they were taken; see takeChanged
+		byWriter   map[HostRun]map[core.ExtentID]*Extent // the open ones
+		unfinished map[core.ExtentID]*Extent             // whose seal is under way or not told to its holders
+		changed    map[core.QueueID]struct{}             // queues of which extents came, went or changed since they were taken; see takeChanged
 	}
 }
 
-// WriterRun is a run of an input host.
-type WriterRun struct {
+// HostRun is a run of a host.
+type HostRun struct {
 	Host core.HostID
 	Run  core.RunID
 }
@@ -43,7 +43,7 @@ func NewExtents() *Extents {
 	e := &Extents{}
 	e.mu.byID = make(map[core.ExtentID]*Extent)
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
-	e.mu.byWriter = make(map[WriterRun]map[core.ExtentID]*Extent)
+	e.mu.byWriter = make(map[HostRun]map[core.ExtentID]*Extent)
 	e.mu.unfinished = make(map[core.ExtentID]*Extent)
 	e.mu.changed = make(map[core.QueueID]struct{})
 	return e
@@ -141,7 +141,7 @@ func (x *Extents) indexLocked(e *Extent) {
 }
 
 func (x *Extents) indexWriterLocked(e *Extent, in bool) {
-	w := WriterRun{e.Input, e.InputRun}
+	w := HostRun{e.Input, e.InputRun}
 	m := x.mu.byWriter[w]
 	if m == nil && in {
 		m = make(map[core.ExtentID]*Extent)
@@ -297,7 +297,7 @@ func (x *Extents) Has(queue core.QueueID) bool {
 
 // Unfinished are those whose seal is under way or not told to its holders, in no order, and the open ones whose writer is gone. The time that it takes goes by their number, and by
 // that of writers: open extents are many. gone must not block.
-func (x *Extents) Unfinished(gone func(WriterRun) bool) (out []Extent) {
+func (x *Extents) Unfinished(gone func(HostRun) bool) (out []Extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	out = make([]Extent, 0, len(x.mu.unfinished))

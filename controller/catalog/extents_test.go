@@ -17,9 +17,9 @@ import (
 func TestExtents_UnfinishedKeepsUp(t *testing.T) {
 	x := NewExtents()
 	e := manyExtents(x, 1)[0]
-	w := WriterRun{e.Input, e.InputRun}
+	w := HostRun{e.Input, e.InputRun}
 	count := func(gone bool) int {
-		return len(x.Unfinished(func(is WriterRun) bool { return gone && is == w }))
+		return len(x.Unfinished(func(is HostRun) bool { return gone && is == w }))
 	}
 	check := func(what string, alive, gone int) {
 		t.Helper()
@@ -69,7 +69,7 @@ func BenchmarkExtents_Unfinished(b *testing.B) {
 				x.Change(e.ID, func(e *Extent) { e.State = core.ExtentSealing })
 			}
 			for b.Loop() {
-				if got := x.Unfinished(func(WriterRun) bool { return false }); len(got) != 100 {
+				if got := x.Unfinished(func(HostRun) bool { return false }); len(got) != 100 {
 					b.Fatal(len(got))
 				}
 			}

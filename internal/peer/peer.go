@@ -31,7 +31,7 @@ type Config struct {
 
 const (
 	dialTimeout = 2 * time.Second
-	// callBytes bounds an answer; the largest are ranges of batches for copies and lists of shares.
+	// callBytes bounds an answer; the largest are ranges of batches for copies and long lists of shares.
 	callBytes = 64 << 20
 )
 

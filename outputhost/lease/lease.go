@@ -125,7 +125,7 @@ func (l *Lease) beat(ctx context.Context, w *reachability) {
 	l.owner.Changed()
 }
 
-// confirm asks for the list of shares until it is there; where the controller is dead for all, only for a while.
+// confirm has the lists of shares compared until that succeeds; where the controller is dead for all, only for a while.
 func (l *Lease) confirm(ctx context.Context, w *reachability) {
 	l.cfg.Log.Warn("the delivery lease expired, because no controller answered: this host delivers nothing until a controller confirms its shares. Check the controllers and the network", "for", dispatch.OwnerLease)
 	l.cfg.Lapses.Inc()

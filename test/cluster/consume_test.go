@@ -34,14 +34,17 @@ func TestCluster_OldListBringsNoShareBack(t *testing.T) {
 		p := w.peers()
 		defer p.Close()
 		run := w.hosts[Output].run
-		old, err := p.Controller(w.hosts[Controller].addr).ListAssignments(w.t.Context(), connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(Output), Run: run.ID[:]}))
+		controller := p.Controller(w.hosts[Controller].addr)
+		named, err := controller.ListAssignments(w.t.Context(), connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(Output), Run: run.ID[:]}))
 		w.ok(err)
-		if len(old.Msg.Assignments) != 1 {
-			t.Fatalf("%d shares, want one", len(old.Msg.Assignments))
+		old, err := controller.GetAssignments(w.t.Context(), connect.NewRequest(&pb.GetAssignmentsRequest{Owner: string(Output), Run: run.ID[:], Known: named.Msg.Lists}))
+		w.ok(err)
+		if lists := old.Msg.Lists; len(lists) != 1 || len(lists[0].Assignments) != 1 {
+			t.Fatalf("the lists %v, want one share", lists)
 		}
 		sleep(70 * time.Second) // idle: sealed, and so done
-		old.Msg.Version += 1 << 60
-		_, err = p.Output(w.hosts[Output].addr).Assign(w.t.Context(), connect.NewRequest(old.Msg))
+		old.Msg.Lists[0].Version.Counter += 1 << 60
+		_, err = p.Output(w.hosts[Output].addr).Assign(w.t.Context(), connect.NewRequest(&pb.AssignRequest{Run: run.ID[:], Lists: old.Msg.Lists}))
 		w.ok(err)
 		if d := w.take(con, 10*time.Second); d != nil {
 			t.Errorf("%s of a finished extent came again, as attempt %d", d.Body, d.Attempt)

@@ -70,6 +70,9 @@ const (
 	// ControllerServiceListAssignmentsProcedure is the fully-qualified name of the ControllerService's
 	// ListAssignments RPC.
 	ControllerServiceListAssignmentsProcedure = "/columba.v1.ControllerService/ListAssignments"
+	// ControllerServiceGetAssignmentsProcedure is the fully-qualified name of the ControllerService's
+	// GetAssignments RPC.
+	ControllerServiceGetAssignmentsProcedure = "/columba.v1.ControllerService/GetAssignments"
 	// ControllerServiceRenewSharesProcedure is the fully-qualified name of the ControllerService's
 	// RenewShares RPC.
 	ControllerServiceRenewSharesProcedure = "/columba.v1.ControllerService/RenewShares"
@@ -175,8 +178,10 @@ type ControllerServiceClient interface {
 	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
 	// PreviewRewind counts what a group would get after RewindGroup with the same request, and changes nothing.
 	PreviewRewind(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
-	// ListAssignments answers all shares of an output host.
-	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
+	// ListAssignments answers the versions of an output host's lists of shares, a page, in the order of their queues.
+	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.ListAssignmentsResponse], error)
+	// GetAssignments answers an output host's lists of some queues, as many as fit into one answer.
+	GetAssignments(context.Context, *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
@@ -260,10 +265,16 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("PreviewRewind")),
 			connect.WithClientOptions(opts...),
 		),
-		listAssignments: connect.NewClient[columbav1.ListAssignmentsRequest, columbav1.AssignmentList](
+		listAssignments: connect.NewClient[columbav1.ListAssignmentsRequest, columbav1.ListAssignmentsResponse](
 			httpClient,
 			baseURL+ControllerServiceListAssignmentsProcedure,
 			connect.WithSchema(controllerServiceMethods.ByName("ListAssignments")),
+			connect.WithClientOptions(opts...),
+		),
+		getAssignments: connect.NewClient[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse](
+			httpClient,
+			baseURL+ControllerServiceGetAssignmentsProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("GetAssignments")),
 			connect.WithClientOptions(opts...),
 		),
 		renewShares: connect.NewClient[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse](
@@ -311,7 +322,8 @@ type controllerServiceClient struct {
 	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
 	rewindGroup     *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
 	previewRewind   *connect.Client[columbav1.RewindGroupRequest, columbav1.SeekPreview]
-	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.AssignmentList]
+	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.ListAssignmentsResponse]
+	getAssignments  *connect.Client[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse]
 	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
@@ -370,8 +382,13 @@ func (c *controllerServiceClient) PreviewRewind(ctx context.Context, req *connec
 }
 
 // ListAssignments calls columba.v1.ControllerService.ListAssignments.
-func (c *controllerServiceClient) ListAssignments(ctx context.Context, req *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {
+func (c *controllerServiceClient) ListAssignments(ctx context.Context, req *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.ListAssignmentsResponse], error) {
 	return c.listAssignments.CallUnary(ctx, req)
+}
+
+// GetAssignments calls columba.v1.ControllerService.GetAssignments.
+func (c *controllerServiceClient) GetAssignments(ctx context.Context, req *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error) {
+	return c.getAssignments.CallUnary(ctx, req)
 }
 
 // RenewShares calls columba.v1.ControllerService.RenewShares.
@@ -421,8 +438,10 @@ type ControllerServiceHandler interface {
 	RewindGroup(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.RewindGroupResponse], error)
 	// PreviewRewind counts what a group would get after RewindGroup with the same request, and changes nothing.
 	PreviewRewind(context.Context, *connect.Request[columbav1.RewindGroupRequest]) (*connect.Response[columbav1.SeekPreview], error)
-	// ListAssignments answers all shares of an output host.
-	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error)
+	// ListAssignments answers the versions of an output host's lists of shares, a page, in the order of their queues.
+	ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.ListAssignmentsResponse], error)
+	// GetAssignments answers an output host's lists of some queues, as many as fit into one answer.
+	GetAssignments(context.Context, *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
@@ -508,6 +527,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("ListAssignments")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceGetAssignmentsHandler := connect.NewUnaryHandler(
+		ControllerServiceGetAssignmentsProcedure,
+		svc.GetAssignments,
+		connect.WithSchema(controllerServiceMethods.ByName("GetAssignments")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceRenewSharesHandler := connect.NewUnaryHandler(
 		ControllerServiceRenewSharesProcedure,
 		svc.RenewShares,
@@ -562,6 +587,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServicePreviewRewindHandler.ServeHTTP(w, r)
 		case ControllerServiceListAssignmentsProcedure:
 			controllerServiceListAssignmentsHandler.ServeHTTP(w, r)
+		case ControllerServiceGetAssignmentsProcedure:
+			controllerServiceGetAssignmentsHandler.ServeHTTP(w, r)
 		case ControllerServiceRenewSharesProcedure:
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
@@ -621,8 +648,12 @@ func (UnimplementedControllerServiceHandler) PreviewRewind(context.Context, *con
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.PreviewRewind is not implemented"))
 }
 
-func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.AssignmentList], error) {
+func (UnimplementedControllerServiceHandler) ListAssignments(context.Context, *connect.Request[columbav1.ListAssignmentsRequest]) (*connect.Response[columbav1.ListAssignmentsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListAssignments is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) GetAssignments(context.Context, *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.GetAssignments is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error) {
@@ -1011,8 +1042,8 @@ func (UnimplementedStoreServiceHandler) GetTails(context.Context, *connect.Reque
 
 // OutputServiceClient is a client for the columba.v1.OutputService service.
 type OutputServiceClient interface {
-	// Assign replaces the host's list of shares, unless it holds a newer version.
-	Assign(context.Context, *connect.Request[columbav1.AssignmentList]) (*connect.Response[columbav1.AssignResponse], error)
+	// Assign replaces the host's lists of shares of some queues, each unless the host holds a newer version of it. Other queues stay as they are.
+	Assign(context.Context, *connect.Request[columbav1.AssignRequest]) (*connect.Response[columbav1.AssignResponse], error)
 	Pull(context.Context, *connect.Request[columbav1.PullRequest]) (*connect.Response[columbav1.PullResponse], error)
 	Settle(context.Context, *connect.Request[columbav1.SettleRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
@@ -1051,7 +1082,7 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 	baseURL = strings.TrimRight(baseURL, "/")
 	outputServiceMethods := columbav1.File_columba_v1_internal_proto.Services().ByName("OutputService").Methods()
 	return &outputServiceClient{
-		assign: connect.NewClient[columbav1.AssignmentList, columbav1.AssignResponse](
+		assign: connect.NewClient[columbav1.AssignRequest, columbav1.AssignResponse](
 			httpClient,
 			baseURL+OutputServiceAssignProcedure,
 			connect.WithSchema(outputServiceMethods.ByName("Assign")),
@@ -1152,7 +1183,7 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // outputServiceClient implements OutputServiceClient.
 type outputServiceClient struct {
-	assign            *connect.Client[columbav1.AssignmentList, columbav1.AssignResponse]
+	assign            *connect.Client[columbav1.AssignRequest, columbav1.AssignResponse]
 	pull              *connect.Client[columbav1.PullRequest, columbav1.PullResponse]
 	settle            *connect.Client[columbav1.SettleRequest, columbav1.SettleResponse]
 	getDepth          *connect.Client[columbav1.GetDepthRequest, columbav1.GetDepthResponse]
@@ -1171,7 +1202,7 @@ type outputServiceClient struct {
 }
 
 // Assign calls columba.v1.OutputService.Assign.
-func (c *outputServiceClient) Assign(ctx context.Context, req *connect.Request[columbav1.AssignmentList]) (*connect.Response[columbav1.AssignResponse], error) {
+func (c *outputServiceClient) Assign(ctx context.Context, req *connect.Request[columbav1.AssignRequest]) (*connect.Response[columbav1.AssignResponse], error) {
 	return c.assign.CallUnary(ctx, req)
 }
 
@@ -1252,8 +1283,8 @@ func (c *outputServiceClient) LimitRetries(ctx context.Context, req *connect.Req
 
 // OutputServiceHandler is an implementation of the columba.v1.OutputService service.
 type OutputServiceHandler interface {
-	// Assign replaces the host's list of shares, unless it holds a newer version.
-	Assign(context.Context, *connect.Request[columbav1.AssignmentList]) (*connect.Response[columbav1.AssignResponse], error)
+	// Assign replaces the host's lists of shares of some queues, each unless the host holds a newer version of it. Other queues stay as they are.
+	Assign(context.Context, *connect.Request[columbav1.AssignRequest]) (*connect.Response[columbav1.AssignResponse], error)
 	Pull(context.Context, *connect.Request[columbav1.PullRequest]) (*connect.Response[columbav1.PullResponse], error)
 	Settle(context.Context, *connect.Request[columbav1.SettleRequest]) (*connect.Response[columbav1.SettleResponse], error)
 	GetDepth(context.Context, *connect.Request[columbav1.GetDepthRequest]) (*connect.Response[columbav1.GetDepthResponse], error)
@@ -1427,7 +1458,7 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 // UnimplementedOutputServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedOutputServiceHandler struct{}
 
-func (UnimplementedOutputServiceHandler) Assign(context.Context, *connect.Request[columbav1.AssignmentList]) (*connect.Response[columbav1.AssignResponse], error) {
+func (UnimplementedOutputServiceHandler) Assign(context.Context, *connect.Request[columbav1.AssignRequest]) (*connect.Response[columbav1.AssignResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.Assign is not implemented"))
 }
 

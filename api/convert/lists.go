@@ -1,0 +1,27 @@
+package convert
+
+import (
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
+)
+
+// ListVersion reads the version of a list of shares; nil is the zero value.
+func ListVersion(p *pb.ListVersion) (core.ListVersion, error) {
+	if p == nil {
+		return core.ListVersion{}, nil
+	}
+	controller, err := core.ParseHostID(p.Controller)
+	if err != nil {
+		return core.ListVersion{}, err
+	}
+	run, err := core.IDFromBytes(p.Run)
+	return core.ListVersion{Counter: p.Counter, Controller: controller, Run: core.RunID{ID: run}}, err
+}
+
+// ListVersionToProto is the reverse; nil for the zero value.
+func ListVersionToProto(v core.ListVersion) *pb.ListVersion {
+	if v == (core.ListVersion{}) {
+		return nil
+	}
+	return &pb.ListVersion{Counter: v.Counter, Controller: string(v.Controller), Run: v.Run.ID[:]}
+}

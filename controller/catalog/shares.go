@@ -1,0 +1,178 @@
+package catalog
+
+import (
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// Share is the work of one group on one extent.
+type Share struct {
+	Group  core.GroupID
+	Extent core.ExtentID
+}
+
+// Decision gives a share to a run of an output host: an assignment, without the extent's tuple.
+type Decision struct {
+	Share
+	Queue   core.QueueID // of the group
+	Name    string       // of the group
+	Chain   uint64       // the place of the extent in a chain; 0: it is in none
+	Counter uint64       // 0: nobody has the share
+	By      core.HostID
+	Owner   HostRun
+}
+
+// DecisionOf is the decision that a row records.
+func DecisionOf(r metadata.AssignmentRecord) Decision {
+	return Decision{
+		Share: Share{r.Group, r.Extent.ID}, Queue: r.Queue, Name: r.Name, Chain: r.Extent.Chain,
+		Counter: r.Counter, By: r.By, Owner: HostRun{r.Owner, r.Run},
+	}
+}
+
+// owned is a share with its owner: it is in the list of its queue for that owner, and not shown there while it moves.
+type owned struct {
+	Decision
+	list *list
+	move *move // nil: the owner may be told
+}
+
+// Shares are the decisions about who owns which share, and the lists that tell the owners. A list is of one queue, for
+// one run of an output host. Its counter rises with every change, so a list that was confirmed is sent again only when
+// something of its queue changed. Safe for concurrent use.
+type Shares struct {
+	self HostRun // this controller
+	mu   struct {
+		sync.Mutex
+		counter uint64 // of the list that changed last
+		owned   map[Share]*owned
+		owners  map[HostRun]*owner
+		queues  map[core.QueueID]map[*list]struct{}
+		epochs  map[core.GroupID]uint64 // of groups that were rewound
+		moving  map[*owned]struct{}
+		leftOut int // shares that did not fit into their lists
+	}
+}
+
+// NewShares has no shares. Counters begin with the time, so mostly above those of controllers of before; a host that has
+// a list with a higher one says so.
+func NewShares(self HostRun, now time.Time) *Shares {
+	x := &Shares{self: self}
+	x.mu.counter = uint64(now.UnixMicro())
+	x.mu.owned = make(map[Share]*owned)
+	x.mu.owners = make(map[HostRun]*owner)
+	x.mu.queues = make(map[core.QueueID]map[*list]struct{})
+	x.mu.epochs = make(map[core.GroupID]uint64)
+	x.mu.moving = make(map[*owned]struct{})
+	return x
+}
+
+// Get is the decision about a share.
+func (x *Shares) Get(k Share) Decision {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if d := x.mu.owned[k]; d != nil {
+		return d.Decision
+	}
+	return Decision{}
+}
+
+// Count is how many shares have owners.
+func (x *Shares) Count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.mu.owned)
+}
+
+// Set makes a decision count, and answers the one it supersedes.
+func (x *Shares) Set(d Decision) (old Decision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	_, old, _ = x.setLocked(d)
+	return old
+}
+
+// SetAll is Set for several at once: no list shows some of them without the others. Owners that are well give their
+// shares away first, and have until then for it.
+func (x *Shares) SetAll(ds []Decision, well func(HostRun) bool, until time.Time) (old []Decision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, d := range ds {
+		now, last, under := x.setLocked(d)
+		if under == nil && last.Counter > 0 && well(last.Owner) {
+			from := x.listLocked(last.Owner, last.Queue)
+			under = &move{from: from, counter: from.counter, until: until}
+		}
+		if under != nil { // else the owner of before, if there was one, was never told, or is not waited for
+			x.moveLocked(now, under)
+		}
+		old = append(old, last)
+	}
+	return old
+}
+
+// setLocked also answers the move that was under way.
+func (x *Shares) setLocked(d Decision) (now *owned, old Decision, under *move) {
+	old, under = x.dropLocked(d.Share)
+	l := x.listLocked(d.Owner, d.Queue)
+	now = &owned{Decision: d, list: l}
+	x.mu.owned[d.Share] = now
+	l.shares[now] = struct{}{}
+	x.raiseLocked(l)
+	return now, old, under
+}
+
+// Drop forgets a share that nobody needs any more.
+func (x *Shares) Drop(k Share) (old Decision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old, _ = x.dropLocked(k)
+	return old
+}
+
+func (x *Shares) dropLocked(k Share) (old Decision, under *move) {
+	d := x.mu.owned[k]
+	if d == nil {
+		return old, nil
+	}
+	under = d.move
+	x.endMoveLocked(d)
+	delete(x.mu.owned, k)
+	delete(d.list.shares, d)
+	x.raiseLocked(d.list)
+	return d.Decision, under
+}
+
+// Touch has the owners of an extent's shares told of it again: something of it changed that lists tell.
+func (x *Shares) Touch(extent core.ExtentID, groups []core.GroupID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, g := range groups {
+		if d := x.mu.owned[Share{g, extent}]; d != nil {
+			x.raiseLocked(d.list)
+		}
+	}
+}
+
+// SetEpoch has the owners of a group's shares told of the epoch that a rewind began; zero is that of a group that never was.
+func (x *Shares) SetEpoch(queue core.QueueID, group core.GroupID, epoch uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mu.epochs[group] == epoch {
+		return
+	}
+	x.mu.epochs[group] = epoch
+	for l := range x.mu.queues[queue] {
+		x.raiseLocked(l)
+	}
+}
+
+// ForgetEpoch of a group that is gone.
+func (x *Shares) ForgetEpoch(group core.GroupID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.mu.epochs, group)
+}

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
+	"github.com/columbamq/columba/core"
+)
+
+// versionsPerPage bounds an answer to ListAssignments.
+const versionsPerPage = 1000
+
+func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.ListAssignmentsResponse], error) {
+	var after core.QueueID
+	owner, err := s.h.ownerOf(ctx, req.Msg.Owner, req.Msg.Run)
+	if err == nil && len(req.Msg.After) > 0 {
+		after.ID, err = core.IDFromBytes(req.Msg.After)
+	}
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	page, more := s.h.shares.Versions(owner, after, versionsPerPage)
+	out := &pb.ListAssignmentsResponse{Lists: make([]*pb.QueueVersion, len(page)), More: more}
+	for i, v := range page {
+		out.Lists[i] = &pb.QueueVersion{Queue: v.Queue.ID[:], Version: convert.ListVersionToProto(v.Version)}
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) GetAssignments(ctx context.Context, req *connect.Request[pb.GetAssignmentsRequest]) (*connect.Response[pb.GetAssignmentsResponse], error) {
+	owner, err := s.h.ownerOf(ctx, req.Msg.Owner, req.Msg.Run)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	known := make([]catalog.QueueVersion, len(req.Msg.Known))
+	for i, k := range req.Msg.Known {
+		if known[i].Queue.ID, err = core.IDFromBytes(k.GetQueue()); err == nil {
+			known[i].Version, err = convert.ListVersion(k.GetVersion())
+		}
+		if err != nil {
+			return nil, convert.RPCError(err)
+		}
+	}
+	lists := s.h.page(owner, known)
+	return connect.NewResponse(&pb.GetAssignmentsResponse{Lists: lists, Done: uint32(len(lists))}), nil
+}
+
+// ownerOf is the run of an output host that asks for its lists, once they have all that this controller should know.
+func (h *Host) ownerOf(ctx context.Context, host string, run []byte) (owner catalog.HostRun, err error) {
+	if owner.Host, err = core.ParseHostID(host); err != nil {
+		return owner, err
+	}
+	if owner.Run.ID, err = core.IDFromBytes(run); err != nil {
+		return owner, err
+	}
+	if !h.shares.isComplete() {
+		poke(h.shares.wake)
+	}
+	select {
+	case <-h.shares.complete:
+		return owner, nil
+	case <-ctx.Done():
+	case <-h.tasks.Context().Done():
+	}
+	return owner, core.Errorf(core.CodeUnavailable, "the controller has not read all queues yet")
+}

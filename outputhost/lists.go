@@ -1,0 +1,204 @@
+package outputhost
+
+import (
+	"context"
+	"sync/atomic"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+)
+
+// queueList is what the host knows of the newest list of a queue's shares:
+//
+//	unknown ──a list above the floor──▶ known ──a newer one──▶ known ──an empty one, and nobody applies one──▶ unknown; the floor is raised to it
+//
+// The fields are the host's mutex's but for the first two.
+type queueList struct {
+	giving  chan struct{} // capacity 1: one list of the queue is applied at a time, which takes calls to the metadata
+	turn    atomic.Uint64 // counts the versions: who applies an older one adds nothing more
+	version core.ListVersion
+	shares  int  // in the list
+	resumed bool // all of them were
+	users   int  // who apply it
+}
+
+// offered is a list of shares that came.
+type offered struct {
+	queue       core.QueueID
+	version     core.ListVersion
+	assignments []*pb.Assignment
+	shares      map[listedShare]struct{}
+}
+
+type listedShare struct {
+	group  core.GroupID
+	extent core.ExtentID
+}
+
+func offer(p *pb.AssignmentList) (o offered, err error) {
+	if o.queue.ID, err = core.IDFromBytes(p.GetQueue()); err != nil {
+		return o, err
+	}
+	if o.version, err = convert.ListVersion(p.GetVersion()); err != nil {
+		return o, err
+	}
+	o.assignments, o.shares = p.GetAssignments(), make(map[listedShare]struct{}, len(p.GetAssignments()))
+	for _, a := range o.assignments {
+		var s listedShare
+		if s.group.ID, err = core.IDFromBytes(a.Group); err != nil {
+			return o, err
+		}
+		if s.extent.ID, err = core.IDFromBytes(a.GetExtent().GetId()); err != nil {
+			return o, err
+		}
+		o.shares[s] = struct{}{}
+	}
+	return o, nil
+}
+
+// accepted is a list that counts. The caller of accept releases it.
+type accepted struct {
+	offered
+	h    *Host
+	list *queueList // nil: the queue was not known, and nothing of it is this host's
+	turn uint64
+}
+
+// current reports whether no newer list of the queue was accepted. Asked under a group's mutex before a share is added,
+// it is exact: a newer list first ends the turn, and then drops what it lacks.
+func (a accepted) current() bool { return a.list.turn.Load() == a.turn }
+
+// accept drops, without waiting for anything, what a list lacks of its queue. newest is the version that counts; not ok
+// when that is a newer one.
+func (h *Host) accept(o offered) (a accepted, newest core.ListVersion, ok bool) {
+	h.accepting <- struct{}{}
+	defer func() { <-h.accepting }()
+	a = accepted{offered: o, h: h}
+	if newest, ok = a.count(); ok {
+		h.dropOthers(o)
+	}
+	return a, newest, ok
+}
+
+// count makes the list that of its queue, unless there is a newer one.
+func (a *accepted) count() (newest core.ListVersion, ok bool) {
+	h := a.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.mu.lists[a.queue]
+	switch {
+	case l == nil && len(a.shares) == 0: // and so it is
+		h.raiseFloorLocked(a.version)
+		return a.version, true
+	case l == nil && a.version.Compare(h.mu.floor) <= 0:
+		return h.mu.floor, false
+	case l == nil:
+		l = &queueList{giving: make(chan struct{}, 1)}
+		h.mu.lists[a.queue] = l
+	case a.version.Compare(l.version) < 0:
+		return l.version, false
+	}
+	if a.version != l.version {
+		l.turn.Add(1)
+		l.resumed = false
+	}
+	l.version, l.shares = a.version, len(a.shares)
+	l.resumed = l.resumed || l.shares == 0
+	l.users++
+	a.list, a.turn = l, l.turn.Load()
+	return a.version, true
+}
+
+// release lets go of a list that was accepted.
+func (a accepted) release() {
+	if a.list == nil {
+		return
+	}
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	if a.list.users--; a.list.users == 0 && a.list.shares == 0 {
+		delete(a.h.mu.lists, a.queue)
+		a.h.raiseFloorLocked(a.list.version)
+	}
+}
+
+// resumed notes that all shares of the list were resumed.
+func (a accepted) resumed() {
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	a.list.resumed = a.list.resumed || a.current()
+}
+
+// raiseFloorLocked notes the version of a list that is forgotten: a list of an unknown queue has to be newer, or it could
+// be one of before on a long way.
+func (h *Host) raiseFloorLocked(v core.ListVersion) {
+	if v.Compare(h.mu.floor) > 0 {
+		h.mu.floor = v
+	}
+}
+
+// known is the version of a queue's list; of a queue without one, the floor. whole: all shares of the list were resumed, and are here.
+func (h *Host) known(queue core.QueueID) (v core.ListVersion, whole bool) {
+	h.mu.Lock()
+	l := h.mu.lists[queue]
+	v, want, resumed := h.mu.floor, 0, true
+	if l != nil {
+		v, want, resumed = l.version, l.shares, l.resumed
+	}
+	groups := h.groupsOfLocked(queue)
+	h.mu.Unlock()
+	have := 0
+	for _, g := range groups {
+		g.mu.Lock()
+		have += len(g.mu.shares)
+		g.mu.Unlock()
+	}
+	return v, resumed && have == want
+}
+
+// versions are those of all lists.
+func (h *Host) versions() map[core.QueueID]core.ListVersion {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make(map[core.QueueID]core.ListVersion, len(h.mu.lists))
+	for queue, l := range h.mu.lists {
+		out[queue] = l.version
+	}
+	return out
+}
+
+// dropOthers gives up the shares of a queue that are not this host's any more: another host owns them now, or nobody
+// needs to.
+func (h *Host) dropOthers(o offered) {
+	now := h.deps.Now()
+	for _, g := range h.groupsOf(o.queue) {
+		var dropped []*share
+		g.mu.Lock()
+		for id, s := range g.mu.shares {
+			if _, listed := o.shares[listedShare{g.id, id}]; !listed {
+				dropped = append(dropped, s)
+			}
+		}
+		g.mu.Unlock()
+		for _, s := range dropped {
+			g.giveAway(s, now)
+		}
+	}
+}
+
+// groupsOf a queue that are loaded.
+func (h *Host) groupsOf(queue core.QueueID) []*group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.groupsOfLocked(queue)
+}
+
+// saveGivenOf saves the shares of these lists' queues that were given away.
+func (h *Host) saveGivenOf(ctx context.Context, lists []accepted) error {
+	var groups []*group
+	for _, a := range lists {
+		groups = append(groups, h.groupsOf(a.queue)...)
+	}
+	return h.saveGiven(ctx, groups)
+}
