@@ -5,10 +5,17 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
+// counterEnd bounds the counters of versions. They begin with the time in microseconds, which has 51 bits, and are raised
+// above each other: a counter that wraps would make each later list an old one.
+const counterEnd = 1 << 63
+
 // ListVersion reads the version of a list of shares; nil is the zero value.
 func ListVersion(p *pb.ListVersion) (core.ListVersion, error) {
 	if p == nil {
 		return core.ListVersion{}, nil
+	}
+	if p.Counter >= counterEnd {
+		return core.ListVersion{}, core.Errorf(core.CodeBadArgument, "the version of a list has counter %d, not below %d", p.Counter, uint64(counterEnd))
 	}
 	controller, err := core.ParseHostID(p.Controller)
 	if err != nil {
