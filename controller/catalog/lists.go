@@ -91,7 +91,8 @@ func (x *Shares) forgetEmptyLocked(l *list) {
 	x.mu.leftOut -= l.leftOut
 }
 
-// Forget drops the lists without shares of runs that are gone: nobody confirms them any more.
+// Forget drops the lists without shares of runs that are gone: nobody confirms them any more. A run that comes back is told
+// again which lists are all, so that it gives up what the others had.
 func (x *Shares) Forget(gone func(HostRun) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,6 +103,7 @@ func (x *Shares) Forget(gone func(HostRun) bool) {
 		for _, l := range w.lists {
 			x.forgetEmptyLocked(l)
 		}
+		w.told = false
 		if len(w.lists) == 0 {
 			delete(x.mu.owners, o)
 		}

@@ -239,3 +239,17 @@ func TestShares_Memory(t *testing.T) {
 		t.Errorf("a share costs %d bytes, want at most 320", per)
 	}
 }
+
+// TestShares_RunThatComesBackIsToldAgain: nobody confirmed that it gave its share away. It is told which lists are all.
+func TestShares_RunThatComesBackIsToldAgain(t *testing.T) {
+	x, o := newSharesForTest(), ownerOf(1)
+	one, two := decision(1, 1, o), decision(2, 1, o)
+	x.SetAll([]Decision{one, two}, func(HostRun) bool { return true }, sharesNow)
+	x.take(o)
+	x.Told(o)
+	x.Drop(one.Share)
+	x.Forget(func(HostRun) bool { return true })
+	if x.WasTold(o) {
+		t.Error("the run was told all lists, though one of them was forgotten before it confirmed it")
+	}
+}
