@@ -140,7 +140,8 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 			if err != nil && core.CodeOf(err) != core.CodeNotFound {
 				return nil, err
 			}
-			for _, g := range q.groups {
+			for id, g := range q.groups {
+				h.shares.ForgetEpoch(id)
 				gone := h.dropShares(g, func(core.ExtentID) bool { return true })
 				if record.Spec.Status != core.StatusDeleted { // else see below
 					dropped = append(dropped, gone...)

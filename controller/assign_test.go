@@ -327,3 +327,21 @@ func TestHosts_AddressIsAnothers(t *testing.T) {
 		})
 	})
 }
+
+// TestAssign_EpochOfQueueWithoutExtents is forgotten: its groups are read again when there is something of the queue.
+func TestAssign_EpochOfQueueWithoutExtents(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		queue, group, all := r.extents(1)
+		share := catalog.Share{Group: group, Extent: all[0].ID}
+		r.eventually("the share has an owner", 5*time.Second, func() bool { return r.ctl.shares.Get(share).Counter > 0 })
+		d := r.ctl.shares.Get(share)
+		r.ctl.shares.SetEpoch(queue, group, 7)
+		r.ctl.extents.Remove(all[0].ID)
+		r.ctl.shares.touch(queue)
+		r.eventually("the share is dropped", 5*time.Second, func() bool { return r.ctl.shares.Get(share).Counter == 0 })
+		r.ctl.shares.Set(d)
+		if l := r.ctl.shares.List(d.Owner, queue, core.ListVersion{}); len(l.Shares) != 1 || len(l.Epochs) != 0 {
+			t.Errorf("epochs are kept: %v", l.Epochs)
+		}
+	})
+}
