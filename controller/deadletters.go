@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -71,12 +72,14 @@ func (d deadLetters) Heard(ctx context.Context, queues ...core.QueueID) error {
 	}
 }
 
-// unheard are the output hosts that are there and have not confirmed a list. Runs that began since have lists of their own.
+// unheard are the output hosts that are there and have not confirmed a list, or were not sent all lists yet: these may have
+// shares of a queue that an earlier controller gave them, and this one has no list for.
 func (h *Host) unheard(marked []catalog.Marked) (out []core.HostID) {
-	now := h.deps.now()
-	for _, o := range h.shares.Unheard(marked) {
-		if h.hosts.fate(o.Host, o.Run, now) == alive {
-			out = append(out, o.Host)
+	waiting := h.shares.Unheard(marked)
+	for _, m := range h.hosts.live("outputhost") {
+		owner := catalog.HostRun{Host: m.ID, Run: m.Run}
+		if !h.shares.WasTold(owner) || slices.Contains(waiting, owner) {
+			out = append(out, m.ID)
 		}
 	}
 	return out

@@ -212,3 +212,49 @@ func TestPull_NewerThanWhatTheHostHas(t *testing.T) {
 		}
 	})
 }
+
+// TestHeard_HostThatWasNotToldYet: a controller has begun, and does not know what the one before it gave the host.
+func TestHeard_HostThatWasNotToldYet(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
+		queue, _, _ := r.extents(1)
+		r.eventually("the share has an owner", 5*time.Second, func() bool { return len(r.outputs[0].shares())+len(r.outputs[1].shares()) == 1 })
+		other := r.outputs[0]
+		if len(other.shares()) > 0 {
+			other = r.outputs[1]
+		}
+		r.ctl.end()
+		hung := make(chan struct{})
+		other.with(func() { other.hung = hung })
+		r.ctl = r.startController(nil)
+		r.sleep(5 * time.Second)
+		heard := func() error {
+			ctx, cancel := context.WithTimeout(r.t.Context(), 100*time.Millisecond)
+			defer cancel()
+			return deadLetters{r.ctl.Host}.Heard(ctx, queue)
+		}
+		if err := heard(); core.CodeOf(err) != core.CodeDeadline {
+			t.Errorf("a host was heard that may have shares of the controller of before: %v", err)
+		}
+		other.with(func() { other.hung = nil })
+		close(hung)
+		r.sleep(5 * time.Second)
+		if err := heard(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPull_ManyQueues: an answer settles the first of them; who asks goes on with the others.
+func TestPull_ManyQueues(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		known := make([]*pb.QueueVersion, queuesPerAnswer+1)
+		for i := range known {
+			id := core.NewID(time.Now())
+			known[i] = &pb.QueueVersion{Queue: id[:]}
+		}
+		known[queuesPerAnswer].Queue = nil // not read
+		if n := len(r.lists(r.outputs[0], known...)); n != queuesPerAnswer {
+			t.Errorf("%d lists", n)
+		}
+	})
+}

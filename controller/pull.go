@@ -14,6 +14,9 @@ import (
 // versionsPerPage bounds an answer to ListAssignments.
 const versionsPerPage = 1000
 
+// queuesPerAnswer bounds the queues of which one GetAssignments settles the first.
+const queuesPerAnswer = 1000
+
 func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.ListAssignmentsResponse], error) {
 	var after core.QueueID
 	owner, err := s.h.ownerOf(ctx, req.Msg.Owner, req.Msg.Run)
@@ -36,8 +39,9 @@ func (s *service) GetAssignments(ctx context.Context, req *connect.Request[pb.Ge
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	known := make([]catalog.QueueVersion, len(req.Msg.Known))
-	for i, k := range req.Msg.Known {
+	asked := req.Msg.Known[:min(len(req.Msg.Known), queuesPerAnswer)]
+	known := make([]catalog.QueueVersion, len(asked))
+	for i, k := range asked {
 		if known[i].Queue.ID, err = core.IDFromBytes(k.GetQueue()); err == nil {
 			known[i].Version, err = convert.ListVersion(k.GetVersion())
 		}
