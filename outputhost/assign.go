@@ -73,6 +73,9 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 		})
 	}
 	gives.Wait() // no function fails
+	for i, a := range taken {
+		of[i].newest = a.newest()
+	}
 	return answers, nil
 }
 

@@ -19,6 +19,7 @@ import (
 type fakeController struct {
 	columbav1connect.UnimplementedControllerServiceHandler
 	id      string
+	stuck   bool // answers the first page again and again
 	ready   atomic.Bool
 	renewed atomic.Int64
 	pages   atomic.Int64 // of versions, that were answered
@@ -66,7 +67,7 @@ func (c *fakeController) ListAssignments(_ context.Context, req *connect.Request
 	defer c.mu.Unlock()
 	out := &pb.ListAssignmentsResponse{}
 	for _, l := range c.mu.lists {
-		if bytes.Compare(l.Queue, req.Msg.After) > 0 {
+		if c.stuck || bytes.Compare(l.Queue, req.Msg.After) > 0 {
 			out.Lists = append(out.Lists, &pb.QueueVersion{Queue: l.Queue, Version: l.Version})
 		}
 	}

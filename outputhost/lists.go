@@ -69,6 +69,16 @@ type accepted struct {
 // it is exact: a newer list first ends the turn, and then drops what it lacks.
 func (a accepted) current() bool { return a.list.turn.Load() == a.turn }
 
+// newest is the version of the queue's list that counts now: that of this one, or of a newer one that came since.
+func (a accepted) newest() core.ListVersion {
+	if a.list == nil {
+		return a.version
+	}
+	a.h.mu.Lock()
+	defer a.h.mu.Unlock()
+	return a.list.version
+}
+
 // accept drops, without waiting for anything, what a list lacks of its queue. newest is the version that counts; not ok
 // when that is a newer one.
 func (h *Host) accept(o offered) (a accepted, newest core.ListVersion, ok bool) {

@@ -332,3 +332,69 @@ func TestRelist_ConfirmGivesUpAndResumesLater(t *testing.T) {
 		t.Error("the share that another host had in between is not resumed anew")
 	}
 }
+
+// TestLists_NewerOneComesWhileOneIsApplied: the answer names the newer one. The shares of the older one are not resumed by it.
+func TestLists_NewerOneComesWhileOneIsApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		_, one := b.group()
+		queue := queueOf(one)
+		b.deps.Meta = hanging{b.meta, queue.String()}
+		var first sync.WaitGroup
+		first.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			run := b.deps.Members.Self().Run
+			resp, err := b.assign(ctx, &pb.AssignRequest{Run: run.ID[:], Lists: []*pb.AssignmentList{list("c", 1, queue, one)}})
+			if err != nil || resp.Lists[0].Newest.GetCounter() != 2 {
+				t.Errorf("%v, answers %v, want the newer list named", err, resp)
+			}
+		})
+		synctest.Wait()
+		o, err := offer(list("d", 2, queue, one))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, _, ok := b.accept(o)
+		if !ok {
+			t.Fatal("the newer list is refused")
+		}
+		defer a.release()
+		first.Wait()
+	})
+}
+
+// TestRelist_HostThatIsNoControllerAnyMore: nobody can ask it for its queues. The word of the others counts.
+func TestRelist_HostThatIsNoControllerAnyMore(t *testing.T) {
+	b := newHarness(t)
+	first, second := &fakeController{id: "c1"}, &fakeController{id: "c2"}
+	b.controllers(first, second)
+	_, one := b.group()
+	second.set(queueOf(one), one)
+	if b.compare(); !b.has(one) {
+		t.Fatal("it has no share")
+	}
+	c1, _ := membership.Find(b.deps.Members, "c1")
+	c2, _ := membership.Find(b.deps.Members, "c2")
+	c2.Roles = []string{"store"}
+	b.set(b.deps.Members.Self(), c1, c2)
+	if b.compare(); b.has(one) {
+		t.Error("a share is kept that no controller names")
+	}
+}
+
+// TestRelist_PageThatComesAgain ends the comparison with an error.
+func TestRelist_PageThatComesAgain(t *testing.T) {
+	b := newHarness(t)
+	c := &fakeController{id: "c", stuck: true}
+	b.controllers(c)
+	for range 2 * fakePage {
+		_, a := b.group()
+		c.set(queueOf(a), a)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := b.askShares(ctx); err == nil || ctx.Err() != nil || c.pages.Load() != 2 {
+		t.Errorf("after %d pages: %v", c.pages.Load(), err)
+	}
+}

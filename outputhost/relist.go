@@ -1,9 +1,11 @@
 package outputhost
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -106,6 +108,9 @@ func (h *Host) pullLists(ctx context.Context, c membership.Host, use func(contex
 			if err != nil {
 				return err
 			}
+			if bytes.Compare(v.Queue, after) <= 0 {
+				return core.Errorf(core.CodeInternal, "controller %s names queue %s again, or not in order", c.ID, queue)
+			}
 			delete(own, queue)
 			if known, whole := h.known(queue); known != version || !whole {
 				differ = append(differ, queue)
@@ -117,9 +122,11 @@ func (h *Host) pullLists(ctx context.Context, c membership.Host, use func(contex
 			break
 		}
 	}
+	controllers := h.deps.Members.Hosts("controller")
 	var unnamed []core.QueueID
 	for queue, version := range own {
-		if _, there := membership.Find(h.deps.Members, version.Controller); version.Controller == c.ID || !there {
+		there := slices.ContainsFunc(controllers, func(m membership.Host) bool { return m.ID == version.Controller })
+		if version.Controller == c.ID || !there {
 			unnamed = append(unnamed, queue)
 		}
 	}
