@@ -72,12 +72,35 @@ func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 				}
 				r.restart(away)
 				r.ctl = r.startController(nil)
+				if !lost { // its writer is well, and goes on until it ends it
+					r.eventually("it is known", 10*time.Minute, func() bool { _, known := r.ctl.extents.Get(e.ID); return known })
+					_, err := r.seal(e, 5)
+					r.ok(err)
+				}
 				r.eventually("it is sealed", 10*time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
 				r.sleep(time.Minute)
 				r.whole(e, 5, 3)
 			})
 		})
 	}
+}
+
+// TestStrays_OfAnotherController: a controller finds an extent in stores that another one has just made, and that is well.
+func TestStrays_OfAnotherController(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+		queue := r.queue(3, 2)
+		other := r.startController(nil)
+		defer other.end()
+		r.sleep(2*unopenedAfter + time.Minute) // it has read the hints again, and does so next in ten minutes
+		e := r.extent(queue, 5)
+		r.sleep(time.Hour)
+		if row := r.row(e); row.State != "" {
+			t.Errorf("it was sealed: %+v", row)
+		}
+		if known, ok := other.extents.Get(e.ID); !ok || known.State != core.ExtentOpen {
+			t.Errorf("the other controller knows %+v of it", known)
+		}
+	})
 }
 
 // TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.

@@ -124,8 +124,8 @@ func (s *strays) lookAgain(now time.Time) {
 	}
 }
 
-// settleStrays decides about extents that only stores know: those retired are removed, and those whose rows were lost are registered again. Those of no known queue are
-// orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
+// settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
+// rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
 func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	for _, x := range s.due(h.deps.now()) {
 		if ctx.Err() != nil {
@@ -197,9 +197,24 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	if err != nil {
 		return strayEarly, err
 	}
+	if !created.Created.IsZero() {
+		return strayKnown, h.adopt(ctx, created)
+	}
 	h.log.Warn("an extent whose rows were lost is registered again", "extent", id, "queue", x.extent.Queue)
 	_, err = h.seal(ctx, order{extent: x.extent, reason: "registered again"})
 	return strayKnown, err
+}
+
+// adopt takes in an open extent that another controller made, or whose hints were lost. Its writer may be well: rounds seal the extent if it is not.
+func (h *Host) adopt(ctx context.Context, r metadata.ExtentRecord) error {
+	if err := h.writeHints(ctx, r, h.deps.now()); err != nil {
+		return core.Errorf(core.CodeOf(err), "write the hints of extent %s: %w", r.ID, err)
+	}
+	e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
+	h.extents.Put(e)
+	h.shares.touch(e.Queue)
+	h.shares.touch(e.Reader())
+	return nil
 }
 
 // createdRow is the create row of an extent, or what a store says of it when there is none.
