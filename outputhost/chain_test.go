@@ -52,7 +52,7 @@ func (g *group) taken(most int) (places []uint64) {
 	for len(places) < most {
 		g.takeChangedLocked()
 		g.orderLocked()
-		g.mu.rules.Want(1<<20, true)
+		g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 		runs := g.mu.rules.Take(1, dispatch.Credit{Messages: most - len(places), Bytes: 1 << 20}, g.h.deps.Now(), nil)
 		if len(runs) == 0 {
 			break

@@ -62,7 +62,7 @@ func (b *harness) share(n, taken int) (*group, *share) {
 	if err := s.rules.Offer(r, b.deps.Now()); err != nil {
 		b.t.Fatal(err)
 	}
-	g.mu.rules.Want(1<<20, true)
+	g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 	g.mu.rules.Take(1, dispatch.Credit{Messages: taken, Bytes: 1 << 20}, b.deps.Now(), nil)
 	return g, s
 }
@@ -195,7 +195,7 @@ func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
 	g, s := b.share(2, 0)
 	ahead := time.Now().Add(30 * 24 * time.Hour)
 	g.mu.Lock()
-	g.mu.rules.Want(1<<20, true)
+	g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 	g.mu.rules.Take(1, dispatch.Credit{Messages: 2, Bytes: 1 << 20}, ahead, nil)
 	blob, _ := s.rules.Checkpoint(nil, false, ahead)
 	lock := g.mu.record.Spec.LockTimeout
@@ -217,7 +217,7 @@ func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
 	rules.Tick(later)
 	_, token := sh.Checkpoint(nil, false, later)
 	sh.Saved(token)
-	rules.Want(1<<20, true)
+	rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 	if got := rules.Take(1, dispatch.Credit{Messages: 2, Bytes: 1 << 20}, later, nil); len(got) == 0 {
 		t.Error("nothing comes again after the lock's time")
 	}

@@ -31,13 +31,13 @@ type consumer struct {
 	credit  window
 	held    int // handed out and not settled, as far as this host was told
 	holding holding
-	demand  int       // how many messages it would take; this and those below: see credits
-	queued  bool      // it waits for its turn
-	capped  bool      // it holds as many as it may
-	full    bool      // its connection was full at its last turn
-	left    bool      // it is not in the group any more
-	ahead   *consumer // before it in line for a turn
-	behind  *consumer // after it
+	demand  dispatch.Credit // how much it would take; this and those below: see credits
+	queued  bool            // it waits for its turn
+	capped  bool            // it holds as many as it may
+	full    bool            // its connection was full at its last turn
+	left    bool            // it is not in the group any more
+	ahead   *consumer       // before it in line for a turn
+	behind  *consumer       // after it
 	handles map[*share]uint32
 	shares  []*share // by handle; nil: nothing of it is settled any more; movedShare: not here
 }

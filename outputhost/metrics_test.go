@@ -97,7 +97,7 @@ func TestMetrics_HeaviestGroups(t *testing.T) {
 			if err := s.rules.Offer(r, b.deps.Now()); err != nil {
 				t.Fatal(err)
 			}
-			g.mu.rules.Want(1<<20, true)
+			g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 			g.mu.rules.Take(1, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, b.deps.Now(), nil)
 		}
 	}

@@ -109,7 +109,8 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	g.takeChangedLocked()
 	g.orderLocked()
 	g.countCreditsLocked()
-	g.mu.rules.Want(max(most, g.demandLocked()), true)
+	demand := g.demandLocked()
+	g.mu.rules.Want(dispatch.Credit{Messages: max(most, demand.Messages), Bytes: max(maxPullBytes, demand.Bytes)}, true)
 	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)

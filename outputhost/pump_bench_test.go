@@ -32,7 +32,7 @@ func BenchmarkPump_1000ConsumersOneNacked(b *testing.B) {
 	p.g.mu.Lock()
 	p.g.mu.rules.Tick(p.now)
 	p.g.mu.rules.Connected(1000)
-	p.g.mu.rules.Want(1, true)
+	p.g.mu.rules.Want(dispatch.Credit{Messages: 1, Bytes: pumpedBytes}, true)
 	p.g.mu.rules.Take(p.consumers[999].id, dispatch.Credit{Messages: 1, Bytes: pumpedBytes}, p.now, nil)
 	err := p.shares[0].rules.Nack(seq, 1, 25*time.Second, nil, 0, p.now)
 	p.g.mu.Unlock()

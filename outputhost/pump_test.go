@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -95,7 +96,7 @@ func TestPump_CountsDemand(t *testing.T) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		g.countCreditsLocked()
-		most, want, takers := g.mostHeldLocked(), 0, 0
+		most, want, takers := g.mostHeldLocked(), dispatch.Credit{}, 0
 		waiting := map[*consumer]int{}
 		x := g.mu.credits
 		for _, c := range x.waiting.all() {
@@ -108,13 +109,14 @@ func TestPump_CountsDemand(t *testing.T) {
 			}
 			if n > 0 {
 				takers++
+				want.Bytes += c.credit.bytes
 			}
-			if want += n; waiting[c] > 1 || n > 0 && waiting[c] == 0 {
+			if want.Messages += n; waiting[c] > 1 || n > 0 && waiting[c] == 0 {
 				t.Fatalf("step %d: a consumer that would take %d waits for %d turns", i, n, waiting[c])
 			}
 		}
 		if x.demand != want || x.takers != takers {
-			t.Fatalf("step %d: %d consumers would take %d messages, counted %d and %d", i, takers, want, x.takers, x.demand)
+			t.Fatalf("step %d: %d consumers would take %+v, counted %d and %+v", i, takers, want, x.takers, x.demand)
 		}
 	}
 	for i := range 2000 {

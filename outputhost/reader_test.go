@@ -31,7 +31,7 @@ func TestReader_WithoutConsumers(t *testing.T) {
 		if err := old.Offer(r, time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		rules.Want(1<<20, true)
+		rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 		rules.Take(1, dispatch.Credit{Messages: 2, Bytes: 100}, time.Now(), nil)
 		blob, _ := old.Checkpoint(nil, true, time.Now())
 		key := metadata.CheckpointKey(record.ID, e.ID, 0, b.deps.Members.Self().Run)

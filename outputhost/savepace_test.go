@@ -69,7 +69,7 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 			g.mu.Lock()
 			now := time.Now()
 			g.mu.rules.Tick(now)
-			g.mu.rules.Want(1<<20, true) // the host knows of no consumer
+			g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true) // the host knows of no consumer
 			for _, r := range g.mu.rules.Take(1, dispatch.Credit{Messages: 100, Bytes: 1 << 20}, now, nil) {
 				for i := range r.Count {
 					again++

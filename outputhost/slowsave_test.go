@@ -42,7 +42,7 @@ func (b *harness) taken(a *pb.Assignment, n int) (*group, *share) {
 		if err := s.rules.Offer(r, b.deps.Now()); err != nil {
 			b.t.Fatal(err)
 		}
-		g.mu.rules.Want(1<<20, true)
+		g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 		g.mu.rules.Take(1, dispatch.Credit{Messages: n, Bytes: 1 << 20}, b.deps.Now(), nil)
 		return g, s
 	}

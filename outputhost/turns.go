@@ -4,11 +4,11 @@ import "github.com/columbamq/columba/core/dispatch"
 
 // credits are the consumers of a group that have credit, in the order of their turns. The group's mutex's.
 //
-//	demand == Σ consumers' demand;  takers == consumers with a demand
+//	demand == Σ consumers' demands;  takers == consumers with a demand
 //	a consumer with a demand is in waiting, unless its connection is full
 type credits struct {
 	waiting line
-	demand  int
+	demand  dispatch.Credit
 	takers  int
 	most    int         // how many messages one may hold, as the demands were counted; 0: they are to be counted anew
 	capped  []*consumer // that hold as many: they may hold more when locks run out …
@@ -71,11 +71,16 @@ func (g *group) countCreditLocked(c *consumer) {
 			x.capped = append(x.capped, c)
 		}
 	}
-	if before := c.demand; n != before {
-		x.demand += n - before
-		c.demand = n
+	var now dispatch.Credit
+	if n > 0 {
+		now = dispatch.Credit{Messages: n, Bytes: c.credit.bytes}
+	}
+	if before := c.demand; now != before {
+		x.demand.Messages += now.Messages - before.Messages
+		x.demand.Bytes += now.Bytes - before.Bytes
+		c.demand = now
 		switch {
-		case before == 0:
+		case before.Messages == 0:
 			x.takers++
 		case n == 0:
 			x.takers--
@@ -119,26 +124,28 @@ func (g *group) countCreditsLocked() {
 	}
 }
 
-// demandLocked is how many messages all consumers and pulls together would take now, as they were counted.
-func (g *group) demandLocked() (n int) {
+// demandLocked is how much all consumers and pulls together would take now, as they were counted.
+func (g *group) demandLocked() (d dispatch.Credit) {
 	if !g.wantedLocked() {
-		return 0
+		return d
 	}
 	if g.mu.credits != nil {
-		n = g.mu.credits.demand
+		d = g.mu.credits.demand
 	}
 	g.mu.rules.EachRefused(func(id dispatch.SessionID) {
 		if c := g.consumerLocked(id); c != nil {
-			n -= c.demand
+			d.Messages -= c.demand.Messages
+			d.Bytes -= c.demand.Bytes
 		}
 	})
 	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
-		return n
+		return d
 	}
 	for _, most := range g.mu.pulls {
-		n += most
+		d.Messages += most
+		d.Bytes += maxPullBytes
 	}
-	return n
+	return d
 }
 
 // turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes all

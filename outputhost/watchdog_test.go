@@ -30,7 +30,7 @@ func TestHost_RebuildsABrokenShare(t *testing.T) {
 	if bad := s.rules.Ack(1, 10, 1, now, nil); len(bad) > 0 {
 		t.Fatal(bad)
 	}
-	g.mu.rules.Want(1<<20, true)
+	g.mu.rules.Want(dispatch.Credit{Messages: 1 << 20, Bytes: 1 << 40}, true)
 	g.mu.rules.Take(7, dispatch.Credit{Messages: 1, Bytes: 1 << 20}, now, nil)
 	if bad := s.rules.Ack(11, 1, 1, now, nil); len(bad) > 0 {
 		t.Fatal(bad)

@@ -25,7 +25,7 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 		x.due = max(due, now)
 	}
 	s.change()
-	s.step(m, x, leaving)
+	s.step(seq, m, x, leaving)
 	s.queueUp(seq, x)
 	m.due = x.due
 	stays := s.stays(x)
@@ -152,7 +152,7 @@ func (s *Share) announce() {
 			if x.due > 0 && !x.mayBeThere {
 				x.deliverAt = core.UnixMillis(s.group.instant(x.due))
 			}
-			s.step(m, x, announced)
+			s.step(b.seq, m, x, announced)
 			r.announced.push(b)
 		}
 	}
@@ -171,7 +171,7 @@ func (s *Share) retract(written []entry) {
 				return m != nil
 			}
 			x.token = 0
-			s.step(m, x, leaving)
+			s.step(b.seq, m, x, leaving)
 			back = append(back, *b)
 			return false
 		})

@@ -9,7 +9,7 @@ import (
 
 // check verifies the equations of Group and Share, and that every seq that was read stands in exactly one place.
 func (g *Group) check() error {
-	flying, claimed := 0, 0
+	flying, claims := 0, claimCount{}
 	covered := map[*Share]map[core.Seq]bool{}
 	cover := func(s *Share, seq core.Seq) {
 		if covered[s] == nil {
@@ -72,10 +72,19 @@ func (g *Group) check() error {
 			}
 		}
 		flying += s.of(inFlight)
-		claimed += s.of(unsaved, ready)
+		s.table.each(func(seq core.Seq, m *message) {
+			if m.phase == unsaved || m.phase == ready {
+				if claims.messages++; m.batch != nil {
+					claims.bytes += m.batch.sizeAt(s.place(m.batch, seq))
+				}
+			}
+		})
+		if inLine := g.line != nil && slices.Contains(g.line.shares.all(), s); inLine != s.inLine || s.mayClaim() && !inLine {
+			return fmt.Errorf("a share may claim %v, and is in line %v, counted %v", s.mayClaim(), inLine, s.inLine)
+		}
 	}
-	if claimed != int(g.claimed) {
-		return fmt.Errorf("group counts %d claimed, shares %d", g.claimed, claimed)
+	if claims != g.claimed {
+		return fmt.Errorf("group counts %+v claimed, shares %+v", g.claimed, claims)
 	}
 	if err := g.breaker.check(); err != nil {
 		return err
@@ -174,7 +183,7 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d is ready but nobody knows", seq)
 		case m.phase == isolated && (m.batch != nil && !isolatedMessages[seq] || !s.needsIsolation(seq, m)):
 			fail("seq %d is to be handed out alone but nobody knows", seq)
-		case m.phase == unclaimed && m.batch != nil && !slices.Contains(s.group.unclaimed.all(), messageRef{s, seq}):
+		case m.phase == unclaimed && m.batch != nil && !s.group.line.has(s, seq):
 			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)

@@ -210,7 +210,7 @@ func (s *Share) Saved(token uint64) {
 			return true
 		}
 		if m := s.table.get(p.seq); m != nil && m.phase == unsaved {
-			s.move(m, ready)
+			s.move(p.seq, m, ready)
 			if m.batch != nil && !s.group.isolation.isNext(s, p.seq) {
 				s.queueReady(p.seq, m)
 			}
@@ -242,7 +242,7 @@ func (s *Share) restore(st State) {
 		case kindLocked:
 			m.session = EarlierSession
 			m.due = e.due * int64(time.Millisecond)
-			s.move(m, inFlight)
+			s.move(seq, m, inFlight)
 			s.group.wakeAt(s, seq, m.due)
 		case kindWaiting:
 			if s.exhausted(seq, m) { // max deliveries was lowered since

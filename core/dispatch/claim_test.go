@@ -33,8 +33,8 @@ func cameBackIn(t *testing.T, g *Group, number byte, n int) *Share {
 	return s
 }
 
-// TestClaim_ReturnedBesideRetries: messages that came back from the retry queue, and fail at once again and again, do not
-// keep those back that came with them, however little credit there is.
+// TestClaim_ReturnedBesideRetries: messages that came back from the retry queue, and fail at once again and again, do
+// not keep those back that came with them, however little credit there is.
 func TestClaim_ReturnedBesideRetries(t *testing.T) {
 	const good = 10
 	for _, poison := range []int{1, 2, 20} {
@@ -44,7 +44,7 @@ func TestClaim_ReturnedBesideRetries(t *testing.T) {
 				s := cameBack(t, g, poison+good)
 				acked, took := 0, 0
 				for range 500 {
-					g.Want(credit, true)
+					g.Want(inMessages(credit), true)
 					runs := g.Take(1, Credit{Messages: credit, Bytes: 1 << 20}, start, nil)
 					for _, r := range runs {
 						for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
@@ -56,7 +56,7 @@ func TestClaim_ReturnedBesideRetries(t *testing.T) {
 							}
 						}
 					}
-					if n := g.claims(); n > max(credit, poison) {
+					if n := g.claims().messages; n > credit {
 						t.Fatalf("%d are claimed", n)
 					}
 					if acked == good {
@@ -75,12 +75,12 @@ func TestClaim_ReturnedBesideRetries(t *testing.T) {
 	}
 }
 
-// TestGroup_UpdateSettlesWhatComesWithIt: an update of the rules has a message claimed, and with it others of its chunks
-// settled.
+// TestGroup_UpdateSettlesWhatComesWithIt: an update of the rules has a message claimed, and with it others of its
+// chunks settled.
 func TestGroup_UpdateSettlesWhatComesWithIt(t *testing.T) {
 	g := NewGroup(core.GroupSpec{MaxDeliveries: 2, Exhausted: core.ExhaustedBlock, NoNackThrottle: true, Breaker: core.BreakerOff}.WithDefaults())
 	s := cameBack(t, g, 200)
-	g.Want(1, true)
+	g.Want(inMessages(1), true)
 	take(g, 1, start)
 	save(s, start)
 	for _, r := range g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil) {
@@ -106,7 +106,7 @@ func TestClaim_NextBesideTheLast(t *testing.T) {
 	s := cameBack(t, g, n)
 	got, rounds := 0, 0
 	for ; got < n && rounds < n; rounds++ {
-		g.Want(MaxOutstanding, true)
+		g.Want(inMessages(MaxOutstanding), true)
 		for _, r := range g.Take(1, Credit{Messages: MaxOutstanding, Bytes: 64 << 20}, start, nil) {
 			got += int(r.Count)
 		}
@@ -120,14 +120,14 @@ func TestClaim_NextBesideTheLast(t *testing.T) {
 	}
 }
 
-// TestClaim_IsolatedBesideRetries: while retries are claimed, their share comes to a message that is to be isolated, and
-// that waits for credit, too. No retry is forgotten, and none is claimed twice.
+// TestClaim_IsolatedBesideRetries: while retries are claimed, their share comes to a message that is to be isolated,
+// and that waits for credit, too. No retry is forgotten, and none is claimed twice.
 func TestClaim_IsolatedBesideRetries(t *testing.T) {
 	for _, credit := range []int{1, 2, 3, 10} {
 		t.Run(fmt.Sprint("credit ", credit), func(t *testing.T) {
 			g := NewGroup(core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff}.WithDefaults())
 			s := cameBack(t, g, 3)
-			g.Want(3, true)
+			g.Want(inMessages(3), true)
 			take(g, 3, start)
 			save(s, start)
 			if got := take(g, 3, start); len(got) == 0 {
@@ -140,9 +140,9 @@ func TestClaim_IsolatedBesideRetries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			g.Want(0, true)
+			g.Want(Credit{}, true)
 			g.Tick(start.Add(time.Hour))
-			g.Want(credit, true)
+			g.Want(inMessages(credit), true)
 			if err := g.check(); err != nil {
 				t.Error(err)
 			}
@@ -153,8 +153,8 @@ func TestClaim_IsolatedBesideRetries(t *testing.T) {
 	}
 }
 
-// TestClaim_RetriesBesideReturned: several shares of the retry queue, of which each always has claimed as much as there is
-// credit for, keep no retry of another share back, in whatever order their checkpoints are saved.
+// TestClaim_RetriesBesideReturned: several shares of the retry queue, of which each always has claimed as much as there
+// is credit for, keep no retry of another share back, in whatever order their checkpoints are saved.
 func TestClaim_RetriesBesideReturned(t *testing.T) {
 	const retries, returning = 20, 8
 	for _, credit := range []int{1, 5, 50} {
@@ -167,10 +167,10 @@ func TestClaim_RetriesBesideReturned(t *testing.T) {
 			}
 			random := rand.New(rand.NewPCG(1, uint64(credit)))
 			deliver := func() (of []Run) {
-				g.Want(credit, true)
+				g.Want(inMessages(credit), true)
 				of = g.Take(1, Credit{Messages: credit, Bytes: 1 << 20}, start, nil)
-				if n, most := g.claims(), len(all)*credit; n > most {
-					t.Fatalf("%d are claimed, want at most %d", n, most)
+				if n := g.claims().messages; n > credit {
+					t.Fatalf("%d are claimed, want at most %d", n, credit)
 				}
 				for _, s := range all {
 					if _, token := s.Checkpoint(nil, false, start); random.IntN(3) == 0 {

@@ -234,7 +234,7 @@ func (d *dueSupply) begin(c chosen, as message) {
 	if s.returning {
 		s.goOn(c.first, m, r.batch.pastAt(int(r.i)))
 	}
-	s.stand(m, 1)
+	s.stand(c.first, m, 1)
 }
 
 func (d *dueSupply) take(seq core.Seq, r record) {

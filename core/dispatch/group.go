@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"math"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -11,6 +10,7 @@ import (
 //
 //	inFlight == Σ shares' messages in flight, each under a live lock or timer
 //	claimed == Σ shares' messages that are unsaved or ready
+//	a share that may claim is in line
 //	a share with something to hand out is in turn
 type Group struct {
 	spec        core.GroupSpec
@@ -23,9 +23,6 @@ type Group struct {
 	now         int64     // the latest, ns
 	paused      pause
 	connected   int8  // 2: or more; see Connected
-	cameBack    bool  // the last claim was of such a message, see claimReturned
-	claiming    bool  // claimRetries is under way
-	claimed     int32 // messages that are unsaved or ready
 	firsts      int32 // of those in flight, first attempts
 	locksMost   int32 // void locks are swept out at this length
 	timersMost  int32 // void timers are swept out at this length
@@ -37,11 +34,12 @@ type Group struct {
 	timers      timers
 	transfers   [Destinations]queue[messageRef] // what TakeTransfers yields next, if it is transferring still
 	policies    policyStates
-	given       []messageRef      // handed out by the call before, in a group that delivers at most once
-	taking      *handout          // of the Take under way; nil before the first
-	unclaimed   queue[messageRef] // phase unclaimed, with bytes; others are skipped
-	credit      int               // see Want
-	breaker     *breaker          // nil until an attempt fails, or a checkpoint tells of one
+	given       []messageRef // handed out by the call before, in a group that delivers at most once
+	taking      *handout     // of the Take under way; nil before the first
+	claimed     claimCount   // messages that are unsaved or ready
+	line        *claimLine   // nil until something waits to be claimed
+	credit      Credit       // see Want
+	breaker     *breaker     // nil until an attempt fails, or a checkpoint tells of one
 	sessions    sessions
 	throttle    throttle
 	drops       *queue[dropped] // see dropLater; nil: none
@@ -57,7 +55,7 @@ type Group struct {
 // NewGroup makes the group of a spec that has its defaults. Start decides what State a share begins with. A group on a
 // dead letter queue is given ExhaustedBlock.
 func NewGroup(spec core.GroupSpec) *Group {
-	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: math.MaxInt, mostFailed: MaxFailed}
+	return &Group{spec: spec, shares: map[core.ExtentID]*Share{}, locksMost: 64, timersMost: 64, credit: unlimited, mostFailed: MaxFailed}
 }
 
 // at is now in ns, never before an instant given earlier.

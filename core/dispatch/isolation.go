@@ -87,7 +87,7 @@ func (s *Share) needsIsolation(seq core.Seq, m *message) bool {
 
 // setApart has a message wait to be handed out alone.
 func (s *Share) setApart(seq core.Seq, m *message) {
-	s.move(m, isolated)
+	s.move(seq, m, isolated)
 	if m.batch != nil {
 		s.waitAlone(seq)
 	}

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -53,7 +52,7 @@ func (c *crowd) step() {
 			alive++
 		}
 	}
-	c.g.Want(math.MaxInt, alive > 0)
+	c.g.Want(unlimited, alive > 0)
 	c.g.Connected(alive)
 	c.g.Tick(c.now)
 	for _, w := range c.workers {
@@ -181,14 +180,14 @@ func TestIsolation_SomebodyComes(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
 	take(g, 1, start)
 	g.Leave(1)
-	g.Want(0, false)
+	g.Want(Credit{}, false)
 	save(s, start)
 	now := start.Add(10 * time.Second)
 	g.Tick(now)
 	save(s, now)
 	now = now.Add(time.Minute)
 	g.Tick(now) // as all events are: it comes before who has come counts
-	g.Want(math.MaxInt, true)
+	g.Want(unlimited, true)
 	if s.Unsaved() == 0 || !s.Changed() {
 		t.Errorf("nothing is to be saved: %+v", s.Standing(1))
 	}
@@ -338,7 +337,7 @@ func TestIsolation_NotLastAnyMore(t *testing.T) {
 	if !g.breaker.isOpen() {
 		t.Fatal("the breaker did not open")
 	}
-	g.Want(0, false)
+	g.Want(Credit{}, false)
 	save(s, now)
 	if err := g.check(); err != nil {
 		t.Error(err)

@@ -100,7 +100,7 @@ func (g *Group) tickDrops() {
 // delayUntil has a message wait in memory.
 func (s *Share) delayUntil(seq core.Seq, m *message, until int64) {
 	m.due = until
-	s.move(m, delayed)
+	s.move(seq, m, delayed)
 	s.group.wakeAt(s, seq, until)
 }
 
@@ -126,7 +126,7 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 		s.group.counters.Dropped++
 		s.settle(seq, m)
 	case s.group.spec.Exhausted == core.ExhaustedBlock:
-		s.move(m, blocked)
+		s.move(seq, m, blocked)
 	default:
 		s.leave(seq, m, DeadLetterQueue, 0)
 	}
@@ -153,10 +153,10 @@ func (s *Share) retry(seq core.Seq, m *message) {
 // await has a message wait for credit. Without its bytes it waits for those.
 func (s *Share) await(seq core.Seq, m *message) {
 	s.change()
-	s.move(m, unclaimed)
+	s.move(seq, m, unclaimed)
 	s.waitsNacked(seq, m)
 	if m.batch != nil {
-		s.group.unclaimed.push(messageRef{s, seq})
+		s.group.awaitCredit(s, seq)
 		s.group.claimRetries()
 	}
 }

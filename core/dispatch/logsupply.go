@@ -160,7 +160,7 @@ func (l *logSupply) begin(c chosen, as message) {
 		seq, left = seq+core.Seq(n), left-n
 	}
 	s.table.n += c.count
-	s.stand(&as, c.count)
+	s.stand(c.first, &as, c.count)
 	l.n -= c.count
 	l.cursor = c.first + core.Seq(c.count)
 	if s.rate > 0 {

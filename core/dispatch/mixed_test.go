@@ -58,7 +58,7 @@ func (m *mixed) run(n, prefetch int, each, d time.Duration) {
 		for i := range hands {
 			credit += prefetch - len(hands[i].holds)
 		}
-		m.g.Want(credit, true)
+		m.g.Want(inMessages(credit), true)
 		for i := range hands {
 			m.work(&hands[i], prefetch, each)
 		}

@@ -52,7 +52,10 @@ func (m *machine) buried(t *rapid.T) {
 // want also checks that a checkpoint for nobody counts no attempt that was not handed out.
 func (m *machine) want(t *rapid.T) {
 	wanted := rapid.Bool().Draw(t, "wanted")
-	m.g.Want(rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit"), wanted)
+	m.g.Want(Credit{
+		Messages: rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit"),
+		Bytes:    rapid.SampledFrom([]int{1, 100, math.MaxInt}).Draw(t, "bytes of credit"),
+	}, wanted)
 	if wanted {
 		return
 	}

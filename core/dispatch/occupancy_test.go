@@ -335,7 +335,7 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 		if rounds == 1000 {
 			t.Fatalf("%d of %d good messages were delivered: %+v", good, all-poison, s.Depth())
 		}
-		g.Want(20, true)
+		g.Want(inMessages(20), true)
 		save(s, start)
 		for _, r := range g.Take(1, Credit{Messages: 20, Bytes: 1 << 20}, start, nil) {
 			for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {

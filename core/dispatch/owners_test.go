@@ -23,7 +23,7 @@ type owner struct {
 func beginOwner(t *rapid.T, spec core.GroupSpec, kind string, st State, now time.Time) *owner {
 	o := &owner{g: NewGroup(spec), now: now}
 	o.g.Connected(2)
-	o.g.Want(ownersMessages, true)
+	o.g.Want(inMessages(ownersMessages), true)
 	if kind == "log" {
 		o.s = o.g.AddShare(extent(1), st, now)
 		if n := ownersMessages + 1 - int(o.s.ReadFrom()); n > 0 {

@@ -15,7 +15,7 @@ import (
 //	throttle   session  most, of a session that nacks all that it gets        throttle.go
 //	isolation  session  everything, of one that holds an isolated message     isolation.go
 //	retries    firsts   first deliveries, while the group has many retries    retrylimit.go
-//	claim      share    first deliveries, while others are claimed            claim.go
+//	claim      share    first deliveries and retries, until they are claimed  claim.go
 //
 // The methods of policies have the same names, and each policy has those that it needs: admit; outcome, which learns what
 // became of deliveries; nextDeadline; save and restore, if its state is to survive the owner. No policy looks at messages
@@ -51,7 +51,7 @@ var (
 	firstsScope = scope{group: true, firsts: true}
 )
 
-// inOrder are the policies of the group and its sessions. That of shares, claim, is asked last: see Share.canBegin.
+// inOrder are the policies of the group and its sessions. That of shares, claim, is asked before: see claimRetries.
 func (g *Group) inOrder() [5]policy {
 	return [...]policy{g.paused, g.breaker, &g.throttle, g.isolation, g.retries}
 }
@@ -155,11 +155,11 @@ func (p pause) admit(scope, int64) int {
 
 func (p pause) nextDeadline(int64) int64 { return never }
 
-// Want says how many messages all consumers together would take now, and whether there are consumers at all: at first
-// there are, and they take any number. Without consumers the group is paused: Take hands out nothing, retries wait, and
-// checkpoints count no attempt that was not made, so a crash of the owner costs them none. Retries that were claimed
-// before are claimed again later.
-func (g *Group) Want(credit int, anyone bool) {
+// Want says how much all consumers together would take now, and whether there are consumers at all: at first there are,
+// and they take any number. A Take spends of that, until the next call. Without consumers the group is paused: Take
+// hands out nothing, retries wait, and checkpoints count no attempt that was not made, so a crash of the owner costs
+// them none. Retries that were claimed before are claimed again later.
+func (g *Group) Want(credit Credit, anyone bool) {
 	g.credit = credit
 	if bool(g.paused) == anyone {
 		g.paused = pause(!anyone)

@@ -93,7 +93,7 @@ func (x combination) set(t *testing.T, g *Group, s *Share) {
 		g.Retries(core.DefaultMaxDelayedRetries, 1, start)
 	}
 	if x.paused {
-		g.Want(0, false)
+		g.Want(Credit{}, false)
 	}
 }
 
@@ -204,14 +204,19 @@ func TestThrottle_Policy(t *testing.T) {
 	}
 }
 
-// TestClaim is bounded, and there is one at a time, or as many are claimed as were handed out of it.
+// TestClaim is bounded, and in a group that delivers at most once there is one at a time.
 func TestClaim(t *testing.T) {
-	for _, x := range []struct{ waiting, beside, most, want int }{
-		{0, 0, 7, 7}, {0, 0, 10_000, claimAtOnce}, {1, 0, 7, 0}, {claimAtOnce, 0, 7, 0},
-		{1, 5, 7, 5}, {1, 1000, 7, 7}, {1, 1000, 10_000, claimAtOnce - 1}, {claimAtOnce - 3, 1000, 7, 3}, {claimAtOnce, 1000, 7, 0}, {claimAtOnce + 1, 1000, 7, 0},
+	for _, x := range []struct {
+		waiting int
+		alone   bool
+		most    int
+		want    int
+	}{
+		{0, false, 7, 7}, {0, false, 10_000, claimAtOnce}, {0, true, 7, 7}, {0, true, 10_000, claimAtOnce}, {1, true, 7, 0},
+		{1, false, 7, 7}, {1, false, 10_000, claimAtOnce - 1}, {claimAtOnce - 3, false, 7, 3}, {claimAtOnce, false, 7, 0}, {claimAtOnce + 1, false, 7, 0},
 	} {
-		if got := (claim{x.waiting, x.beside}).admit(x.most); got != x.want {
-			t.Errorf("%d of %d are admitted while %d are claimed, and there is credit for %d more; want %d", got, x.most, x.waiting, x.beside, x.want)
+		if got := (claim{x.waiting, x.alone}).admit(x.most); got != x.want {
+			t.Errorf("%d of %d are admitted while %d are claimed, one at a time %v; want %d", got, x.most, x.waiting, x.alone, x.want)
 		}
 	}
 }

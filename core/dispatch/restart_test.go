@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"math"
 	"testing"
 	"time"
 
@@ -176,7 +175,7 @@ func (m *machine) drain(t *rapid.T) {
 		m.s.AckProven(m.s.next-1, m.now) // so that the breaker closes
 		m.now = m.now.Add(20 * time.Second)
 		m.g.Tick(m.now)
-		m.g.Want(math.MaxInt, true)
+		m.g.Want(unlimited, true)
 		blob, token := m.s.Checkpoint(nil, false, m.now)
 		m.durable = blob
 		m.s.Saved(token)
@@ -217,9 +216,9 @@ func TestCheckpoint_ReplacedBeforeItWasSaved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Checkpoint(nil, false, start)
-	g.Want(0, false)
+	g.Want(Credit{}, false)
 	save(s, start)
-	g.Want(math.MaxInt, true)
+	g.Want(unlimited, true)
 	want(t, "before its count is durable", take(g, 1, start))
 	save(s, start)
 	want(t, "after", take(g, 1, start), "1+1@2")

@@ -71,7 +71,7 @@ func TestRetryLimit_Policy(t *testing.T) {
 func failUntilLimit(t *testing.T, g *Group, delay time.Duration, now time.Time) (firsts int) {
 	t.Helper()
 	for {
-		g.Want(math.MaxInt, true)
+		g.Want(unlimited, true)
 		for _, s := range g.shares {
 			save(s, now)
 		}
@@ -201,11 +201,11 @@ func TestRetryLimit_Raised(t *testing.T) {
 		if !g.Ready() {
 			t.Errorf("%s: not ready", what)
 		}
-		g.Want(0, false)
+		g.Want(Credit{}, false)
 		if got := take(g, 10, now); len(got) > 0 {
 			t.Errorf("%s: paused, and handed out %v", what, got)
 		}
-		g.Want(math.MaxInt, true)
+		g.Want(unlimited, true)
 		if n := failUntilLimit(t, g, time.Hour, now); n < 50 && what != "no count for a time" || n < 5 {
 			t.Errorf("%s: %d first deliveries", what, n)
 		}
@@ -276,7 +276,7 @@ func TestRetryLimit_Counts(t *testing.T) {
 			for range 400 {
 				now = now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 				g.Tick(now)
-				g.Want(random.IntN(50), random.IntN(10) > 0)
+				g.Want(inMessages(random.IntN(50)), random.IntN(10) > 0)
 				save(s, now)
 				for _, to := range []Destination{RetryQueue, DeadLetterQueue} {
 					for _, x := range g.TakeTransfers(to, random.IntN(5), nil) {

@@ -179,7 +179,7 @@ func TestPark_Rounds(t *testing.T) {
 				w.g.Tick(w.now)
 			},
 			"want": func(t *rapid.T) {
-				w.g.Want(rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit"), rapid.Bool().Draw(t, "wanted"))
+				w.g.Want(inMessages(rapid.SampledFrom([]int{0, 1, 5, math.MaxInt}).Draw(t, "credit")), rapid.Bool().Draw(t, "wanted"))
 			},
 			"crash": func(t *rapid.T) {
 				if !mortal {
@@ -190,7 +190,7 @@ func TestPark_Rounds(t *testing.T) {
 			},
 			"rebuild": func(t *rapid.T) { w.g.Rebuild(w.shares[rapid.IntRange(0, 1).Draw(t, "share")], w.now) },
 		})
-		w.g.Want(math.MaxInt, true)
+		w.g.Want(unlimited, true)
 		for i := 0; i < 200 && !(w.shares[0].Done(w.n) && w.shares[1].Done(core.Seq(len(w.retry)))); i++ {
 			w.offer(t)
 			w.work(t, true)

@@ -120,7 +120,7 @@ func (w *retryWorld) save(l retryLoad) {
 		x.s.Saved(x.token)
 	}
 	w.saving = w.saving[:0]
-	w.group.Want(MaxOutstanding, true)
+	w.group.Want(inMessages(MaxOutstanding), true)
 	for _, s := range []*Share{w.log, w.retry} {
 		if s.Changed() || s.Unsaved() > 0 {
 			_, token := s.Checkpoint(nil, false, w.now)
@@ -158,7 +158,7 @@ func (w *retryWorld) origin(s *Share, seq core.Seq) core.Receipt {
 // consume settles what one consumer can in a step, in the order in which it comes.
 func (w *retryWorld) consume(l retryLoad) {
 	most := perStep(l.consumed)
-	w.group.Want(MaxOutstanding, true)
+	w.group.Want(inMessages(MaxOutstanding), true)
 	for _, r := range w.group.Take(1, Credit{Messages: most, Bytes: 64 << 20}, w.now, nil) {
 		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
 			w.settle(l, r, seq)

@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A share of the retry queue's extents takes parked messages in, when their time has come, with the attempts that their records tell of. They
-// are retries: their next attempts are counted durably first, a claim at a time as in a group that delivers at most once, and only while somebody
+// A share of the retry queue's extents takes parked messages in, when their time has come, with the attempts that their
+// records tell of. They are retries: their next attempts are counted durably first, see claim.go, and only while somebody
 // takes messages. Nothing of them is remembered: a transfer sees to it that there is one of each, see adr/0057.
 
 // Returning makes s a share of the group's retry queue, before anything is offered to it.

@@ -179,7 +179,7 @@ func (s *script) advance(a args) string {
 }
 
 func (s *script) want(a args) string {
-	s.group.Want(a.number("credit", math.MaxInt), a.word(0) == "on")
+	s.group.Want(dispatch.Credit{Messages: a.number("credit", math.MaxInt), Bytes: math.MaxInt}, a.word(0) == "on")
 	return ""
 }
 

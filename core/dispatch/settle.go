@@ -98,16 +98,16 @@ func (s *Share) tooLate(seq core.Seq, m *message) bool {
 
 // forget takes a message out of every count and clears it; its bit in its chunk is the caller's.
 func (s *Share) forget(seq core.Seq, m *message) {
-	if b := m.batch; b != nil {
-		s.unref(b, 1, b.sizeAt(s.place(b, seq))) // both inlined, for each ack
-	} else {
-		s.missing--
-	}
 	if m.phase == inFlight && m.attempts == 1 { // most are
 		s.count[inFlight]--
 		s.flying(m, -1)
 	} else {
 		s.forgetRetry(seq, m)
+	}
+	if b := m.batch; b != nil {
+		s.unref(b, 1, b.sizeAt(s.place(b, seq))) // both inlined, for each ack
+	} else {
+		s.missing--
 	}
 	if len(s.notes) > 0 {
 		s.forgetNote(seq)
@@ -121,7 +121,7 @@ func (s *Share) forgetRetry(seq core.Seq, m *message) {
 	if m.isRetry() {
 		s.group.retryLimit().sum.ended++
 	}
-	s.stand(m, -1)
+	s.stand(seq, m, -1)
 	if m.phase >= leaving {
 		s.tally(s.notes[seq].transfer.to, m.phase, -1)
 	}
@@ -288,7 +288,7 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.group.counters.Returned++
 	s.endLock(seq)
-	s.move(m, none)
+	s.move(seq, m, none)
 	m.attempts--
 	s.unexcuse(seq, m)
 	s.change()
@@ -299,7 +299,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	case s.needsIsolation(seq, m):
 		s.setApart(seq, m)
 	default:
-		s.move(m, ready)
+		s.move(seq, m, ready)
 		if m.batch != nil {
 			s.queueReady(seq, m)
 		}

@@ -21,6 +21,7 @@ type Share struct {
 	timers bool // see AddTimers
 	gone   bool
 	inTurn [turnKinds]bool
+	inLine bool // of those that claim, see claimLine
 
 	listed, staying bool // see TakeChanged
 	cut             bool // the last checkpoint was cut short
@@ -104,14 +105,14 @@ func (s *Share) ReadCredit() int {
 }
 
 // move changes a message's phase.
-func (s *Share) move(m *message, to phase) {
-	s.stand(m, -1)
+func (s *Share) move(seq core.Seq, m *message, to phase) {
+	s.stand(seq, m, -1)
 	m.phase = to
-	s.stand(m, 1)
+	s.stand(seq, m, 1)
 }
 
-// stand counts n more messages in the phase of one.
-func (s *Share) stand(m *message, n int) {
+// stand counts n more messages in the phase of one: it and those after it in its batch, or with n -1 one less.
+func (s *Share) stand(seq core.Seq, m *message, n int) {
 	s.count[m.phase] += int32(n)
 	if m.attempts == 0 && m.phase.waitsAgain() {
 		s.unseen += int32(n)
@@ -120,7 +121,7 @@ func (s *Share) stand(m *message, n int) {
 	case m.phase == inFlight:
 		s.flying(m, n)
 	case m.phase == unsaved || m.phase == ready:
-		s.group.claimed += int32(n)
+		s.countClaims(seq, m, n)
 	}
 }
 
@@ -143,15 +144,7 @@ func (s *Share) of(in ...phase) (n int) {
 	return n
 }
 
-// canBegin reports whether a first delivery is possible.
-func (s *Share) canBegin() bool {
-	if s.claims() && s.claimPolicy().admit(1) == 0 {
-		return false
-	}
-	return s.hasRoom()
-}
-
-// hasRoom reports whether a message of the supply could be begun, as far as the share's limits are concerned.
+// hasRoom reports whether a message of the supply could be begun, as far as the share is concerned.
 func (s *Share) hasRoom() bool {
 	return s.supply.ready() && !s.full && !s.waits && s.roomForFirsts() > 0
 }

@@ -96,7 +96,7 @@ func (g *Group) detach(s *Share) {
 	g.leaveAlone(s)
 	g.dropHeld(s)
 	g.inFlight -= int32(s.of(inFlight))
-	g.claimed -= int32(s.of(unsaved, ready))
+	g.forgetClaims(s)
 	g.firsts -= int32(s.of(inFlight)) - s.repeats
 	for i := len(s.held) - 1; i >= 0; i-- { // release moves the last one to i
 		b := s.held[i]
@@ -108,7 +108,6 @@ func (g *Group) detach(s *Share) {
 	g.timers.filter(func(t *timer) bool { return t.share != s })
 	s.turns().forget(s)
 	here := func(ref *messageRef) bool { return ref.share != s }
-	g.unclaimed.filter(here)
 	if g.drops != nil {
 		g.drops.filter(func(x *dropped) bool { return x.share != s })
 	}
@@ -125,7 +124,7 @@ func (s *Share) replace(seq core.Seq, was *message) {
 	s.top = max(s.top, seq)
 	switch was.phase {
 	case inFlight, delayed:
-		s.move(m, was.phase)
+		s.move(seq, m, was.phase)
 		s.group.wakeAt(s, seq, m.due)
 		if was.phase == delayed {
 			s.waitsNacked(seq, m)
@@ -139,9 +138,9 @@ func (s *Share) replace(seq core.Seq, was *message) {
 			s.setApart(seq, m)
 			return
 		}
-		s.move(m, ready)
+		s.move(seq, m, ready)
 	default: // blocked
-		s.move(m, was.phase)
+		s.move(seq, m, was.phase)
 	}
 }
 

@@ -89,7 +89,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	switch {
 	case m.phase == ready && s.group.isolation.isNext(s, seq):
 		st.Place = PlaceAlone
-	case m.phase == unclaimed && s.group.credit > s.group.claims():
+	case m.phase == unclaimed && s.group.room().messages > 0:
 		st.Place = PlaceUnsaved
 	}
 	if b := m.batch; b != nil {
@@ -260,7 +260,7 @@ func (s *Share) Depth() Depth {
 	}
 	_ = slices.ContainsFunc(s.retries.all(), older)
 	_ = slices.ContainsFunc(s.firsts.all(), older)
-	for _, x := range s.group.unclaimed.all() {
+	for _, x := range s.group.line.waits() {
 		if x.share == s && older(x.seq) {
 			break
 		}

@@ -131,11 +131,13 @@ func (s *Share) KeptBack() bool {
 
 // complete gives a restored message its bytes.
 func (s *Share) complete(seq core.Seq, m *message, b *batch) {
+	s.stand(seq, m, -1)
 	m.batch = b
+	s.stand(seq, m, 1)
 	s.missing--
 	switch m.phase {
 	case unclaimed:
-		s.group.unclaimed.push(messageRef{s, seq})
+		s.group.awaitCredit(s, seq)
 	case ready:
 		s.queueReady(seq, m)
 	case isolated:

@@ -12,6 +12,7 @@ type handout struct {
 	budget
 	session SessionID
 	due     int64
+	taken   int // bytes
 	runs    []Run
 	last    *batch // of the last run made here …
 	end     int    // … and the index behind it
@@ -68,12 +69,12 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	}
 	runs = h.runs
 	g.gave(session, most-h.messages)
+	g.spend(most-h.messages, h.taken)
 	*h = handout{} // it keeps neither batches nor the caller's runs
 	return runs
 }
 
-// take hands out one turn's worth. Messages that have to be claimed first are claimed as the credit goes, since each
-// claim takes a checkpoint: also when the turn is over, for a claim is no delivery.
+// take hands out one turn's worth.
 func (s *Share) take(h *handout, kind turn) {
 	s.look()
 	waiting := &s.firsts
@@ -88,12 +89,6 @@ func (s *Share) take(h *handout, kind turn) {
 		}
 		s.handOut(h, c)
 		left--
-	}
-	if s.claims() {
-		if h.messages > 0 && !h.stopped && s.canBegin() {
-			s.claim(min(h.messages, turnMessages), min(h.bytes, turnBytes))
-		}
-		return
 	}
 	for bytes := turnBytes; kind == firstTurn && left > 0 && bytes > 0 && !h.stopped && s.mayBegin(); s.look() {
 		if c := s.supply.choose(min(left, s.roomForFirsts()), bytes, &h.budget); c.count > 0 {
@@ -154,10 +149,10 @@ func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	}
 	m.session, m.due = h.session, h.due
 	if s.group.atMostOnce() {
-		s.move(m, handed)
+		s.move(seq, m, handed)
 		s.group.given = append(s.group.given, messageRef{s, seq})
 	} else {
-		s.move(m, inFlight)
+		s.move(seq, m, inFlight)
 	}
 	return m.attempts
 }
@@ -169,6 +164,7 @@ func (s *Share) handed(h *handout, c chosen, attempt uint16) {
 	enqueued := b.enqueuedAt(i)
 	bytes := b.Bytes[b.Offsets[i]:b.Offsets[i+c.count]]
 	h.spend(c.count, c.size)
+	h.taken += c.size
 	s.change()
 	s.group.counters.Delivered += uint64(count)
 	if !s.group.atMostOnce() {

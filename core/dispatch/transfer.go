@@ -104,12 +104,12 @@ func (s *Share) destinations() Destination {
 }
 
 // step moves a message to a phase of its transfer.
-func (s *Share) step(m *message, x *transfer, to phase) {
+func (s *Share) step(seq core.Seq, m *message, x *transfer, to phase) {
 	if m.phase.leaves() {
 		s.tally(x.to, m.phase, -1)
 	}
 	s.tally(x.to, to, 1)
-	s.move(m, to)
+	s.move(seq, m, to)
 }
 
 // withdraw ends the transfer of a message that is here only. The caller gives it its next phase.
@@ -117,7 +117,7 @@ func (s *Share) withdraw(seq core.Seq, m *message) {
 	n := s.notes[seq]
 	x := n.transfer
 	s.tally(x.to, m.phase, -1)
-	s.move(m, none)
+	s.move(seq, m, none)
 	if *x = (transfer{metadata: x.metadata}); x.metadata == nil {
 		n.transfer = nil
 		s.setNote(seq, n)
@@ -126,7 +126,7 @@ func (s *Share) withdraw(seq core.Seq, m *message) {
 
 // enqueue has a message wait for TakeTransfers: that it leaves is durable.
 func (s *Share) enqueue(seq core.Seq, m *message, x *transfer) {
-	s.step(m, x, transferring)
+	s.step(seq, m, x, transferring)
 	if m.batch != nil {
 		s.group.transfers[x.to].push(messageRef{s, seq})
 	}
@@ -140,7 +140,7 @@ func (s *Share) read(seq core.Seq) {
 // keepUntil keeps a message until due, and then has it wait for TakeTransfers again.
 func (s *Share) keepUntil(seq core.Seq, m *message, x *transfer, due int64) {
 	m.due = due
-	s.step(m, x, held)
+	s.step(seq, m, x, held)
 	s.group.wakeAt(s, seq, due)
 }
 
@@ -225,7 +225,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 			s.lapse(seq, m)
 			continue
 		}
-		s.step(m, x, appending)
+		s.step(seq, m, x, appending)
 		if s.lent == nil {
 			s.lent = make(map[core.Seq]*batch)
 		}
@@ -383,7 +383,7 @@ func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
 		s.keepUntil(seq, m, x, m.due)
 	case appending:
 		if s.lent[seq] != nil {
-			s.step(m, x, appending)
+			s.step(seq, m, x, appending)
 			return
 		}
 		x.suspect(s.group.now)

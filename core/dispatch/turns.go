@@ -120,12 +120,13 @@ func (s *Share) hasTurn(kind turn) bool {
 	if kind == firstTurn {
 		return s.firsts.len() > 0 || s.mayBegin()
 	}
-	return s.retries.len() > 0 || s.returning && s.canBegin()
+	return s.retries.len() > 0
 }
 
-// mayBegin reports whether it is the turn of what nobody was handed yet: in a chain what came back goes before it.
+// mayBegin reports whether it is the turn of what nobody was handed yet, and needs no claim: in a chain what came back
+// goes before it.
 func (s *Share) mayBegin() bool {
-	return s.canBegin() && !s.returning && !(s.chained && s.retries.len() > 0)
+	return !s.claims() && s.hasRoom() && !(s.chained && s.retries.len() > 0)
 }
 
 // turns is where the share waits for its turn.
@@ -140,9 +141,10 @@ func (s *Share) turns() *turns {
 	return *of
 }
 
-// wake gives the share its turns if it has something to hand out.
+// wake gives the share its turns if it has something to hand out, or to claim.
 func (s *Share) wake() {
 	s.look()
+	s.lineUp()
 	for kind := range turnKinds {
 		if !s.inTurn[kind] && s.hasTurn(kind) {
 			s.inTurn[kind] = true

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
@@ -25,7 +24,7 @@ func claimed(t *testing.T, blob []byte, handedOut uint16) (n int) {
 func TestCheckpoint_ClaimsNoMoreThanThereIsCreditFor(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff, NoNackThrottle: true}, 10)
 	take(g, 10, start)
-	g.Want(0, true)
+	g.Want(Credit{}, true)
 	for seq := core.Seq(1); seq <= 10; seq++ {
 		s.Nack(seq, 1, 0, nil, 0, start)
 	}
@@ -35,20 +34,20 @@ func TestCheckpoint_ClaimsNoMoreThanThereIsCreditFor(t *testing.T) {
 	if p := s.Standing(1).Place; p != PlaceReady {
 		t.Errorf("one that waits for credit is %s", p)
 	}
-	g.Want(3, true)
+	g.Want(inMessages(3), true)
 	if n := claimed(t, save(s, start), 1); n != 3 {
 		t.Errorf("with credit for 3, %d are claimed", n)
 	}
-	g.Want(0, true) // first deliveries took it
+	g.Want(Credit{}, true) // first deliveries took it
 	if n := claimed(t, save(s, start), 1); n != 3 {
 		t.Errorf("then %d are claimed", n)
 	}
-	g.Want(4, true)
+	g.Want(inMessages(4), true)
 	if n := claimed(t, save(s, start), 1); n != 4 {
 		t.Errorf("with credit for 4, %d are claimed", n)
 	}
 	want(t, "those that failed first", take(g, 9, start), "1+4@2")
-	g.Want(math.MaxInt, false)
+	g.Want(unlimited, false)
 	if n := claimed(t, save(s, start), 2); n != 0 {
 		t.Errorf("without consumers %d are claimed", n)
 	}
@@ -198,7 +197,7 @@ func TestGroup_DeliveriesOverCrashes(t *testing.T) {
 		begin()
 		t.Repeat(map[string]func(*rapid.T){
 			"want": func(t *rapid.T) {
-				g.Want(rapid.IntRange(0, messages).Draw(t, "credit"), rapid.Bool().Draw(t, "anyone"))
+				g.Want(inMessages(rapid.IntRange(0, messages).Draw(t, "credit")), rapid.Bool().Draw(t, "anyone"))
 			},
 			"take": func(t *rapid.T) { hand(rapid.IntRange(1, messages).Draw(t, "messages")) },
 			"nack": func(t *rapid.T) { fail(rapid.IntRange(1, 4).Draw(t, "part")) },
@@ -240,7 +239,7 @@ func TestGroup_DeliveriesOverCrashes(t *testing.T) {
 			}
 			now = now.Add(40 * time.Second)
 			g.Tick(now)
-			g.Want(math.MaxInt, true)
+			g.Want(unlimited, true)
 			save()
 			bury()
 			hand(messages)

@@ -69,7 +69,7 @@ func (s *Share) misplaced(seq core.Seq, m *message, now int64) string {
 			return fmt.Sprintf("seq %d is past its deadline by %s", seq, time.Duration(now-m.due))
 		}
 	case unclaimed:
-		queued = m.batch == nil || slices.Contains(s.group.unclaimed.all(), messageRef{s, seq})
+		queued = m.batch == nil || s.group.line.has(s, seq)
 	case unsaved:
 		queued = slices.ContainsFunc(s.pending.all(), func(p saving) bool { return p.seq == seq })
 	case ready:
@@ -101,7 +101,7 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	}
 	if m == nil {
 		b, i := s.supply.find(seq)
-		return s.canBegin() && b.sizeAt(i) <= bytes && s.supply.until(seq) <= s.group.now && s.withheld[seq] == 0
+		return (!s.claims() || s.mayClaim() && s.group.room().messages > 0) && s.hasRoom() && b.sizeAt(i) <= bytes && s.supply.until(seq) <= s.group.now && s.withheld[seq] == 0
 	}
 	return m.phase == ready && !s.group.isolation.isNext(s, seq) && m.batch != nil && m.batch.sizeAt(s.place(m.batch, seq)) <= bytes
 }
