@@ -6,6 +6,7 @@ package transfer
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -57,8 +58,8 @@ type Group interface {
 	Outbox() *Outbox
 }
 
-// Reader reads built-in queues: all records that will not vanish any more, whoever reads them, settled or not, merged or
-// purged, as long as a store has them. Errors say that it could not read everything.
+// Reader reads built-in queues: all records that will not vanish any more, whoever reads them, settled or not, merged
+// or purged, as long as a store has them. Errors say that it could not read everything.
 type Reader interface {
 	// EachSince calls f for the records of a queue that were appended since an instant, until it answers false.
 	EachSince(ctx context.Context, queue core.QueueID, since time.Time, f func(*wire.Record) (more bool)) error
@@ -100,13 +101,20 @@ func (m *Mover) Begin(g Group, began time.Time, some []dispatch.Transfer) {
 	m.cfg.Tasks.Go(func(ctx context.Context) {
 		ctx, cancel := context.WithDeadline(ctx, began.Add(Timeout))
 		defer cancel()
-		again := m.send(ctx, g, some)
+		fresh, again := m.letters(ctx, g, some)
+		var looks sync.WaitGroup
+		if len(again) > 0 && m.mayLook(g, again) {
+			looks.Go(func() { // it has all of the time, however long the publisher has no room
+				m.look(ctx, g, again)
+				g.Pump()
+			})
+		}
+		for _, x := range fresh {
+			m.append(ctx, g, x)
+		}
 		g.Outbox().over(some[0].To)
 		g.Pump()
-		if len(again) > 0 {
-			m.look(ctx, g, again)
-			g.Pump()
-		}
+		looks.Wait()
 	})
 }
 
@@ -116,9 +124,9 @@ type letter struct {
 	record *wire.Record
 }
 
-// send appends messages; their outcomes come back to their shares. It answers those that may be in the queue already.
-// The group is pumped for all that came together; after appends that did not begin, by the caller.
-func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) (again []letter) {
+// letters are the records of messages that are to be appended, and of those that may be in the queue already. The
+// outcomes of others come back to their shares; the caller pumps the group.
+func (m *Mover) letters(ctx context.Context, g Group, some []dispatch.Transfer) (fresh, again []letter) {
 	err := routes[some[0].To].prepare(ctx, m, g)
 	for _, t := range some {
 		if err != nil { // nothing was appended, whatever became of the queue
@@ -137,26 +145,32 @@ func (m *Mover) send(ctx context.Context, g Group, some []dispatch.Transfer) (ag
 		case t.Again:
 			again = append(again, letter{t, record})
 		default:
-			m.append(ctx, g, letter{t, record})
+			fresh = append(fresh, letter{t, record})
 		}
 	}
-	return again
+	return fresh, again
 }
 
 // errLooking has messages come again later: a look-up reads much, and is made for many at a time.
 var errLooking = core.Errorf(core.CodeUnavailable, "an earlier look-up for messages that may be in the queue is under way")
 
+// mayLook reports whether a look-up for messages may begin, which look ends. Else another one is under way, and they
+// come again later.
+func (m *Mover) mayLook(g Group, some []letter) bool {
+	if g.Outbox().beginLook(some[0].To) {
+		return true
+	}
+	now := m.cfg.Now()
+	for _, x := range some {
+		g.Settle(x.Transfer, errLooking, now.Add(retry), now)
+	}
+	return false
+}
+
 // look looks in the queue for messages that may be there already, and appends the others. Meanwhile other messages
 // leave, but for those that are to be looked for, too.
 func (m *Mover) look(ctx context.Context, g Group, some []letter) {
 	to := some[0].To
-	if !g.Outbox().beginLook(to) {
-		now := m.cfg.Now()
-		for _, x := range some {
-			g.Settle(x.Transfer, errLooking, now.Add(retry), now)
-		}
-		return
-	}
 	defer g.Outbox().endLook(to)
 	m.lookAndSend(ctx, g, &routes[to], some)
 }
@@ -205,8 +219,8 @@ func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []lette
 	}
 }
 
-// timeout is how long the outcome of an append is waited for: should it fail, the message can still be handed out in time,
-// or soon after.
+// timeout is how long the outcome of an append is waited for: should it fail, the message can still be handed out in
+// time, or soon after.
 func (x *letter) timeout(now time.Time) time.Duration {
 	switch {
 	case x.Due.IsZero():
@@ -226,8 +240,8 @@ func (m *Mover) append(ctx context.Context, g Group, x letter) {
 	}
 }
 
-// settle applies an outcome, and has the message tried again after a pause if there is an error. After an unknown one the
-// message is looked for before it is appended again.
+// settle applies an outcome, and has the message tried again after a pause if there is an error. After an unknown one
+// the message is looked for before it is appended again.
 func (m *Mover) settle(g Group, t dispatch.Transfer, err error, pause time.Duration) {
 	now := m.cfg.Now()
 	g.Settle(t, err, now.Add(pause), now)
