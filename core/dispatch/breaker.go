@@ -9,13 +9,13 @@ import (
 )
 
 // breaker stops the deliveries of a group while nothing that it delivers succeeds, so that an outage of its workers
-// exhausts no message; see adr/0051. It opens when 20 different messages failed in a row, or 10 over three seconds, or
-// when the group's percentage of the latest 50 outcomes are failures; five of them must be first attempts, since a tail
-// of poison has only retries left. Open, it delivers nothing; half-open, it lets a round of probes go, with pauses that
-// double up to a limit. Attempts that fail meanwhile do not count, and neither do the failures that opened it. It
-// closes with one success, or with a percentage below 100 when less than that share of its probes fail. When no first
-// attempt failed for 15 rounds, what is left may be poison alone: failures count, and rounds grow, until a first
-// attempt fails again or something succeeds.
+// exhausts no message; see adr/0051. It opens when 20 different messages failed in a row, beside others that succeeded
+// 20 ms after the last of those, or 10 over three seconds, or when the group's percentage of the latest 50 outcomes are
+// failures; five of them must be first attempts, since a tail of poison has only retries left. Open, it delivers
+// nothing; half-open, it lets a round of probes go, with pauses that double up to a limit. Attempts that fail meanwhile
+// do not count, and neither do the failures that opened it. It closes with one success, or with a percentage below 100
+// when less than that share of its probes fail. When no first attempt failed for 15 rounds, what is left may be poison
+// alone: failures count, and rounds grow, until a first attempt fails again or something succeeds.
 //
 // Its scope is the group. The methods of a nil breaker are those of one that is closed and remembers nothing.
 type breaker struct {
@@ -32,6 +32,8 @@ type breaker struct {
 	good    uint16    // probes that succeeded, and …
 	bad     uint16    // … that failed, since they were last compared
 	began   int64     // ns: when the first failure of the row was
+	worked  int64     // ns: when something succeeded last …
+	mixed   int64     // … and when that ended a row last
 	since   int64     // ns: when it opened
 	next    int64     // ns: when the next round begins; 0: nothing of this one is handed out
 	pause   int64     // ns: after this round
@@ -40,21 +42,23 @@ type breaker struct {
 }
 
 const (
-	breakerWindow  = 50              // outcomes that are remembered
-	breakerLeast   = 20              // of these must be known, or have failed in a row …
-	breakerFew     = 10              // … or so many, over breakerQuiet
-	breakerQuiet   = 3 * time.Second // less than an exhausted message waits for the breaker, see routes
-	breakerFirsts  = 5               // failures of first attempts among them
-	breakerProbes  = 4               // messages of a round, at least
-	breakerWide    = 32              // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries
-	breakerRounds  = 15              // without the failure of a first attempt, until failures count again
-	breakerMost    = 256             // messages of a round then
-	breakerFirst   = 128             // messages of the first round, when few succeeded before; see mix
-	breakerHurry   = 8               // then pauses last up to this part of the lock timeout
-	breakerPause   = time.Second     // after the first round
-	breakerLongest = time.Minute     // or the lock timeout, if that is shorter, but at least breakerPause
-	breakerVersion = 1               // of what save makes
-	breakerSaved   = 1 + 8 + 8       // bytes: version, since ns, pause ns
+	breakerWindow  = 50                    // outcomes that are remembered
+	breakerLeast   = 20                    // of these must be known, or have failed in a row …
+	breakerFew     = 10                    // … or so many, over breakerQuiet
+	breakerQuiet   = 3 * time.Second       // less than an exhausted message waits for the breaker, see routes
+	breakerMixed   = 20 * time.Millisecond // without a success, where some failed and others succeeded …
+	breakerUsual   = time.Second           // … so long ago or less
+	breakerFirsts  = 5                     // failures of first attempts among them
+	breakerProbes  = 4                     // messages of a round, at least
+	breakerWide    = 32                    // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries
+	breakerRounds  = 15                    // without the failure of a first attempt, until failures count again
+	breakerMost    = 256                   // messages of a round then
+	breakerFirst   = 128                   // messages of the first round, when few succeeded before; see mix
+	breakerHurry   = 8                     // then pauses last up to this part of the lock timeout
+	breakerPause   = time.Second           // after the first round
+	breakerLongest = time.Minute           // or the lock timeout, if that is shorter, but at least breakerPause
+	breakerVersion = 1                     // of what save makes
+	breakerSaved   = 1 + 8 + 8             // bytes: version, since ns, pause ns
 )
 
 // mix is about how many of the latest outcomes were good and bad, twice breakerWindow at most. Where most messages fail
@@ -168,6 +172,9 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 		return true, nil
 	case o.successes > 0:
 		b.before.add(o.successes, int(b.fails))
+		if b.worked = now; b.fails > 0 {
+			b.mixed = now
+		}
 		b.fails = 0
 		b.succeeded(o.successes)
 		return true, nil
@@ -271,7 +278,7 @@ func (b *breaker) trips(now int64) bool {
 		}
 		return failed, first
 	}
-	if b.row >= breakerLeast || b.row >= breakerFew && now-b.began >= int64(breakerQuiet) {
+	if b.row >= breakerLeast && !b.mixes(now) || b.row >= breakerFew && now-b.began >= int64(breakerQuiet) {
 		if _, first := tell(b.latest[len(b.latest)-int(b.row):]); first >= breakerFirsts {
 			return true
 		}
@@ -281,6 +288,12 @@ func (b *breaker) trips(now int64) bool {
 	}
 	failed, first := tell(b.latest)
 	return first >= breakerFirsts && failed*100 >= int(b.percent)*len(b.latest)
+}
+
+// mixes reports whether failures in a row may be mere chance: consumers send several nacks before acks that belong
+// between them, and what several consumers send comes mixed.
+func (b *breaker) mixes(now int64) bool {
+	return b.mixed > 0 && now-b.mixed < int64(breakerUsual) && now-b.worked < int64(breakerMixed)
 }
 
 // begin opens it, with a round of probes at once.
@@ -295,7 +308,7 @@ func (b *breaker) begin(now int64) {
 }
 
 func (b *breaker) close() {
-	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails}
+	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails, worked: b.worked, mixed: b.mixed}
 }
 
 // nextDeadline is when tick has something to do.

@@ -189,9 +189,9 @@ func TestBreaker_WideWhereFewSucceed(t *testing.T) {
 	} {
 		b := minuteBreaker(x.percent)
 		for i := range x.bad {
-			b.outcome(groupScope, outcome{id: core.Receipt{Seq: 1}}, sec) // one message, which does not open it
+			b.outcome(groupScope, outcome{id: core.Receipt{Seq: 1}}, sec-int64(breakerMixed)) // one message, which does not open it
 			if i*x.good/x.bad < (i+1)*x.good/x.bad {
-				b.outcome(groupScope, outcome{successes: max(x.good/x.bad, 1)}, sec)
+				b.outcome(groupScope, outcome{successes: max(x.good/x.bad, 1)}, sec-int64(breakerMixed))
 			}
 		}
 		if _, opened := b.failAll(100, breakerLeast, true); !opened && x.percent == core.BreakerAlways {
