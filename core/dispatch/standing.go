@@ -41,6 +41,7 @@ type Standing struct {
 	Session  SessionID // that it was handed to last; 0: none, or not known
 	Since    time.Time // when it was handed out, while it is in flight: by the lock, so under an earlier owner it is about right
 	Until    time.Time // of its lock or delay; zero without
+	Certain  time.Time // on its way to a queue that may have it: it is not appended again before; zero: it need not wait for that
 	Enqueued int64     // unix µs; 0 when its bytes are not read
 	Record   []byte    // encoded, nil when it is not read; valid until the next call on the group
 }
@@ -101,6 +102,9 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	}
 	if st.Place == PlaceParked {
 		st.Until = s.group.instant(s.notes[seq].transfer.due)
+	}
+	if x := s.notes[seq].transfer; m.phase.leaves() && x.mayBeThere && x.certain > s.group.now {
+		st.Certain = s.group.instant(x.certain)
 	}
 	if m.phase == inFlight {
 		st.Since = s.group.instant(s.handedOut(seq, m))

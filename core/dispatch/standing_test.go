@@ -146,3 +146,33 @@ func TestShare_LastAttemptIsNotHeld(t *testing.T) {
 		}
 	}
 }
+
+// TestStanding_AppendUnknown: a message that a queue may have says until when it is not appended again.
+func TestStanding_AppendUnknown(t *testing.T) {
+	for _, to := range []Destination{DeadLetterQueue, RetryQueue} {
+		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Breaker: core.BreakerOff}, 1)
+		take(g, 1, start)
+		if to == DeadLetterQueue {
+			if err := s.Reject(1, 1, nil, start); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := s.Nack(1, 1, time.Hour, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+		save(s, start)
+		if n := len(g.TakeTransfers(to, 1, nil)); n != 1 || !s.Standing(1).Certain.IsZero() {
+			t.Fatalf("%s: %d leave, %+v", to, n, s.Standing(1))
+		}
+		s.TransferFailed(1, true, start.Add(time.Second), start)
+		certain := start.Add(TransferDoubt)
+		if at := s.Standing(1).Certain; !at.Equal(certain) {
+			t.Errorf("%s: it is certain at %s, want %s", to, at, certain)
+		}
+		g.Tick(certain)
+		if at := s.Standing(1).Certain; !at.IsZero() {
+			t.Errorf("%s: it is certain at %s, and it is later", to, at)
+		}
+		g.TakeTransfers(to, 1, nil)
+		s.Transferred(1, certain)
+	}
+}

@@ -21,6 +21,7 @@ const (
 	DLQNotWritable     Reason = "dlq_not_writable"
 	RetryQueueing      Reason = "retry_queueing"
 	RetryNotWritable   Reason = "retry_queue_not_writable"
+	AppendUnknown      Reason = "append_unknown"
 	Ready              Reason = "ready"
 	Reading            Reason = "reading"
 	NoConsumer         Reason = "no_consumer"
@@ -54,6 +55,7 @@ var texts = map[Reason]string{
 	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
 	RetryQueueing:      "the message is being moved to the group's retry queue, because its delay is longer than 30 s, or 1,000 others of its extent have failed",
 	RetryNotWritable:   "the message is to wait in the group's retry queue, which cannot be written. It is tried again every second, and the message is delivered when it is due. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
+	AppendUnknown:      "the retry queue or the dead letter queue may have the message already: an append had no answer, or the output host that began it died. The message is looked for there, and appended again only when it is certain that it is not there, up to a minute later. Wait until then; if it stays for longer, `columba list hosts` shows the stores that are down",
 	Ready:              "the message is about to be delivered to a consumer. If it stays, run the command again",
 	Reading:            "the message is being read from a store. If it stays, run the command again",
 	NoConsumer:         "the group has no connected consumer. Start one: your program, or `columba consume QUEUE GROUP`",
@@ -114,7 +116,7 @@ func (v *View) Reasons() []Reason {
 		}
 	}
 	switch own {
-	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable:
+	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable, AppendUnknown:
 		// The message is where it should be. The messages behind it may have reasons of their own to wait.
 		if v.AtLimit || v.Full || v.RetryLimit {
 			out = out[:0]
@@ -155,6 +157,9 @@ func (v *View) own() Reason {
 		}
 		return Delayed
 	case dispatch.PlaceParked:
+		if !v.Certain.IsZero() {
+			return AppendUnknown
+		}
 		if v.ParkFails {
 			return RetryNotWritable
 		}
@@ -163,6 +168,9 @@ func (v *View) own() Reason {
 		}
 		return v.unread()
 	case dispatch.PlaceDying:
+		if !v.Certain.IsZero() {
+			return AppendUnknown
+		}
 		if v.DLQFails {
 			return DLQNotWritable
 		}

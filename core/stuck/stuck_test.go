@@ -2,6 +2,7 @@ package stuck
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -54,6 +55,9 @@ func TestView_Reasons(t *testing.T) {
 		"dying, not taken":         {with(dying, func(v *View) { v.DLQFails = true }), []Reason{DLQNotWritable}},
 		"parking":                  {with(dying, func(v *View) { v.Place = dispatch.PlaceParked }), []Reason{RetryQueueing}},
 		"parking, not taken":       {with(dying, func(v *View) { v.Place, v.ParkFails = dispatch.PlaceParked, true }), []Reason{RetryNotWritable}},
+		"parking, perhaps there":   {with(dying, func(v *View) { v.Place, v.Certain = dispatch.PlaceParked, time.Unix(1, 0) }), []Reason{AppendUnknown}},
+		"the same, not taken":      {with(dying, func(v *View) { v.Place, v.Certain, v.ParkFails = dispatch.PlaceParked, time.Unix(1, 0), true }), []Reason{AppendUnknown, RetryNotWritable}},
+		"dying, perhaps there":     {with(dying, func(v *View) { v.Certain = time.Unix(1, 0) }), []Reason{AppendUnknown}},
 		"dying, not read":          {with(at(dispatch.PlaceDying, 3, 0), func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
 		"unread":                   {with(unread, nil), []Reason{Reading}},
 		"unread, nobody":           {with(unread, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
