@@ -73,7 +73,7 @@ func (g *Group) check() error {
 		}
 		flying += s.of(inFlight)
 		s.table.each(func(seq core.Seq, m *message) {
-			if m.phase == unsaved || m.phase == ready {
+			if s.isClaimed(m) {
 				if claims.messages++; m.batch != nil {
 					claims.bytes += m.batch.sizeAt(s.place(m.batch, seq))
 				}

@@ -56,6 +56,12 @@ type saving struct {
 // claimCount counts messages that are claimed and not handed out.
 type claimCount struct{ messages, bytes int }
 
+// isClaimed reports whether a message is claimed and not handed out. One that came back unseen from its first attempt
+// needs no claim: a crash costs it nothing.
+func (s *Share) isClaimed(m *message) bool {
+	return (m.phase == unsaved || m.phase == ready) && (m.attempts > 0 || s.group.atMostOnce())
+}
+
 // countClaims counts n more messages in a row of a batch, or with n -1 one less. One without bytes is one of none.
 func (s *Share) countClaims(seq core.Seq, m *message, n int) {
 	c := &s.group.claimed

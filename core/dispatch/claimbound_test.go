@@ -163,3 +163,29 @@ func TestClaim_Isolated(t *testing.T) {
 		}
 	}
 }
+
+// TestClaim_ReturnedUnseen: messages that were handed out and came back unseen are no claims. While the group has as
+// many retries as it may have, they wait for those, and must not keep them from being claimed.
+func TestClaim_ReturnedUnseen(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDelayedRetries: 10, NoNackThrottle: true, Breaker: core.BreakerOff}, 20)
+	take(g, 20, start)
+	for seq := core.Seq(1); seq <= 10; seq++ {
+		if err := s.Nack(seq, 1, 10*time.Second, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if bad := s.Return(11, 10, 1, start, nil); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	g.Retries(0, 1, start)
+	g.Want(Credit{}, true)
+	now := start.Add(10 * time.Second)
+	g.Tick(now)
+	for range 3 {
+		g.Want(inMessages(5), true)
+		save(s, now)
+	}
+	if got := take(g, 5, now); len(got) != 5 || g.counters.Redelivered != 5 {
+		t.Errorf("with as many retries as there may be %v are handed out, want five retries", got)
+	}
+}

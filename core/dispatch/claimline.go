@@ -58,7 +58,7 @@ func (g *Group) claims() claimCount {
 	c := g.claimed
 	if a := g.isolation; a != nil && a.counted.share != nil {
 		s := a.counted.share
-		if m := s.table.get(a.counted.seq); m != nil && (m.phase == unsaved || m.phase == ready) {
+		if m := s.table.get(a.counted.seq); m != nil && s.isClaimed(m) {
 			c.messages--
 			if m.batch != nil {
 				c.bytes -= m.batch.sizeAt(s.place(m.batch, a.counted.seq))
@@ -151,7 +151,7 @@ func (g *Group) forgetClaims(s *Share) {
 	}
 	if s.of(unsaved, ready) > 0 {
 		s.table.each(func(seq core.Seq, m *message) {
-			if m.phase == unsaved || m.phase == ready {
+			if s.isClaimed(m) {
 				s.countClaims(seq, m, -1)
 			}
 		})

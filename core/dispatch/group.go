@@ -9,7 +9,7 @@ import (
 // Group is a consumer group's part on this host: its rules and its shares.
 //
 //	inFlight == Σ shares' messages in flight, each under a live lock or timer
-//	claimed == Σ shares' messages that are unsaved or ready
+//	claimed == Σ shares' messages that are claimed, see isClaimed
 //	a share that may claim is in line
 //	a share with something to hand out is in turn
 type Group struct {
@@ -36,7 +36,7 @@ type Group struct {
 	policies    policyStates
 	given       []messageRef // handed out by the call before, in a group that delivers at most once
 	taking      *handout     // of the Take under way; nil before the first
-	claimed     claimCount   // messages that are unsaved or ready
+	claimed     claimCount   // see isClaimed
 	line        *claimLine   // nil until something waits to be claimed
 	credit      Credit       // see Want
 	breaker     *breaker     // nil until an attempt fails, or a checkpoint tells of one

@@ -120,7 +120,7 @@ func (s *Share) stand(seq core.Seq, m *message, n int) {
 	switch {
 	case m.phase == inFlight:
 		s.flying(m, n)
-	case m.phase == unsaved || m.phase == ready:
+	case s.isClaimed(m):
 		s.countClaims(seq, m, n)
 	}
 }

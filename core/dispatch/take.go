@@ -138,9 +138,7 @@ func (s *Share) handOut(h *handout, c chosen) {
 // again begins the next attempt of a message, and answers its number.
 func (s *Share) again(h *handout, seq core.Seq) uint16 {
 	m := s.table.get(seq)
-	if m.attempts == 0 {
-		s.unseen--
-	}
+	s.move(seq, m, none) // the counts of its phase go by its attempts
 	if m.attempts < math.MaxUint16 {
 		m.attempts++
 	}
