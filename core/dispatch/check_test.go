@@ -74,9 +74,8 @@ func (g *Group) check() error {
 		flying += s.of(inFlight)
 		s.table.each(func(seq core.Seq, m *message) {
 			if s.isClaimed(m) {
-				if claims.messages++; m.batch != nil {
-					claims.bytes += m.batch.sizeAt(s.place(m.batch, seq))
-				}
+				claims.messages++
+				claims.bytes += m.batch.sizeAt(s.place(m.batch, seq))
 			}
 		})
 		if inLine := g.line != nil && slices.Contains(g.line.shares.all(), s); inLine != s.inLine || s.mayClaim() && !inLine {

@@ -57,21 +57,19 @@ type saving struct {
 type claimCount struct{ messages, bytes int }
 
 // isClaimed reports whether a message is claimed and not handed out. One that came back unseen from its first attempt
-// needs no claim: a crash costs it nothing.
+// needs no claim: a crash costs it nothing. One whose bytes are to be read again counts when they come, since credit
+// brings it no further before.
 func (s *Share) isClaimed(m *message) bool {
-	return (m.phase == unsaved || m.phase == ready) && (m.attempts > 0 || s.group.atMostOnce())
+	return (m.phase == unsaved || m.phase == ready) && (m.attempts > 0 || s.group.atMostOnce()) && m.batch != nil
 }
 
-// countClaims counts n more messages in a row of a batch, or with n -1 one less. One without bytes is one of none.
+// countClaims counts n more messages in a row of a batch, or with n -1 one less.
 func (s *Share) countClaims(seq core.Seq, m *message, n int) {
-	c := &s.group.claimed
+	c, i := &s.group.claimed, s.place(m.batch, seq)
 	c.messages += n
-	switch {
-	case m.batch == nil:
-	case n < 0:
-		c.bytes -= m.batch.sizeAt(s.place(m.batch, seq))
-	default:
-		i := s.place(m.batch, seq)
+	if n < 0 {
+		c.bytes -= m.batch.sizeAt(i)
+	} else {
 		c.bytes += int(m.batch.Offsets[i+n] - m.batch.Offsets[i])
 	}
 }

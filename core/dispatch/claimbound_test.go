@@ -189,3 +189,28 @@ func TestClaim_ReturnedUnseen(t *testing.T) {
 		t.Errorf("with as many retries as there may be %v are handed out, want five retries", got)
 	}
 }
+
+// TestClaim_UnreadHoldUpNone: claimed messages whose bytes are to be read again hold up no other share, however long no
+// store has them.
+func TestClaim_UnreadHoldUpNone(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{NoNackThrottle: true, Breaker: core.BreakerOff}, 5)
+	other := g.AddShare(extent(2), State{}, start)
+	offer(t, other, 5)
+	for _, r := range g.Take(1, Credit{Messages: 10, Bytes: 1 << 20}, start, nil) {
+		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
+			if err := r.Share.Nack(seq, 1, time.Duration(r.Share.extent.ID[15])*time.Second, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.Want(inMessages(5), true)
+	g.Tick(start.Add(time.Second)) // those of the first share are claimed
+	save(s, start)
+	g.Rebuild(s, start)
+	g.Tick(start.Add(2 * time.Second))
+	g.Want(inMessages(5), true)
+	save(other, start)
+	if got := g.Take(1, Credit{Messages: 5, Bytes: 1 << 20}, start, nil); len(got) == 0 || got[0].Share != other {
+		t.Errorf("%v are handed out, want retries of the other share", got)
+	}
+}

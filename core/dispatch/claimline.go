@@ -60,9 +60,7 @@ func (g *Group) claims() claimCount {
 		s := a.counted.share
 		if m := s.table.get(a.counted.seq); m != nil && s.isClaimed(m) {
 			c.messages--
-			if m.batch != nil {
-				c.bytes -= m.batch.sizeAt(s.place(m.batch, a.counted.seq))
-			}
+			c.bytes -= m.batch.sizeAt(s.place(m.batch, a.counted.seq))
 		}
 	}
 	return c
