@@ -110,11 +110,7 @@ func (s *Share) Conclude(d *Draft) {
 	if f.level == cutShort {
 		s.change() // the next one may have room for the rest
 		s.retract(f.written)
-		for i := range s.pending.all() {
-			if p := &s.pending.all()[i]; p.token > 0 && !holds(f.written, p.seq) { // nor may one before do for it: this one replaces it
-				p.token = 0
-			}
-		}
+		s.retractClaims(f.written)
 	}
 	s.rest()
 	s.wake()

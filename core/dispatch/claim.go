@@ -154,6 +154,32 @@ func (s *Share) uncount() {
 	s.dropClaims()
 }
 
+// retractClaims has retries wait for credit again that the checkpoint has no room for: written are its entries. Others
+// are claimed before them, which the next one may have room for. A checkpoint before may not do for them: this one
+// replaces it.
+func (s *Share) retractClaims(written []entry) {
+	s.pending.filter(func(p *saving) bool {
+		m := s.table.get(p.seq)
+		switch {
+		case p.token == 0 || holds(written, p.seq):
+			return true
+		case m == nil || m.phase != unsaved:
+			return false
+		case s.group.atMostOnce():
+			p.token = 0
+			return true
+		case m.attempts == 0: // nothing of it is to be counted
+			return true
+		}
+		s.move(p.seq, m, unclaimed)
+		s.waitsNacked(p.seq, m)
+		if m.batch != nil {
+			s.group.awaitCredit(s, p.seq)
+		}
+		return false
+	})
+}
+
 // dropClaims forgets the claims of messages that are not claimed any more. They must not count for a later claim of
 // the same message: another checkpoint holds that.
 func (s *Share) dropClaims() {

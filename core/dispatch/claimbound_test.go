@@ -214,3 +214,40 @@ func TestClaim_UnreadHoldUpNone(t *testing.T) {
 		t.Errorf("%v are handed out, want retries of the other share", got)
 	}
 }
+
+// TestClaim_CutCheckpoint: retries that a checkpoint has no room for let others be claimed, which it may have room for.
+func TestClaim_CutCheckpoint(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{NoNackThrottle: true, Breaker: core.BreakerOff}, 10)
+	take(g, 10, start)
+	nack := func(from, to core.Seq) {
+		for seq := from; seq <= to; seq++ {
+			if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	saveCut := func() { // room for seqs up to 5
+		d := s.Draft(false, start)
+		d.Encode(nil)
+		d.fitted.level, d.fitted.written = cutShort, []entry{{first: 1, count: 5}}
+		s.Conclude(d)
+		s.Saved(d.Token())
+	}
+	g.Want(inMessages(3), true)
+	nack(8, 10)
+	saveCut()
+	nack(1, 3)
+	g.Want(inMessages(3), true)
+	if err := g.check(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		saveCut()
+		g.Want(inMessages(3), true)
+	}
+	want(t, "those that there is room for", take(g, 3, start), "1+3@2")
+	save(s, start)
+	g.Want(inMessages(3), true)
+	save(s, start)
+	want(t, "the others, with room for all", take(g, 3, start), "8+3@2")
+}
