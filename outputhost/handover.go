@@ -22,7 +22,8 @@ const (
 	lateMargin = 2*mergeEvery + time.Second
 )
 
-// giveAway ends a share that another host owns now: nothing is handed out or read any more.
+// giveAway ends a share that another host owns now. This host delivers and reads nothing more of it, and accepts late
+// settlements for lateFor.
 func (g *group) giveAway(s *share, now time.Time) {
 	g.mu.Lock()
 	if s.removed {
@@ -43,8 +44,8 @@ func (g *group) giveAway(s *share, now time.Time) {
 	g.h.saver.note(g, saveNow)
 }
 
-// saveGiven makes durable where the shares of these groups stand that were given away. The controller tells their new owner after that,
-// so that it resumes from what this host did last, with the locks of what is in flight.
+// saveGiven saves the state of the shares of these groups that were given away. The controller informs the new owner
+// after that. So the new owner resumes from the last state of this host, with the locks of the messages in flight.
 func (h *Host) saveGiven(ctx context.Context, groups []*group) error {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
 	var rows []metadata.Row
@@ -103,8 +104,8 @@ func releaseClaims(ctx context.Context, ended []released) error {
 	return all.Wait()
 }
 
-// ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away; what is refused
-// is appended to bad: its consumer asks the new owner.
+// ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away. It appends the
+// refused messages to bad; their consumer asks the new owner.
 func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
 	until := now.Add(lateMargin)
 	for i := range count {
@@ -125,7 +126,7 @@ func (g *group) changeLateLocked(s *share) {
 	s.late.changed, g.mu.lateChanged = true, true
 }
 
-// forgetGivenLocked drops what was given away long ago.
+// forgetGivenLocked drops the shares that were given away, once their late settlements are saved and lateFor is over.
 func (g *group) forgetGivenLocked(now time.Time) {
 	for id, s := range g.mu.given {
 		if !s.late.changed && now.After(s.late.until) {

@@ -38,7 +38,7 @@ func (s *share) saveLocked(u urgency) {
 	}
 }
 
-// tellSaverLocked reports what the saver is to be told, if it does not know.
+// tellSaverLocked answers how soon the saver has to save the group, and whether the saver does not know that yet.
 func (g *group) tellSaverLocked() (tell bool, u urgency) {
 	if g.mu.lateChanged {
 		g.mu.need = max(g.mu.need, saveSoon)
@@ -96,7 +96,7 @@ func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) 
 	return rows, parts, left
 }
 
-// draftLocked notes what the checkpoints of the shares say that are to be saved now.
+// draftLocked makes drafts of the checkpoints of the shares that are to be saved now.
 func (g *group) draftLocked(all, final bool, now time.Time) (parts []saved, left urgency) {
 	g.takeChangedLocked()
 	for s := g.mu.touched; s != nil; s = s.nextTouched {
@@ -141,8 +141,8 @@ func (g *group) unsavedSharesLocked() (n int) {
 	return n
 }
 
-// notSaved has the parts of a write that failed written again, and what was given away: unlike shares it does not know
-// what is durable.
+// notSaved has the parts of a failed write written again, and all shares that were given away: those do not record
+// which of their changes are durable.
 func (g *group) notSaved(parts []saved) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -188,7 +188,7 @@ func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, al
 	return durable, all
 }
 
-// saved applies a durable checkpoint: retries may go out, finished shares go away.
+// saved applies durable checkpoints: their retries may be delivered, and finished shares are removed.
 func (g *group) saved(ctx context.Context, parts []saved) {
 	g.mu.Lock()
 	epoch := g.mu.record.Epoch
