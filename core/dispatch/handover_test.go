@@ -122,6 +122,26 @@ func TestState_AckOfWhatTheNextOwnerHas(t *testing.T) {
 	}
 }
 
+// TestState_AckOfWhatTheNextOwnerMoves: the next owner appends a message that waits for long to the retry queue at once,
+// and hears of an ack at the owner before it too late.
+func TestState_AckOfWhatTheNextOwnerMoves(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, time.Hour, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	st := s.State(start)
+	next, then := resume(t, core.GroupSpec{}, st.Append(nil), 1, start)
+	save(then, start)
+	if some := next.TakeTransfers(RetryQueue, 9, nil); len(some) != 1 {
+		t.Fatalf("%d messages leave at the next owner, want 1", len(some))
+	}
+	then.Transferred(1, start)
+	if st.Ack(1, 1, start) {
+		t.Error("an ack worked, and the message comes again from the retry queue")
+	}
+}
+
 // TestState_AppendKeepsAttemptsOfAll: what consumers said must not push out how often the other messages were handed out.
 func TestState_AppendKeepsAttemptsOfAll(t *testing.T) {
 	const n = 2000

@@ -239,12 +239,12 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	return settled
 }
 
-// Ack settles a message that was handed out under attempt, or a later one, when the state was taken. It reports false
-// when it was not, is settled, or was leaving for the retry queue or the dead letter queue; and when its lock, or its
-// delay, ends by until: the owner that follows decides then, and may have sent it on.
+// Ack settles a message that is in flight, handed out under attempt or a later one, when the state was taken. It reports
+// false when it is not, or when its lock ends by until: the owner that follows decides then, and may have sent it on. A
+// message that waits may leave for the retry queue there at once.
 func (st *State) Ack(seq core.Seq, attempt uint16, until time.Time) bool {
 	e, ok := st.messages[seq]
-	if !ok || attempt == 0 || attempt > e.attempts || e.kind == kindTransferring || e.kind == kindBlocked || e.due <= until.UnixMilli() || st.done.Done(seq) {
+	if !ok || attempt == 0 || attempt > e.attempts || e.kind != kindLocked || e.due <= until.UnixMilli() || st.done.Done(seq) {
 		return false
 	}
 	delete(st.messages, seq)
