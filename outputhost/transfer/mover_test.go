@@ -253,11 +253,35 @@ func TestMover_LookUpFails(t *testing.T) {
 		if b.outbox.Err(to) == nil {
 			t.Errorf("%s: no error is shown", to)
 		}
-		b.mu.Lock()
-		b.mu.now = now.Add(patience)
-		b.mu.Unlock()
-		if err := b.send(b.message(to, 1, true))[1]; err != nil || len(b.host.Stored()) == 0 {
+		later := func(at time.Duration) error {
+			b.mu.Lock()
+			b.mu.now = now.Add(at)
+			b.mu.Unlock()
+			return b.send(b.message(to, 1, true))[1]
+		}
+		for at := lookAgain; at < patience; at += lookAgain {
+			if err := later(at); core.CodeOf(err) != core.CodeUnavailable {
+				t.Fatalf("%s: after %s %v", to, at, err)
+			}
+		}
+		if err := later(patience); err != nil || len(b.host.Stored()) == 0 {
 			t.Errorf("%s: later %v, %q are appended", to, err, b.host.Stored())
+		}
+	}
+}
+
+// TestMover_LookUpFailsAnew: a look-up that failed long before, of a message that has gone elsewhere since, shortens no
+// other message's wait.
+func TestMover_LookUpFailsAnew(t *testing.T) {
+	for _, to := range destinations {
+		b := newHarness(t)
+		b.lookErr = core.Errorf(core.CodeUnavailable, "no store is there")
+		b.send(b.message(to, 1, true))
+		b.mu.Lock()
+		b.mu.now = now.Add(time.Hour)
+		b.mu.Unlock()
+		if err := b.send(b.message(to, 2, true))[2]; core.CodeOf(err) != core.CodeUnavailable || len(b.host.Stored()) > 0 {
+			t.Errorf("%s: %v, %q are appended", to, err, b.host.Stored())
 		}
 	}
 }

@@ -25,6 +25,7 @@ type lanes struct {
 type lane struct {
 	err        error // why the last message could not be transferred; nil: it could
 	lookFailed int64 // unix ns, since when no look-up has succeeded; zero: the last one did
+	lookedAt   int64 // unix ns, when the last look-up ended
 	busy       bool  // messages are on their way to the publisher
 	looking    bool  // a look-up is under way
 	ready      bool  // the queue is there, as far as is known
@@ -117,15 +118,21 @@ func (o *Outbox) warnLocked(now time.Time) bool {
 	return true
 }
 
+// lookGap is the longest pause between look-ups for a message: it waits for dispatch.TransferDoubt after an early one,
+// and may find another look-up under way then. After a longer one nobody waits since the failure before.
+const lookGap = 2 * dispatch.TransferDoubt
+
 // looked takes the outcome of a look-up, and reports whether a failed one is to be tried again.
 func (o *Outbox) looked(to dispatch.Destination, err error, now time.Time) bool {
 	l := o.lockedLane(to)
 	defer o.mu.Unlock()
+	pause := now.UnixNano() - l.lookedAt
+	l.lookedAt = now.UnixNano()
 	switch {
 	case err == nil:
 		l.lookFailed = 0
 		return true
-	case l.lookFailed == 0:
+	case l.lookFailed == 0 || pause > int64(lookGap):
 		l.lookFailed = now.UnixNano()
 	}
 	return now.UnixNano()-l.lookFailed < int64(patience)
