@@ -31,6 +31,10 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 		var r Record
 		n, err := DecodeRecord(b, &r)
+		idOnly := err == nil && cmp.Equal(r, Record{ID: r.ID, Payload: r.Payload}, cmpopts.EquateEmpty()) && !r.ID.ID.IsZero()
+		if size := IDOnlyRecord(b); (size > 0) != idOnly || idOnly && size != n {
+			t.Fatalf("IDOnlyRecord of %x is %d; DecodeRecord says %d bytes, %v", b, size, n, err)
+		}
 		if err != nil {
 			return
 		}

@@ -31,7 +31,7 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 		if count == MaxBatchRecords {
 			return 0, false, core.Errorf(core.CodeTooLarge, "more than %d records in one batch; send them in several", MaxBatchRecords)
 		}
-		if n := idOnlyRecord(b); n > 0 && n-RecordHeaderLen-len(core.ID{}) <= min(maxPayload, MaxPayload) {
+		if n := IDOnlyRecord(b); n > 0 && n-idOnlyLen <= maxPayload {
 			b = b[n:]
 			count++
 			continue
@@ -64,17 +64,20 @@ func (r *Record) hasPast() bool {
 	return r.Attempts != 0 || r.Polls != 0 || r.FirstEnqueue != 0 || r.Origin != core.Receipt{} || len(r.ReasonCode)+len(r.Reason)+len(r.LastConsumer) > 0
 }
 
-// idOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0.
-func idOnlyRecord(b []byte) int {
-	const least = RecordHeaderLen + len(core.ID{})
-	if len(b) < least || binary.LittleEndian.Uint32(b[8:]) != recordID || binary.LittleEndian.Uint32(b[12:]) != uint32(len(core.ID{})) {
+// idOnlyLen is the size of a record without payload that has an id and no other attribute.
+const idOnlyLen = RecordHeaderLen + len(core.ID{})
+
+// IDOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0:
+// then DecodeRecord tells. It costs less, as it fills no Record.
+func IDOnlyRecord(b []byte) int {
+	if len(b) < idOnlyLen || binary.LittleEndian.Uint32(b[8:]) != recordID || binary.LittleEndian.Uint32(b[12:]) != uint32(len(core.ID{})) {
 		return 0
 	}
-	n := int64(binary.LittleEndian.Uint32(b)) + 8
-	if n < int64(least) || n > int64(len(b)) || n > MaxRecord || core.ID(b[RecordHeaderLen:]).IsZero() || binary.LittleEndian.Uint32(b[4:]) != recordCRC(b[:n]) {
+	n, err := recordSize(b)
+	if err != nil || n < idOnlyLen || n-idOnlyLen > MaxPayload || core.ID(b[RecordHeaderLen:]).IsZero() || binary.LittleEndian.Uint32(b[4:]) != recordCRC(b[:n]) {
 		return 0
 	}
-	return int(n)
+	return n
 }
 
 // PayloadOf is the payload of one encoded record whose CRC was verified before.

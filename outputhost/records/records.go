@@ -18,6 +18,10 @@ func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err e
 	var r wire.Record
 	for i := range int(batch.Count) {
 		out.Offsets = append(out.Offsets, uint32(at))
+		if n := wire.IDOnlyRecord(batch.Records[at:]); n > 0 {
+			at += n
+			continue
+		}
 		n, err := wire.DecodeRecord(batch.Records[at:], &r)
 		if err != nil {
 			return batch, out, nil, err

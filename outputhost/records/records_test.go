@@ -42,6 +42,34 @@ func TestBatch_Expiries(t *testing.T) {
 	}
 }
 
+// TestBatch_IDs reads a batch in which records with only an id stand beside one that expires, and refuses it with a
+// damaged byte anywhere in those records.
+func TestBatch_IDs(t *testing.T) {
+	var records []byte
+	for i, at := range []int64{0, 7, 0} {
+		r := wire.Record{Payload: []byte("x"), ExpireAt: at}
+		r.ID.ID = core.ID{byte(i + 1)}
+		var err error
+		if records, err = wire.AppendRecord(records, &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := make([]byte, wire.BatchHeaderLen, wire.BatchHeaderLen+len(records))
+	wire.PutBatchHeader(stored, wire.BatchHeader{Base: 1, Count: 3})
+	stored = append(stored, records...)
+	_, got, rest, err := Batch(stored)
+	if err != nil || len(rest) > 0 || len(got.Offsets) != 4 || !slices.Equal(got.Expire, []int64{0, 7, 0}) {
+		t.Fatalf("got %+v, %d bytes are left, %v", got, len(rest), err)
+	}
+	for i := wire.BatchHeaderLen; i < len(stored); i++ {
+		stored[i] ^= 1
+		if _, _, _, err := Batch(stored); err == nil {
+			t.Errorf("a batch with a damaged byte %d is taken", i)
+		}
+		stored[i] ^= 1
+	}
+}
+
 // timers are the records of a due frame, and its body.
 func timers(t *testing.T) *wire.Due {
 	t.Helper()
