@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 )
 
 // TestShare_AbsorbSettlesWhatAnotherOwnerDid compares with a set of seqs, whatever was read, handed out or acked before.
@@ -66,6 +67,32 @@ func TestShare_AbsorbSettlesWhatAnotherOwnerDid(t *testing.T) {
 			t.Fatal("absorbed again")
 		}
 	})
+}
+
+// TestShare_AbsorbIsNoSuccess: what a purge takes neither keeps the breaker closed, nor closes it.
+func TestShare_AbsorbIsNoSuccess(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 100)
+	take(g, 60, start)
+	purge := func(seq core.Seq) {
+		var w acklevel.Window
+		w.Ack(seq)
+		s.Absorb(StateDone(&w), start)
+	}
+	for seq := core.Seq(1); seq <= 60; seq++ {
+		if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+			t.Fatal(err)
+		}
+		if seq%10 == 0 {
+			purge(60 + seq/10)
+		}
+	}
+	if state, _ := g.Breaker(); state == BreakerClosed {
+		t.Fatal("all messages fail, and the breaker is closed")
+	}
+	purge(99)
+	if state, _ := g.Breaker(); state == BreakerClosed {
+		t.Error("a purge closed the breaker")
+	}
 }
 
 // TestState_AckTakesWhatWasHandedOut settles at an owner that has given its share away.

@@ -167,13 +167,20 @@ func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
 	s.group.succeeded(1)
 	if m := s.table.get(seq); m != nil {
 		s.group.acked(m.session)
-		s.settle(seq, m)
-	} else {
-		s.supply.drop(seq)
-		s.settleUnseen(seq)
 	}
+	s.settleAnywhere(seq)
 	s.wake()
 	return true
+}
+
+// settleAnywhere settles a message that is not settled, whether it was handed out, waits in the supply or was not read.
+func (s *Share) settleAnywhere(seq core.Seq) {
+	if m := s.table.get(seq); m != nil {
+		s.settle(seq, m)
+		return
+	}
+	s.supply.drop(seq)
+	s.settleUnseen(seq)
 }
 
 // current is the message of seq if attempt is its current, locked delivery, else nil.

@@ -195,8 +195,9 @@ const (
 	OwnerGone  = OwnerLease + 500*time.Millisecond
 )
 
-// Absorb settles what another owner of the extent has settled since; how many messages that were not settled here is
-// returned. The other's entries of unsettled messages are ignored: this owner may have handed them out since.
+// Absorb settles what another owner of the extent has settled since, or what a selection took out of the extent. It
+// answers how many messages of it were not settled here. Entries of unsettled messages are ignored: this owner may have
+// handed them out since. None of it counts as a success: nobody can say how the messages ended.
 func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	s.group.at(now)
 	if s.gone {
@@ -204,9 +205,8 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	}
 	settle := func(r acklevel.Range) {
 		for seq := s.done.NextUndone(r.First); seq != 0 && seq <= r.Last && seq < s.next; seq = s.done.NextUndone(seq) {
-			if !s.ackProven(seq, now) {
-				return
-			}
+			s.settleAnywhere(seq)
+			s.group.counters.Acked++
 			settled++
 		}
 		first := max(r.First, s.next) // that was not read yet, and may be restored
