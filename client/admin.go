@@ -183,7 +183,7 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 
 // Delayed yields the delayed messages of a queue, without their bodies. With group "" they are the messages that were
 // published for later: one extent after another, within an extent by due time. With a group they are also the messages
-// that its consumers sent back, and those that an output host has read and the group's delay holds back.
+// that its consumers nacked, and those that an output host has read and the group's delay holds back.
 func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[DelayedMessage, error] {
 	return pages(func(after string) ([]*pb.DelayedMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: queue, Group: group, After: after})

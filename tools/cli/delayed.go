@@ -17,7 +17,7 @@ func (a *app) listDelayedCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delayed PATH [GROUP]", Short: "List delayed messages",
 		Long: "List the delayed messages of a queue, with the time when each is due and where the delay comes from. Without GROUP: those that were\n" +
-			"published for later (source publish). With GROUP also those that a consumer of the group sent back (source retry), and those that an output host\n" +
+			"published for later (source publish). With GROUP also those that a consumer of the group nacked (source retry), and those that an output host\n" +
 			"has read and the group's delay keeps back (source group). `columba depth` counts them all.",
 		Example: "  columba list delayed /demo/trips\n  columba list delayed /demo/trips billing -o json",
 		Args:    between(1, 2), ValidArgsFunction: a.completeGroups,
@@ -33,7 +33,7 @@ func (a *app) listDelayedCommand() *cobra.Command {
 				}
 			}
 			out, admin := a.fitted("ID", "ERROR", "ATTEMPTS"), a.admin()
-			return list.print(a, out, "delayed messages; a message that was sent back a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
+			return list.print(a, out, "delayed messages; a message that was nacked a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
 				req.After, req.Limit = after, most
 				page, err := ask(ctx, a, admin.ListDelayed, req)
 				for _, m := range page.GetMessages() {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -31,13 +32,14 @@ func (a *app) whyStuckCommand() *cobra.Command {
 	}
 }
 
-// whyStuckFields leaves out what tells of a message when there is none, unless all is wanted.
+// whyStuckFields leaves out what tells of a message when there is none, unless all is wanted. Commands in the text name the queue and the group, so
+// that they can be pasted.
 func whyStuckFields(w *pb.WhyStuckResponse, whole bool) []field {
 	fields := []field{
 		{name: "queue", value: w.GetQueue()},
 		{name: "group", value: w.GetGroup()},
 		{name: "reason", value: w.GetReason()},
-		{name: "text", value: w.GetText()},
+		{name: "text", value: strings.NewReplacer("QUEUE", w.GetQueue(), "GROUP", w.GetGroup()).Replace(w.GetText())},
 		{name: "also", value: w.GetAlso()},
 		{name: "detail", value: w.GetDetail()},
 		{name: "extents", value: w.GetExtents()},
