@@ -161,6 +161,47 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	}
 }
 
+// TestShare_HandlesOfConsumersThatLeft: a consumer has closed and settles what it holds. Its handles go on to mean what those of others do.
+func TestShare_HandlesOfConsumersThatLeft(t *testing.T) {
+	b := newHarness(t)
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	extent := func() core.ExtentID { // there is one
+		for id := range g.mu.shares {
+			return id
+		}
+		return core.ExtentID{}
+	}
+	s := g.mu.shares[extent()]
+	e := s.extent.ID
+	left := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}} // no consumer of the group any more
+	a.Counter += 2
+	if err := b.give(2, a); err != nil {
+		t.Fatal(err)
+	}
+	back := g.mu.shares[e]
+	g.mu.Lock()
+	if got := left.shareLocked(0); back == s || got != back {
+		t.Errorf("the share came back, and the handle means %p, not %p", got, back)
+	}
+	g.mu.Unlock()
+
+	g.giveAway(back, b.deps.Now())
+	b.saver.save(t.Context(), b.saver.all(false), false)
+	g.mu.Lock()
+	if late := left.lateLocked(0); late != back {
+		t.Errorf("the share was given away, and late acks go to %p, not to %p", late, back)
+	}
+	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
+	if err := left.lackLocked(0); core.CodeOf(err) != core.CodeMoved {
+		t.Errorf("the share was given away long ago: %v", err)
+	}
+	g.mu.Unlock()
+}
+
 // BenchmarkCheckpoint is one checkpoint of a busy group's share with 2,000 messages in flight: up to ten of these a second.
 func BenchmarkCheckpoint(b *testing.B) {
 	harness := newHarness(b)

@@ -193,7 +193,8 @@ func (c *consumer) shareLocked(handle uint32) *share {
 }
 
 // movedShare stands for every share that was given to another host long ago: who settles what this host handed out of it is sent there.
-var movedShare = &share{removed: true}
+// forgottenShare stands for those of which nothing is settled any more.
+var movedShare, forgottenShare = &share{removed: true}, &share{removed: true}
 
 // lackLocked says why there is no share behind a handle.
 func (c *consumer) lackLocked(handle uint32) error {
@@ -211,14 +212,19 @@ func (c *consumer) lateLocked(handle uint32) *share {
 	return nil
 }
 
+// namedLocked is the share that a handle means, nil when it was never given out.
 func (c *consumer) namedLocked(handle uint32) *share {
 	if int64(handle) >= int64(len(c.shares)) {
 		return nil
 	}
-	return c.shares[handle]
+	s := c.shares[handle]
+	for s.instead != nil {
+		s = s.instead
+	}
+	return s
 }
 
-// forgetLocked makes the share's handle mean instead, nil for nothing. Its number stays: it must not mean another extent.
+// forgetLocked makes the share's handle mean instead. Its number stays: it must not mean another extent.
 func (c *consumer) forgetLocked(s, instead *share) {
 	if handle, known := c.handles[s]; known {
 		c.shares[handle] = instead

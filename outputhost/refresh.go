@@ -338,7 +338,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 		if r := s.dropLocked(); r != nil {
 			readers = append(readers, r)
 		}
-		g.forgetHandlesLocked(s, nil)
+		g.forgetHandlesLocked(s, forgottenShare)
 	}
 	for id, s := range g.mu.given {
 		if g.stays(s.extent) {
@@ -347,7 +347,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 		}
 		delete(g.mu.given, id)
 		s.late = nil
-		g.forgetHandlesLocked(s, nil)
+		g.forgetHandlesLocked(s, forgottenShare)
 	}
 	return readers
 }

@@ -233,7 +233,7 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	var r *reader
 	if !p.s.removed {
 		r = p.s.dropLocked()
-		g.forgetHandlesLocked(p.s, nil)
+		g.forgetHandlesLocked(p.s, forgottenShare)
 	}
 	g.mu.Unlock()
 	if r != nil {

@@ -54,6 +54,7 @@ type share struct {
 	savedAt    int64   // unix ns: when one was taken last
 
 	nextTouched, nextUnsaved *share // in the lists of the group
+	instead                  *share // what handles of it mean by now; nil: itself
 }
 
 // late is what stays of a share that was given to another host: messages that were handed out here may still be settled
@@ -325,9 +326,10 @@ func (s *share) dropLocked() *reader {
 	return r
 }
 
-// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is nil, or movedShare when another host
-// settles it.
+// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare when another host settles it,
+// else forgottenShare. Consumers that have left may still settle, and follow the share's word.
 func (g *group) forgetHandlesLocked(s, instead *share) {
+	s.instead = instead
 	for _, c := range g.mu.consumers {
 		c.forgetLocked(s, instead)
 	}
@@ -335,6 +337,7 @@ func (g *group) forgetHandlesLocked(s, instead *share) {
 
 // renameHandlesLocked has what consumers hold of a share that came back settled there.
 func (g *group) renameHandlesLocked(old, now *share) {
+	old.instead = now
 	for _, c := range g.mu.consumers {
 		if handle, known := c.handles[old]; known {
 			delete(c.handles, old)
