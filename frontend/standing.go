@@ -75,6 +75,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 		addPendingSeek(out)
 	}
 	out.Queue, out.Group, out.Extents = group.Spec.Queue, group.Spec.Name, f.mu.extents
+	out.Text = stuck.InGroup(out.Text, out.Queue, out.Group)
 	s.setAge(out.Message)
 	return connect.NewResponse(out), nil
 }

@@ -4,6 +4,7 @@ package stuck
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/columbamq/columba/core/dispatch"
 )
@@ -82,8 +83,13 @@ var texts = map[Reason]string{
 // Reasons are all reasons, in no order.
 func Reasons() []Reason { return slices.Collect(maps.Keys(texts)) }
 
-// Text says what the reason means and what to do about it.
+// Text says what the reason means and what to do about it. Its commands have QUEUE and GROUP for the names, see InGroup.
 func (r Reason) Text() string { return texts[r] }
+
+// InGroup is a text with the path of the queue and the name of the group in its commands, so that they can be pasted.
+func InGroup(text, queue, group string) string {
+	return strings.NewReplacer("QUEUE", queue, "GROUP", group).Replace(text)
+}
 
 // View is what an output host sees of a share, and of the group it is part of.
 type View struct {

@@ -1,6 +1,7 @@
 package stuck
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -117,4 +118,21 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 			t.Fatalf("no reason for %+v", v)
 		}
 	})
+}
+
+// TestInGroup_CommandsCanBePasted looks for what a reader would have to fill in.
+func TestInGroup_CommandsCanBePasted(t *testing.T) {
+	named := 0
+	for _, r := range Reasons() {
+		text := InGroup(r.Text(), "/t/a", "work")
+		if strings.Contains(text, "QUEUE") || strings.Contains(text, "GROUP") {
+			t.Errorf("%s: %s", r, text)
+		}
+		if strings.Contains(text, "/t/a work") {
+			named++
+		}
+	}
+	if named < 5 {
+		t.Errorf("%d texts name the group in a command", named)
+	}
 }

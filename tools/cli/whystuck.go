@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -32,14 +31,13 @@ func (a *app) whyStuckCommand() *cobra.Command {
 	}
 }
 
-// whyStuckFields leaves out what tells of a message when there is none, unless all is wanted. Commands in the text name the queue and the group, so
-// that they can be pasted.
+// whyStuckFields leaves out what tells of a message when there is none, unless all is wanted.
 func whyStuckFields(w *pb.WhyStuckResponse, whole bool) []field {
 	fields := []field{
 		{name: "queue", value: w.GetQueue()},
 		{name: "group", value: w.GetGroup()},
 		{name: "reason", value: w.GetReason()},
-		{name: "text", value: strings.NewReplacer("QUEUE", w.GetQueue(), "GROUP", w.GetGroup()).Replace(w.GetText())},
+		{name: "text", value: w.GetText()},
 		{name: "also", value: w.GetAlso()},
 		{name: "detail", value: w.GetDetail()},
 		{name: "extents", value: w.GetExtents()},
