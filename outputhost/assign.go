@@ -88,8 +88,8 @@ func (h *Host) give(ctx context.Context, l accepted) error {
 		return nil
 	}
 	select {
-	case l.list.giving <- struct{}{}:
-		defer func() { <-l.list.giving }()
+	case l.list.applying <- struct{}{}:
+		defer func() { <-l.list.applying }()
 	case <-ctx.Done():
 		return core.Errorf(core.CodeDeadline, "another list of shares of queue %s is still being applied: %w", l.queue, context.Cause(ctx))
 	}

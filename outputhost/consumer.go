@@ -232,6 +232,27 @@ func (c *consumer) forgetLocked(s, instead *share) {
 	}
 }
 
+// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare when
+// another host settles it, else forgottenShare. A consumer that has closed is not in the group's list, but it may still
+// settle: its handles follow the field instead of the share.
+func (g *group) forgetHandlesLocked(s, instead *share) {
+	s.instead = instead
+	for _, c := range g.mu.consumers {
+		c.forgetLocked(s, instead)
+	}
+}
+
+// renameHandlesLocked has what consumers hold of a share that came back settled there.
+func (g *group) renameHandlesLocked(old, now *share) {
+	old.instead = now
+	for _, c := range g.mu.consumers {
+		if handle, known := c.handles[old]; known {
+			delete(c.handles, old)
+			c.handles[now], c.shares[handle] = handle, now
+		}
+	}
+}
+
 // Consumers of a group that grant much must not starve those that grant little: consumers take turns, which are short
 // while several have credit, and one consumer may not hold so much of what the group's shares may have outstanding that
 // nothing is left for the others.

@@ -15,12 +15,12 @@ import (
 //
 // The fields are the host's mutex's but for the first two.
 type queueList struct {
-	giving  chan struct{} // capacity 1: one list of the queue is applied at a time, which takes calls to the metadata
-	turn    atomic.Uint64 // counts the versions: who applies an older one adds nothing more
-	version core.ListVersion
-	shares  int  // in the list
-	resumed bool // all of them were
-	users   int  // who apply it
+	applying chan struct{} // capacity 1: one list of the queue is applied at a time, which takes calls to the metadata
+	turn     atomic.Uint64 // counts the versions: who applies an older one adds nothing more
+	version  core.ListVersion
+	shares   int  // in the list
+	resumed  bool // all of them were
+	appliers int  // calls that apply it
 }
 
 // offered is a list of shares that came.
@@ -85,14 +85,14 @@ func (h *Host) accept(o offered) (a accepted, newest core.ListVersion, ok bool) 
 	h.accepting <- struct{}{}
 	defer func() { <-h.accepting }()
 	a = accepted{offered: o, h: h}
-	if newest, ok = a.count(); ok {
+	if newest, ok = a.adopt(); ok {
 		h.dropOthers(o)
 	}
 	return a, newest, ok
 }
 
-// count makes the list that of its queue, unless there is a newer one.
-func (a *accepted) count() (newest core.ListVersion, ok bool) {
+// adopt makes the list that of its queue, unless there is a newer one.
+func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 	h := a.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *accepted) count() (newest core.ListVersion, ok bool) {
 	case l == nil && a.version.Compare(h.mu.floor) <= 0:
 		return h.mu.floor, false
 	case l == nil:
-		l = &queueList{giving: make(chan struct{}, 1)}
+		l = &queueList{applying: make(chan struct{}, 1)}
 		h.mu.lists[a.queue] = l
 	case a.version.Compare(l.version) < 0:
 		return l.version, false
@@ -115,7 +115,7 @@ func (a *accepted) count() (newest core.ListVersion, ok bool) {
 	}
 	l.version, l.shares = a.version, len(a.shares)
 	l.resumed = l.resumed || l.shares == 0
-	l.users++
+	l.appliers++
 	a.list, a.turn = l, l.turn.Load()
 	return a.version, true
 }
@@ -127,7 +127,7 @@ func (a accepted) release() {
 	}
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
-	if a.list.users--; a.list.users == 0 && a.list.shares == 0 {
+	if a.list.appliers--; a.list.appliers == 0 && a.list.shares == 0 {
 		delete(a.h.mu.lists, a.queue)
 		a.h.raiseFloorLocked(a.list.version)
 	}

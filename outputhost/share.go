@@ -326,26 +326,6 @@ func (s *share) dropLocked() *reader {
 	return r
 }
 
-// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare when another host settles it,
-// else forgottenShare. Consumers that have left may still settle, and follow the share's word.
-func (g *group) forgetHandlesLocked(s, instead *share) {
-	s.instead = instead
-	for _, c := range g.mu.consumers {
-		c.forgetLocked(s, instead)
-	}
-}
-
-// renameHandlesLocked has what consumers hold of a share that came back settled there.
-func (g *group) renameHandlesLocked(old, now *share) {
-	old.instead = now
-	for _, c := range g.mu.consumers {
-		if handle, known := c.handles[old]; known {
-			delete(c.handles, old)
-			c.handles[now], c.shares[handle] = handle, now
-		}
-	}
-}
-
 // countHeldLocked tells the host's memory how much the share holds: one that was given away what nacks left, until it is forgotten.
 func (s *share) countHeldLocked() {
 	held, noted := 0, 0
