@@ -1851,7 +1851,7 @@ func (x *AssignResponse) GetLists() []*ListAnswer {
 type ListAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Newest        *ListVersion           `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"` // of the queue's list that counts at the host: the one of the request, or a newer one
-	Failed        *Error                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"` // why some of its shares could not be resumed: the list is to be sent again. What it lacks is given away all the same
+	Failed        *Error                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"` // why the host could not resume some shares of the list: the controller sends the list again. Shares that the list lacks are given away all the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
