@@ -128,7 +128,7 @@ func (s *Share) inTransfer(b begun, to Destination, in phase) (*message, *transf
 	if m == nil || m.phase != in {
 		return nil, nil
 	}
-	if x := s.notes[b.seq].transfer; x.to == to && x.number == b.number {
+	if x := s.table.note(b.seq).transfer; x.to == to && x.number == b.number {
 		return m, x
 	}
 	return nil, nil

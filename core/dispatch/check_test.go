@@ -186,14 +186,14 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			fail("seq %d waits for credit but nobody knows", seq)
 		case m.phase == unsaved && !pending[seq]:
 			fail("seq %d waits for a checkpoint that will not say so", seq)
-		case m.phase.leaves() && s.notes[seq].transfer == nil:
+		case m.phase.leaves() && s.table.note(seq).transfer == nil:
 			fail("seq %d leaves, and nothing is known of it", seq)
-		case m.phase == announced && s.notes[seq].transfer.token == 0:
+		case m.phase == announced && s.table.note(seq).transfer.token == 0:
 			fail("seq %d is announced by no checkpoint", seq)
 		case m.phase.leaves() && m.phase != held && !s.knownTransfer(seq, m):
 			fail("seq %d in phase %d leaves but nobody knows", seq, m.phase)
 		}
-		switch x := s.notes[seq].transfer; {
+		switch x := s.table.note(seq).transfer; {
 		case !m.phase.leaves():
 		case m.phase == leaving:
 			transfers[x.to].leaving++
@@ -250,8 +250,8 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 		return fmt.Errorf("tracked, missing, supplied are %d, %d, %d, counted %d, %d, %d", tracked, missing, supplied, s.table.n, s.missing, s.supply.len())
 	case undone != tracked-missing+supplied && !s.timers:
 		return fmt.Errorf("%d messages read and not done, %d tracked with bytes, %d in the supply", undone, tracked-missing, supplied)
-	case len(s.notes) > tracked:
-		return fmt.Errorf("%d notes of %d messages", len(s.notes), tracked)
+	case s.table.noted > tracked:
+		return fmt.Errorf("%d notes of %d messages", s.table.noted, tracked)
 	}
 	bytes := 0
 	lent := map[*batch]int{}
@@ -264,11 +264,15 @@ func (s *Share) check(covered map[core.Seq]bool) error {
 			return fmt.Errorf("batch %d has %d messages, %d bytes left, counted %d, %d", b.Base, left[b], live[b], b.left, b.live)
 		}
 	}
-	noted, extended := 0, 0
-	for seq, x := range s.notes {
-		if noted += len(x.text) + len(s.metadataOf(seq)); x.extended != 0 {
+	notes, noted, extended := 0, 0, 0
+	s.table.eachNote(func(_ core.Seq, _ *message, x note) {
+		notes++
+		if noted += x.bytes(); x.extended != 0 {
 			extended++
 		}
+	})
+	if notes != s.table.noted {
+		return fmt.Errorf("%d notes, counted %d", notes, s.table.noted)
 	}
 	if extended > s.of(inFlight) {
 		return fmt.Errorf("%d locks were moved, %d messages are in flight", extended, s.count[inFlight])

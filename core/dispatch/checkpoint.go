@@ -125,12 +125,8 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 			chunks[n-1].to = len(out)
 		}
 		chunks = append(chunks, draftChunk{key: key, from: len(out)})
-	}, func(seq core.Seq, m *message) {
+	}, func(seq core.Seq, m *message, x note) {
 		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
-		var x note
-		if len(s.notes) > 0 {
-			x = s.notes[seq]
-		}
 		if m.failure != NoFailure {
 			e.text = x.text
 		}
@@ -185,13 +181,13 @@ func (s *Share) State(now time.Time) State {
 			st.messages[first+i] = e
 		}
 	}
-	for seq, note := range s.notes {
-		x, m, e := note.transfer, s.table.get(seq), st.messages[seq]
+	s.table.eachNote(func(seq core.Seq, m *message, n note) {
+		x, e := n.transfer, st.messages[seq]
 		if e.attempts > 0 && m.phase.leaves() && m.phase != appending && !x.mayBeThere && routes[x.to].returns {
 			e.kind, e.to, e.reason, e.due = kindWaiting, 0, 0, milli(x.due)
 			st.messages[seq] = e
 		}
-	}
+	})
 	return st
 }
 

@@ -75,7 +75,7 @@ func TestDead_ResumedIsLookedFor(t *testing.T) {
 		blob = save(s, start)
 	}
 	s.Transferred(1, start.Add(TransferDoubt))
-	if !s.Done(1) || len(s.notes) > 0 {
+	if !s.Done(1) || s.table.noted > 0 {
 		t.Fatal("it is not settled")
 	}
 }

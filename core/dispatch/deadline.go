@@ -183,7 +183,7 @@ func (g *Group) Tick(now time.Time) {
 
 // handedOut is when a message in flight was handed out, ns.
 func (s *Share) handedOut(seq core.Seq, m *message) int64 {
-	if at := s.notes[seq].extended; at != 0 {
+	if at := s.table.note(seq).extended; at != 0 {
 		return at
 	}
 	return m.due - int64(s.group.spec.LockTimeout)
@@ -191,18 +191,18 @@ func (s *Share) handedOut(seq core.Seq, m *message) int64 {
 
 // extend notes when a message was handed out, before its lock says so no more. A consumer has it.
 func (s *Share) extend(seq core.Seq, m *message) {
-	n := s.notes[seq]
+	n := s.table.note(seq)
 	n.extended, n.uncounted.now = s.handedOut(seq, m), false
-	s.setNote(seq, n)
+	s.table.setNote(seq, n)
 }
 
 // endLock forgets what belongs to the lock of a message that is not in flight any more.
 func (s *Share) endLock(seq core.Seq) {
-	if len(s.notes) == 0 {
+	if s.table.noted == 0 {
 		return
 	}
-	if n := s.notes[seq]; n.extended != 0 || n.uncounted.now {
+	if n := s.table.note(seq); n.extended != 0 || n.uncounted.now {
 		n.extended, n.uncounted.now = 0, false
-		s.setNote(seq, n)
+		s.table.setNote(seq, n)
 	}
 }

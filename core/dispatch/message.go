@@ -83,16 +83,13 @@ type note struct {
 	transfer  *transfer // of one that leaves, or whose metadata are replaced; else nil
 }
 
-// setNote keeps a note, if there is anything in it.
-func (s *Share) setNote(seq core.Seq, x note) {
-	switch {
-	case x == note{}:
-		delete(s.notes, seq)
-		return
-	case s.notes == nil:
-		s.notes = map[core.Seq]note{}
+// bytes is how long its text and metadata are.
+func (x *note) bytes() int {
+	n := len(x.text)
+	if x.transfer != nil {
+		n += len(x.transfer.metadata)
 	}
-	s.notes[seq] = x
+	return n
 }
 
 const (
@@ -104,6 +101,8 @@ const (
 // chunk holds the messages of 64 seqs, so that one stuck message costs one chunk and not all that came after it.
 type chunk struct {
 	live     uint64 // bit i: messages[i] has a phase
+	noted    uint64 // bit i: it has a note
+	notes    []note // those, in the order of seqs
 	messages [chunkLen]message
 	places   *[chunkLen]uint32 // of a timer extent: where in their batches the records are
 }
@@ -115,6 +114,7 @@ type table struct {
 	last    *chunk // of lastKey; nil: none cached
 	spare   []*chunk
 	n       int // messages with a phase
+	noted   int // messages with a note
 }
 
 func newTable() table { return table{chunks: map[uint64]*chunk{}} }
@@ -178,6 +178,54 @@ func (t *table) put(seq core.Seq) *message {
 	return &c.messages[seq&chunkMask]
 }
 
+// note is what is kept of the message of seq beside its entry.
+func (t *table) note(seq core.Seq) note {
+	if t.noted > 0 {
+		if c := t.chunk(uint64(seq) >> chunkBits); c != nil {
+			return c.note(seq & chunkMask)
+		}
+	}
+	return note{}
+}
+
+func (c *chunk) note(i core.Seq) note {
+	if c.noted&(1<<i) == 0 {
+		return note{}
+	}
+	return c.notes[c.notedBefore(i)]
+}
+
+// notedBefore is how many of the chunk's messages before i have a note.
+func (c *chunk) notedBefore(i core.Seq) int { return bits.OnesCount64(c.noted & (1<<i - 1)) }
+
+// setNote keeps a note, if there is anything in it, of the message of seq, which has a phase.
+func (t *table) setNote(seq core.Seq, x note) {
+	c, i := t.chunk(uint64(seq)>>chunkBits), seq&chunkMask
+	at, some := c.notedBefore(i), c.noted&(1<<i) != 0
+	switch {
+	case some && x == note{}:
+		c.notes, c.noted = slices.Delete(c.notes, at, at+1), c.noted&^(1<<i)
+		t.noted--
+	case some:
+		c.notes[at] = x
+	case x != note{}:
+		c.notes, c.noted = slices.Insert(c.notes, at, x), c.noted|1<<i
+		t.noted++
+	}
+}
+
+// eachNote calls f for every message with a note, in any order.
+func (t *table) eachNote(f func(core.Seq, *message, note)) {
+	for k, c := range t.chunks {
+		left := c.noted
+		for _, x := range c.notes {
+			i := bits.TrailingZeros64(left)
+			left &= left - 1
+			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i], x)
+		}
+	}
+}
+
 // setPlace notes where in its batch the record of a message is, place is the reverse.
 func (t *table) setPlace(seq core.Seq, i int) {
 	c := t.chunk(uint64(seq) >> chunkBits)
@@ -203,12 +251,12 @@ func (t *table) free(key uint64, c *chunk) {
 
 // eachChunk calls chunk for every chunk, in any order, and f for each of its messages after that, in the order of seqs.
 // Neither may change the table.
-func (t *table) eachChunk(chunk func(key uint64), f func(core.Seq, *message)) {
+func (t *table) eachChunk(chunk func(key uint64), f func(core.Seq, *message, note)) {
 	for k, c := range t.chunks {
 		chunk(k)
 		for live := c.live; live != 0; live &= live - 1 {
 			i := bits.TrailingZeros64(live)
-			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i])
+			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i], c.note(core.Seq(i)))
 		}
 	}
 }

@@ -225,11 +225,11 @@ func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.
 // excused are how many attempts of each message do not count.
 func (s *Share) excused() map[core.Seq]uint16 {
 	out := map[core.Seq]uint16{}
-	for seq, x := range s.notes {
+	s.table.eachNote(func(seq core.Seq, _ *message, x note) {
 		if x.uncounted.attempts > 0 {
 			out[seq] = x.uncounted.attempts
 		}
-	}
+	})
 	return out
 }
 

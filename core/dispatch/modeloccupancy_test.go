@@ -20,11 +20,10 @@ func (m *machine) displacedNow(t *rapid.T) {
 		}
 	}
 	m.waits = waits
-	for seq, n := range m.s.notes {
-		f, stands := m.fate(seq), m.s.table.get(seq)
-		x := n.transfer
+	m.s.table.eachNote(func(seq core.Seq, stands *message, n note) {
+		f, x := m.fate(seq), n.transfer
 		if x == nil || !x.displaced || f.leaves {
-			continue
+			return
 		}
 		if !stands.phase.leaves() || x.to != RetryQueue || f.attempts == 0 || f.over || f.dying || f.blocked || f.locked || m.spec.Exhausted == core.ExhaustedBlock {
 			t.Fatalf("seq %d is displaced: %+v", seq, *f)
@@ -33,7 +32,7 @@ func (m *machine) displacedNow(t *rapid.T) {
 			t.Fatalf("seq %d is displaced, whose lock expired, and %d were nacked and wait", seq, others)
 		}
 		f.leaves, f.displaced = true, true
-	}
+	})
 }
 
 // bounded checks that the share holds no more failed messages than it may, or than it did before.
@@ -57,11 +56,11 @@ func (m *machine) bounded(t *rapid.T) {
 // toRetry are the messages that leave for the retry queue: those that it refuses may exceed the bound.
 func (m *machine) toRetry() map[core.Seq]bool {
 	out := map[core.Seq]bool{}
-	for seq, n := range m.s.notes {
-		if s := m.s.table.get(seq); s != nil && s.phase.leaves() && n.transfer.to == RetryQueue {
+	m.s.table.eachNote(func(seq core.Seq, s *message, n note) {
+		if s.phase.leaves() && n.transfer.to == RetryQueue {
 			out[seq] = true
 		}
-	}
+	})
 	return out
 }
 

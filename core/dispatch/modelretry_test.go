@@ -64,7 +64,7 @@ func (m *machine) parked(t *rapid.T) {
 		p.Share.TransferFailed(p.Seq, true, m.now.Add(time.Second), m.now)
 	default:
 		p.Share.TransferFailed(p.Seq, false, m.now.Add(time.Second), m.now)
-		f.away = m.s.notes[p.Seq].transfer.mayBeThere // of an earlier append
+		f.away = m.s.table.note(p.Seq).transfer.mayBeThere // of an earlier append
 		f.displaced = false
 	}
 }

@@ -37,7 +37,7 @@ func leaves(t *testing.T, s *Share, stay int, leave ...core.Seq) {
 	t.Helper()
 	got := map[core.Seq]bool{}
 	s.table.each(func(seq core.Seq, m *message) {
-		if m.phase.leaves() && s.notes[seq].transfer.to == RetryQueue {
+		if m.phase.leaves() && s.table.note(seq).transfer.to == RetryQueue {
 			got[seq] = true
 		}
 	})

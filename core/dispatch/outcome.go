@@ -68,7 +68,7 @@ func (g *Group) opened(led []failing) {
 
 // mayBeDead reports whether the dead letter queue may have a message.
 func (s *Share) mayBeDead(seq core.Seq, m *message) bool {
-	x := s.notes[seq].transfer
+	x := s.table.note(seq).transfer
 	return m.phase.leaves() && x.to == DeadLetterQueue && (m.phase == appending || m.phase == held || x.mayBeThere)
 }
 
@@ -77,7 +77,7 @@ func (s *Share) recalled(seq core.Seq, m *message) bool {
 	if !m.phase.leaves() || m.phase == appending || m.phase == held {
 		return false
 	}
-	x := s.notes[seq].transfer
+	x := s.table.note(seq).transfer
 	return routes[x.to].recalled && !x.mayBeThere
 }
 
@@ -147,29 +147,29 @@ type uncounted struct {
 const mostUnsure = 3
 
 func (s *Share) setUncounted(seq core.Seq, x uncounted) {
-	n := s.notes[seq]
+	n := s.table.note(seq)
 	n.uncounted = x
-	s.setNote(seq, n)
+	s.table.setNote(seq, n)
 }
 
 // excuse has n failed attempts of a message not count.
 func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
-	x := s.notes[seq].uncounted
+	x := s.table.note(seq).uncounted
 	x.attempts = uint16(min(uint(x.attempts)+uint(n), uint(m.attempts)))
 	s.setUncounted(seq, x)
 }
 
 // excuses are how many attempts of a message do not count.
 func (s *Share) excuses(seq core.Seq) int {
-	if len(s.notes) == 0 {
+	if s.table.noted == 0 {
 		return 0
 	}
-	return int(s.notes[seq].uncounted.attempts)
+	return int(s.table.note(seq).uncounted.attempts)
 }
 
 // pardon reports whether an attempt whose lock ran out does not count, and notes that.
 func (s *Share) pardon(seq core.Seq, m *message) bool {
-	x := s.notes[seq].uncounted
+	x := s.table.note(seq).uncounted
 	if !x.now || x.unsure >= mostUnsure {
 		return false
 	}
@@ -185,7 +185,7 @@ func (s *Share) pardon(seq core.Seq, m *message) bool {
 
 // unexcuse has no more attempts of a message not count than it has: one was given back.
 func (s *Share) unexcuse(seq core.Seq, m *message) {
-	if x := s.notes[seq].uncounted; x.attempts > m.attempts {
+	if x := s.table.note(seq).uncounted; x.attempts > m.attempts {
 		x.attempts, x.unsure = m.attempts, uint8(min(uint16(x.unsure), m.attempts))
 		s.setUncounted(seq, x)
 	}

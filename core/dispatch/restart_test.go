@@ -202,8 +202,8 @@ func (m *machine) drain(t *rapid.T) {
 	if m.timers != nil {
 		last = m.written
 	}
-	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || len(m.s.notes) != 0 {
-		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d notes", m.s.Frontier(), last, len(m.s.table.chunks), len(m.s.notes))
+	if !m.s.Done(last) || m.s.Unread(last) != 0 || len(m.s.table.chunks) != 0 || m.s.table.noted != 0 {
+		t.Fatalf("all is settled, but frontier %d of %d, %d chunks, %d notes", m.s.Frontier(), last, len(m.s.table.chunks), m.s.table.noted)
 	}
 	m.leaks(t)
 }

@@ -92,7 +92,7 @@ func (s *Share) tooLate(seq core.Seq, m *message) bool {
 	if m.phase != blocked && !m.phase.leaves() {
 		return false
 	}
-	x := s.notes[seq].transfer
+	x := s.table.note(seq).transfer
 	return m.phase == appending || m.failure == Rejected || x != nil && x.mayBeThere
 }
 
@@ -109,7 +109,7 @@ func (s *Share) forget(seq core.Seq, m *message) {
 	} else {
 		s.missing--
 	}
-	if len(s.notes) > 0 {
+	if s.table.noted > 0 {
 		s.forgetNote(seq)
 	}
 	s.table.n--
@@ -123,7 +123,7 @@ func (s *Share) forgetRetry(seq core.Seq, m *message) {
 	}
 	s.stand(seq, m, -1)
 	if m.phase >= leaving {
-		s.tally(s.notes[seq].transfer.to, m.phase, -1)
+		s.tally(s.table.note(seq).transfer.to, m.phase, -1)
 	}
 }
 
@@ -342,10 +342,10 @@ func (s *Share) Replace(seq core.Seq, attempt uint16, metadata []byte, now time.
 
 // setText notes the text of a message.
 func (s *Share) setText(seq core.Seq, text string) {
-	if x := s.notes[seq]; x.text != text {
+	if x := s.table.note(seq); x.text != text {
 		s.noteBytes += len(text) - len(x.text)
 		x.text = text
-		s.setNote(seq, x)
+		s.table.setNote(seq, x)
 	}
 }
 
@@ -357,21 +357,28 @@ func (s *Share) setMetadata(seq core.Seq, metadata []byte) {
 	x.metadata = metadata
 }
 
-// forgetNote forgets what is kept of a message beside the table.
-func (s *Share) forgetNote(seq core.Seq) {
-	x, some := s.notes[seq]
-	if !some {
+// keepNote keeps a note of another share.
+func (s *Share) keepNote(seq core.Seq, x note) {
+	if x == (note{}) {
 		return
 	}
-	if s.noteBytes -= len(x.text); x.transfer != nil {
-		s.noteBytes -= len(x.transfer.metadata)
+	s.table.setNote(seq, x)
+	s.noteBytes += x.bytes()
+}
+
+// forgetNote forgets what is kept of a message beside the table.
+func (s *Share) forgetNote(seq core.Seq) {
+	x := s.table.note(seq)
+	if x == (note{}) {
+		return
 	}
-	delete(s.notes, seq)
+	s.noteBytes -= x.bytes()
+	s.table.setNote(seq, note{})
 }
 
 // metadataOf are those that replace the message's own.
 func (s *Share) metadataOf(seq core.Seq) []byte {
-	if x := s.notes[seq].transfer; x != nil {
+	if x := s.table.note(seq).transfer; x != nil {
 		return x.metadata
 	}
 	return nil

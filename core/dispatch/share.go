@@ -34,7 +34,6 @@ type Share struct {
 	top       core.Seq // highest restored message: below it the table may hold what is not yet delivered here
 	count     [phases]int32
 	repeats   int32                    // retries in flight
-	notes     map[core.Seq]note        // of few messages; nil: none ever was
 	transfers *[Destinations]transfers // nil until a message leaves, or has its metadata replaced
 	noteBytes int                      // bytes of texts and metadata in notes
 	weight    *weight                  // see crowded; nil: nothing has failed, or all is settled
@@ -179,7 +178,7 @@ func (s *Share) rest() {
 	s.firsts.trim()
 	s.pending.trim()
 	s.table = newTable()
-	s.notes, s.noteBytes, s.transfers, s.weight = nil, 0, nil, nil
+	s.noteBytes, s.transfers, s.weight = 0, nil, nil
 	s.nacked, s.unseen = nil, 0
 }
 

@@ -65,7 +65,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	*s = Share{
 		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning,
 		rate: s.rate, paced: s.paced, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
-		done: s.done, table: newTable(), notes: s.notes, noteBytes: s.noteBytes, full: s.full,
+		done: s.done, table: newTable(), full: s.full,
 		held: s.held, heldBytes: s.heldBytes, squeezeAt: MaxOutstandingBytes / 2, lent: s.lent,
 		withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true,
 	}
@@ -75,7 +75,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	s.begin()
 	was.table.each(func(seq core.Seq, m *message) {
 		if !s.done.Done(seq) { // what is in the supply is read again
-			s.replace(seq, m)
+			s.replace(seq, m, was.table.note(seq))
 		}
 	})
 	s.touch()
@@ -117,8 +117,9 @@ func (g *Group) detach(s *Share) {
 }
 
 // replace takes over what was known of a message.
-func (s *Share) replace(seq core.Seq, was *message) {
+func (s *Share) replace(seq core.Seq, was *message, n note) {
 	m := s.table.put(seq)
+	s.keepNote(seq, n)
 	m.attempts, m.failure, m.session, m.due = was.attempts, was.failure, was.session, was.due
 	s.missing++
 	s.top = max(s.top, seq)

@@ -78,7 +78,7 @@ func (s *Share) Standing(seq core.Seq) Standing {
 
 // placeOf is where a message is that has a phase.
 func (s *Share) placeOf(seq core.Seq, m *message) Place {
-	if m.phase.leaves() && s.notes[seq].transfer.to == RetryQueue {
+	if m.phase.leaves() && s.table.note(seq).transfer.to == RetryQueue {
 		return PlaceParked
 	}
 	return places[m.phase]
@@ -86,7 +86,7 @@ func (s *Share) placeOf(seq core.Seq, m *message) Place {
 
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
-	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.notes[seq].text, m.session
+	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.table.note(seq).text, m.session
 	switch {
 	case m.phase == ready && s.group.isolation.isNext(s, seq):
 		st.Place = PlaceAlone
@@ -101,9 +101,9 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 		st.Until = s.group.instant(m.due)
 	}
 	if st.Place == PlaceParked {
-		st.Until = s.group.instant(s.notes[seq].transfer.due)
+		st.Until = s.group.instant(s.table.note(seq).transfer.due)
 	}
-	if x := s.notes[seq].transfer; m.phase.leaves() && x.mayBeThere && x.certain > s.group.now {
+	if x := s.table.note(seq).transfer; m.phase.leaves() && x.mayBeThere && x.certain > s.group.now {
 		st.Certain = s.group.instant(x.certain)
 	}
 	if m.phase == inFlight {

@@ -60,7 +60,7 @@ func TestShare_StandingAfterAReturn(t *testing.T) {
 		t.Errorf("it stands at %+v, want in flight since %s", st, later)
 	}
 	s.Ack(1, 1, 1, later, nil)
-	if len(s.notes) > 0 {
+	if s.table.noted > 0 {
 		t.Error("a lock that was moved is remembered after its message was settled")
 	}
 }

@@ -70,10 +70,10 @@ func (s *Share) transferOf(seq core.Seq) *transfer {
 	if s.transfers == nil {
 		s.transfers = new([Destinations]transfers)
 	}
-	n := s.notes[seq]
+	n := s.table.note(seq)
 	if n.transfer == nil {
 		n.transfer = new(transfer)
-		s.setNote(seq, n)
+		s.table.setNote(seq, n)
 	}
 	return n.transfer
 }
@@ -114,13 +114,13 @@ func (s *Share) step(seq core.Seq, m *message, x *transfer, to phase) {
 
 // withdraw ends the transfer of a message that is here only. The caller gives it its next phase.
 func (s *Share) withdraw(seq core.Seq, m *message) {
-	n := s.notes[seq]
+	n := s.table.note(seq)
 	x := n.transfer
 	s.tally(x.to, m.phase, -1)
 	s.move(seq, m, none)
 	if *x = (transfer{metadata: x.metadata}); x.metadata == nil {
 		n.transfer = nil
-		s.setNote(seq, n)
+		s.table.setNote(seq, n)
 	}
 }
 
@@ -134,7 +134,7 @@ func (s *Share) enqueue(seq core.Seq, m *message, x *transfer) {
 
 // read takes note that the bytes of a message in phase transferring came.
 func (s *Share) read(seq core.Seq) {
-	s.group.transfers[s.notes[seq].transfer.to].push(messageRef{s, seq})
+	s.group.transfers[s.table.note(seq).transfer.to].push(messageRef{s, seq})
 }
 
 // keepUntil keeps a message until due, and then has it wait for TakeTransfers again.
@@ -215,7 +215,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		if m == nil || m.phase != transferring || m.batch == nil {
 			continue
 		}
-		note := s.notes[seq]
+		note := s.table.note(seq)
 		x := note.transfer
 		if x.to != to {
 			continue
@@ -274,7 +274,7 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 	if m == nil || m.phase != appending {
 		return
 	}
-	if s.notes[seq].transfer.to == RetryQueue {
+	if s.table.note(seq).transfer.to == RetryQueue {
 		s.group.counters.Parked++
 		s.group.retryLimit().sum.ended-- // it goes on there
 	} else {
@@ -295,7 +295,7 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 	if m == nil || m.phase != appending {
 		return
 	}
-	x := s.notes[seq].transfer
+	x := s.table.note(seq).transfer
 	due := s.group.nanos(retryAt)
 	if unknown {
 		if !x.mayBeThere {
@@ -326,7 +326,7 @@ func (x *transfer) mayReturn() bool {
 
 // dueTransfer has a message handed out from here whose time has come before it left, or tries again what is held.
 func (s *Share) dueTransfer(seq core.Seq, m *message) {
-	switch x := s.notes[seq].transfer; {
+	switch x := s.table.note(seq).transfer; {
 	case x.mayReturn() && x.due <= s.group.now:
 		s.withdraw(seq, m)
 		s.retry(seq, m)
@@ -362,20 +362,20 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 
 // knownTransfer reports whether something will go on with a message that waits for no deadline.
 func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
-	to := s.notes[seq].transfer.to
+	to := s.table.note(seq).transfer.to
 	switch m.phase {
 	case appending:
 		return s.lent[seq] != nil
 	case transferring:
 		return m.batch == nil || slices.Contains(s.group.transfers[to].all(), messageRef{s, seq})
 	}
-	r, b := &s.transfers[to], begun{seq, s.notes[seq].transfer.number}
+	r, b := &s.transfers[to], begun{seq, s.table.note(seq).transfer.number}
 	return slices.Contains(r.waiting.all(), b) || slices.Contains(r.announced.all(), b)
 }
 
 // rebuildTransfer takes over the transfer of a message whose share is put together anew.
 func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
-	x := s.notes[seq].transfer
+	x := s.table.note(seq).transfer
 	switch was {
 	case leaving, announced:
 		s.leave(seq, m, x.to, x.due)
