@@ -46,7 +46,7 @@ func TestShare_AbsorbSettlesWhatAnotherOwnerDid(t *testing.T) {
 			count := rapid.IntRange(1, n).Draw(t, "count")
 			other.done.AckRange(core.Seq(first), uint64(count))
 		}
-		before := len(done)
+		before, acked := len(done), g.Counters().Acked
 		for seq := core.Seq(1); seq <= 2*n; seq++ {
 			if other.done.Done(seq) {
 				done[seq] = true
@@ -54,6 +54,9 @@ func TestShare_AbsorbSettlesWhatAnotherOwnerDid(t *testing.T) {
 		}
 		if got := s.Absorb(other, now); got != uint64(len(done)-before) {
 			t.Fatalf("absorbed %d, want %d", got, len(done)-before)
+		}
+		if got := g.Counters().Acked; got != acked {
+			t.Fatalf("%d acks are counted, want %d: the other owner counts its own", got, acked)
 		}
 		for seq := core.Seq(1); seq <= 2*n; seq++ {
 			if s.done.Done(seq) != done[seq] {

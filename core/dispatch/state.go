@@ -197,7 +197,8 @@ const (
 
 // Absorb settles what another owner of the extent has settled since, or what a selection took out of the extent. It
 // answers how many messages of it were not settled here. Entries of unsettled messages are ignored: this owner may have
-// handed them out since. None of it counts as a success: nobody can say how the messages ended.
+// handed them out since. None of it counts as acked, or as a success for the breaker: nobody here can say how the
+// messages ended, and the owner that took an ack has counted it.
 func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	s.group.at(now)
 	if s.gone {
@@ -206,7 +207,6 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	settle := func(r acklevel.Range) {
 		for seq := s.done.NextUndone(r.First); seq != 0 && seq <= r.Last && seq < s.next; seq = s.done.NextUndone(seq) {
 			s.settleAnywhere(seq)
-			s.group.counters.Acked++
 			settled++
 		}
 		first := max(r.First, s.next) // that was not read yet, and may be restored
@@ -223,7 +223,6 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 			}
 		}
 		fresh += s.done.AckRange(first, uint64(r.Last-first)+1)
-		s.group.counters.Acked += fresh
 		settled += fresh
 	}
 	if f := o.done.Frontier(); f > 0 {
