@@ -22,7 +22,7 @@ const (
 var failingParts = []int{5, 20, 95}
 
 // failingBackoffs are how long a bad message waits for its next attempt. The longest is more than the 30 s from which
-// on messages are parked.
+// on messages go to the retry queue.
 var failingBackoffs = []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute}
 
 // fewDeliveries is a limit of deliveries with which the retries fit into their turns, one delivery in five, whatever
@@ -61,7 +61,7 @@ type cell struct {
 	MemoryMiB      float64 // of the server, resident, at most
 	Checkpoints    float64 // of shares, written a second
 	Saved          float64 // bytes of them, written a second
-	Parked         float64 // messages
+	RetryQueued    float64 // messages
 	DeadLettered   float64 // messages
 }
 
@@ -185,8 +185,8 @@ func (c cell) load() string {
 }
 
 func (c cell) note() string {
-	return fmt.Sprintf("%.0f good ones acked a second, %.0f in the last quarter, none for %.1f s; p99 %.1f ms; %d retries, late p99 %.0f ms; server ≤ %.0f MiB; %.1f checkpoints and %.0f kB of them a second; %.0f parked, %.0f dead letters",
-		c.Acked, c.LastQuarter, c.Gap, c.P99, c.Retries, c.Late99, c.MemoryMiB, c.Checkpoints, c.Saved/1e3, c.Parked, c.DeadLettered)
+	return fmt.Sprintf("%.0f good ones acked a second, %.0f in the last quarter, none for %.1f s; p99 %.1f ms; %d retries, late p99 %.0f ms; server ≤ %.0f MiB; %.1f checkpoints and %.0f kB of them a second; %.0f retry queued, %.0f dead letters",
+		c.Acked, c.LastQuarter, c.Gap, c.P99, c.Retries, c.Late99, c.MemoryMiB, c.Checkpoints, c.Saved/1e3, c.RetryQueued, c.DeadLettered)
 }
 
 // failingCell measures one cell on a new server.
@@ -233,7 +233,7 @@ func (r *rig) failingCell(name string, c cell) (cell, error) {
 	c.Late99, c.Retries = o.Deliver99, o.Delivered
 	seconds := time.Since(began).Seconds() // checkpoints are written until the end of the client
 	c.Checkpoints, c.Saved = m["columba_outputhost_checkpoints_total"]/seconds, m["columba_outputhost_checkpoint_bytes_total"]/seconds
-	c.Parked, c.DeadLettered = m["columba_outputhost_messages_retry_queued_total"], m["columba_outputhost_messages_dead_lettered_total"]
+	c.RetryQueued, c.DeadLettered = m["columba_outputhost_messages_retry_queued_total"], m["columba_outputhost_messages_dead_lettered_total"]
 	return c, err
 }
 

@@ -65,7 +65,7 @@ var sections = []struct {
 	{"flow", (*rig).flow},
 	{"hole", (*rig).hole},
 	{"timers", (*rig).timers},
-	{"parked", (*rig).parked},
+	{"retry-queue", (*rig).retryQueue},
 	{"failing", (*rig).failing},
 	{"failing-full", (*rig).failingFull},
 	{"tenants", (*rig).tenants},
@@ -75,7 +75,7 @@ var sections = []struct {
 var suites = map[string][]string{
 	"one-machine": {"wire", "idle", "latency", "rates", "profiles"},
 	"replicated":  {"replicated", "many"},
-	"consuming":   {"drain", "flow", "hole", "timers", "parked"},
+	"consuming":   {"drain", "flow", "hole", "timers", "retry-queue"},
 	"failing":     {"failing", "failing-full"},
 	"tenants":     {"tenants"},
 }

@@ -16,7 +16,7 @@ const workerCommand = "worker"
 
 var jobs = map[string]func(measure.Job) (measure.Outcome, error){
 	"publish": publish, "consume": consume, "latency": oneInFlight, "log": logAlone, "produce": produce, "steady": steady,
-	"drain": drain, "hold": hold, "rest": rest, "flow": flow, "timers": fireTimers, "park": park, "failing": handleFailing,
+	"drain": drain, "hold": hold, "rest": rest, "flow": flow, "timers": fireTimers, "delay": delay, "failing": handleFailing,
 }
 
 // longJobs take so much longer than others.

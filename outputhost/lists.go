@@ -16,7 +16,7 @@ import (
 // The fields are the host's mutex's but for the first two.
 type queueList struct {
 	applying chan struct{} // capacity 1: one list of the queue is applied at a time, which takes calls to the metadata
-	turn     atomic.Uint64 // counts the versions: who applies an older one adds nothing more
+	changes  atomic.Uint64 // of the version: a call that applies an older one adds nothing more
 	version  core.ListVersion
 	shares   int  // in the list
 	resumed  bool // all of them were
@@ -60,14 +60,14 @@ func offer(p *pb.AssignmentList) (o offered, err error) {
 // accepted is a list that counts. The caller of accept releases it.
 type accepted struct {
 	offered
-	h    *Host
-	list *queueList // nil: the queue was not known, and nothing of it is this host's
-	turn uint64
+	h       *Host
+	list    *queueList // nil: the queue was not known, and nothing of it is this host's
+	changes uint64     // of the list's version, with this one
 }
 
 // current reports whether no newer list of the queue was accepted. Asked under a group's mutex before a share is added,
-// it is exact: a newer list first ends the turn, and then drops what it lacks.
-func (a accepted) current() bool { return a.list.turn.Load() == a.turn }
+// it is exact: a newer list first counts as a change, and then drops what it lacks.
+func (a accepted) current() bool { return a.list.changes.Load() == a.changes }
 
 // newest is the version of the queue's list that counts now: that of this one, or of a newer one that came since.
 func (a accepted) newest() core.ListVersion {
@@ -110,13 +110,13 @@ func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 		return l.version, false
 	}
 	if a.version != l.version {
-		l.turn.Add(1)
+		l.changes.Add(1)
 		l.resumed = false
 	}
 	l.version, l.shares = a.version, len(a.shares)
 	l.resumed = l.resumed || l.shares == 0
 	l.appliers++
-	a.list, a.turn = l, l.turn.Load()
+	a.list, a.changes = l, l.changes.Load()
 	return a.version, true
 }
 

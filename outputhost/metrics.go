@@ -18,7 +18,7 @@ type metrics struct {
 	delivered    prometheus.Counter
 	redelivered  prometheus.Counter
 	deadLettered prometheus.Counter
-	parked       prometheus.Counter
+	retryQueued  prometheus.Counter
 	readFailures prometheus.Counter
 	lapses       prometheus.Counter
 	mended       prometheus.Counter
@@ -50,7 +50,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		delivered:    counter("messages_delivered_total", "Messages delivered, redeliveries included."),
 		redelivered:  counter("messages_redelivered_total", "Messages delivered again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages durable in a dead letter queue."),
-		parked:       counter("messages_retry_queued_total", "Messages durable in a retry queue."),
+		retryQueued:  counter("messages_retry_queued_total", "Messages durable in a retry queue."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
 		lapses:       counter("lease_expirations_total", "Times that the delivery lease expired because no controller answered."),
 		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
@@ -141,7 +141,7 @@ func (g *group) series(now time.Time) groupSeries {
 	x := groupSeries{
 		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(),
 		events: [events]uint64{
-			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.Parked, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
+			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
 		},
 		rate: g.ackRateLocked(now),
 	}
@@ -160,7 +160,7 @@ func (g *group) series(now time.Time) groupSeries {
 // weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
 	d := x.depth
-	w := float64(d.Ready+d.InFlight+d.Delayed+d.Parked+d.Dying+d.Blocked) + 60*x.rate
+	w := float64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.Dying+d.Blocked) + 60*x.rate
 	if x.opened > 0 || x.limited > 0 {
 		w += 1e9
 	}
@@ -175,7 +175,7 @@ func (x *groupSeries) add(o groupSeries) {
 	x.depth.Ready += o.depth.Ready
 	x.depth.InFlight += o.depth.InFlight
 	x.depth.Delayed += o.depth.Delayed
-	x.depth.Parked += o.depth.Parked
+	x.depth.RetryQueueing += o.depth.RetryQueueing
 	x.depth.Dying += o.depth.Dying
 	x.depth.Blocked += o.depth.Blocked
 	x.oldest, x.opened, x.limited = max(x.oldest, o.oldest), max(x.opened, o.opened), max(x.limited, o.limited)
@@ -240,7 +240,7 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
 	d := x.depth
-	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.Parked, d.Dying, d.Blocked} {
+	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.RetryQueueing, d.Dying, d.Blocked} {
 		gauge(groupDepth, float64(n), depthStates[i])
 	}
 	for i, n := range x.events {

@@ -26,7 +26,7 @@ func newMover(h *Host) *transfer.Mover {
 		},
 		Moved: func(to dispatch.Destination) {
 			if to == dispatch.RetryQueue {
-				h.metrics.parked.Inc()
+				h.metrics.retryQueued.Inc()
 			} else {
 				h.metrics.deadLettered.Inc()
 			}

@@ -4,8 +4,8 @@ import "encoding/binary"
 
 // Types of a record's extra fields. A reader skips those it does not know.
 const (
-	extraLife uint16 = 1
-	extraPast uint16 = 2
+	extraLife    uint16 = 1
+	extraHistory uint16 = 2
 )
 
 // extraField is one type-length-value field.

@@ -57,7 +57,7 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 // hasPast reports whether the record says of the message what only a host knows that appends it to a built-in queue.
 func (r *Record) hasPast() bool {
 	for f := range allExtra(r.Extra) {
-		if f.kind == extraLife || f.kind == extraPast {
+		if f.kind == extraLife || f.kind == extraHistory {
 			return true
 		}
 	}

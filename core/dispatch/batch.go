@@ -45,16 +45,16 @@ type DueRecords struct {
 	Seqs      []core.Seq
 	Offsets   []uint32 // one more than there are records; rising
 	Bytes     []byte
-	DeliverAt []int64 // of each record, unix ms; 0: when it was enqueued
-	Enqueued  []int64 // of each record, unix µs
-	Expire    []int64 // as in Records
-	Past      []Past  // the same
+	DeliverAt []int64   // of each record, unix ms; 0: when it was enqueued
+	Enqueued  []int64   // of each record, unix µs
+	Expire    []int64   // as in Records
+	History   []History // the same
 	Buffer    Buffer
 }
 
 func (r *DueRecords) wellFormed() bool {
 	n := len(r.Seqs)
-	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) && (r.Past == nil || len(r.Past) == n) &&
+	return n > 0 && len(r.Offsets) == n+1 && len(r.DeliverAt) == n && len(r.Enqueued) == n && (r.Expire == nil || len(r.Expire) == n) && (r.History == nil || len(r.History) == n) &&
 		int(r.Offsets[n]) <= len(r.Bytes) && slices.IsSorted(r.Offsets) && !slices.Contains(r.Seqs, 0)
 }
 
@@ -70,7 +70,7 @@ func (s *Share) OfferDue(r DueRecords, now time.Time) error {
 	case !s.timers:
 		return core.Errorf(core.CodeBadArgument, "extent %s holds no timers", s.extent)
 	}
-	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, Past: r.Past, Buffer: r.Buffer}}
+	b := &batch{Records: Records{Offsets: r.Offsets, Bytes: r.Bytes, Expire: r.Expire, History: r.History, Buffer: r.Buffer}}
 	b.due = &due{seqs: r.Seqs, enqueued: r.Enqueued, since: r.DeliverAt}
 	for i, ms := range r.DeliverAt {
 		b.due.since[i] = max(min(ms, math.MaxInt64/int64(time.Millisecond))*1000, r.Enqueued[i])
@@ -145,12 +145,12 @@ func (b *batch) enqueuedAt(i int) int64 {
 	return b.Enqueued
 }
 
-// pastAt is the past of record i.
-func (b *batch) pastAt(i int) Past {
-	if b.Past == nil {
-		return Past{}
+// historyAt is the history of record i.
+func (b *batch) historyAt(i int) History {
+	if b.History == nil {
+		return History{}
 	}
-	return b.Past[i]
+	return b.History[i]
 }
 
 // sinceAt is since when record i could be handed out for all that its publisher wanted, unix µs.

@@ -159,7 +159,7 @@ func BenchmarkPark(b *testing.B) {
 			p.Share.Transferred(p.Seq, now)
 		}
 	}
-	if parked := g.Counters().Parked; parked < uint64(b.N) {
+	if parked := g.Counters().RetryQueued; parked < uint64(b.N) {
 		b.Fatalf("%d of %d messages are parked", parked, b.N)
 	}
 }

@@ -25,7 +25,7 @@ func cameBackIn(t *testing.T, g *Group, number byte, n int) *Share {
 		d.Seqs = append(d.Seqs, core.Seq(i+1))
 		d.Offsets = append(d.Offsets, uint32(i+1))
 		d.DeliverAt, d.Enqueued = append(d.DeliverAt, 0), append(d.Enqueued, 1)
-		d.Past = append(d.Past, Past{Origin: core.Receipt{Extent: extent(number), Seq: core.Seq(i + 1)}, Attempts: 1})
+		d.History = append(d.History, History{Origin: core.Receipt{Extent: extent(number), Seq: core.Seq(i + 1)}, Attempts: 1})
 	}
 	if err := s.OfferDue(d, start); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestClaim_IsolatedBesideRetries(t *testing.T) {
 			}
 			err := s.OfferDue(DueRecords{
 				Seqs: []core.Seq{4}, Offsets: []uint32{0, 1}, Bytes: make([]byte, 1), DeliverAt: []int64{0}, Enqueued: []int64{1},
-				Past: []Past{{Origin: core.Receipt{Seq: 4}, Attempts: 4, Expired: true}},
+				History: []History{{Origin: core.Receipt{Seq: 4}, Attempts: 4, LockTimedOut: true}},
 			}, start)
 			if err != nil {
 				t.Fatal(err)

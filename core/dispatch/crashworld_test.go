@@ -20,7 +20,7 @@ const (
 
 // retryCopy is a record of the retry queue; its seq there is its index + 1.
 type retryCopy struct {
-	past Past
+	past History
 	due  time.Time
 }
 
@@ -120,7 +120,7 @@ func (w *crashWorld) feed() {
 			continue
 		}
 		r := dueRecords(nil, nil, seq)
-		r.Past, r.Expire = []Past{c.past}, []int64{w.expiry()}
+		r.History, r.Expire = []History{c.past}, []int64{w.expiry()}
 		if err := s.OfferDue(r, w.now); err != nil {
 			w.fail("offer due: %v", err)
 		}
@@ -255,7 +255,7 @@ func (w *crashWorld) append(t Transfer) {
 		return
 	}
 	origin := core.Receipt{Extent: extent(1), Seq: 1}
-	w.retries = append(w.retries, retryCopy{Past{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure}, t.Due})
+	w.retries = append(w.retries, retryCopy{History{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure}, t.Due})
 }
 
 // do applies an event, and reports whether it did anything.

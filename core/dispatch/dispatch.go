@@ -34,29 +34,29 @@ type Buffer interface {
 }
 
 // Records is a batch as it was read: record i has seq Base+i and the bytes Bytes[Offsets[i]:Offsets[i+1]].
-// Offsets, Bytes, Expire, Past and Buffer belong to the share from Offer until Buffer.Release.
+// Offsets, Bytes, Expire, History and Buffer belong to the share from Offer until Buffer.Release.
 type Records struct {
 	Base     core.Seq
 	Offsets  []uint32 // one more than there are records; rising
 	Bytes    []byte
-	Expire   []int64 // of each record, unix ms: when it is of no use any more, 0: never; nil: never for all
-	Past     []Past  // of each record, of parked messages; nil: of none is it known
-	Enqueued int64   // unix µs: the batch's append time
-	Buffer   Buffer  // nil: the bytes are the garbage collector's
+	Expire   []int64   // of each record, unix ms: when it is of no use any more, 0: never; nil: never for all
+	History  []History // of each record, of a retry queue; nil: none is known
+	Enqueued int64     // unix µs: the batch's append time
+	Buffer   Buffer    // nil: the bytes are the garbage collector's
 }
 
-// Past is what the record of a parked message says of its life before.
-type Past struct {
-	Origin   core.Receipt // where it was when it was parked first
-	Attempts uint16       // deliveries so far, in all
-	Settled  uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
-	Excused  uint16       // of the others, those that do not count
-	Unsure   uint8        // of these, those that do not count since they were unsure
-	Expired  bool         // the lock of the last of them ran out; else it was nacked
+// History is what the record of a message in a retry queue says of its earlier attempts.
+type History struct {
+	Origin       core.Receipt // in the queue, before it first went to the retry queue
+	Attempts     uint16       // deliveries so far, in all
+	Settled      uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
+	Excused      uint16       // of the others, those that do not count
+	Unsure       uint8        // of these, those that do not count since they were unsure
+	LockTimedOut bool         // the lock of the last of them timed out; else it was nacked
 }
 
 // here is how many deliveries there were in the present life of a message.
-func (p *Past) here() uint16 { return p.Attempts - min(p.Settled, p.Attempts) }
+func (h *History) here() uint16 { return h.Attempts - min(h.Settled, h.Attempts) }
 
 // Credit is how much a Take may hand out.
 type Credit struct {
@@ -152,16 +152,16 @@ type Source struct {
 
 // Depth counts messages of a share or a group; together they are what was read and not settled.
 type Depth struct {
-	Ready       int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
-	InFlight    int   // locked by a consumer
-	Delayed     int   // waits after a nack, or was never handed out and waits for the group's delay
-	Kept        int   // of Delayed: waits for the group's delay
-	Failed      int   // of Delayed: waits after a nack
-	Parked      int   // on its way to the retry queue
-	Dying       int   // on its way to the dead letter queue
-	Blocked     int   // exhausted in a group that blocks
-	Retries     int   // of all: failed, and not at their end; see RetryLimit
-	OldestReady int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
+	Ready         int   // could be handed out now: first deliveries, and retries (their count saved or about to be)
+	InFlight      int   // locked by a consumer
+	Delayed       int   // waits after a nack, or was never handed out and waits for the group's delay
+	Kept          int   // of Delayed: waits for the group's delay
+	Failed        int   // of Delayed: waits after a nack
+	RetryQueueing int   // on its way to the retry queue
+	Dying         int   // on its way to the dead letter queue
+	Blocked       int   // exhausted in a group that blocks
+	Retries       int   // of all: failed, and not at their end; see RetryLimit
+	OldestReady   int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
 }
 
 // Counters only grow.
@@ -174,7 +174,7 @@ type Counters struct {
 	Rejected    uint64
 	Returned    uint64
 	Dead        uint64 // dead-lettered
-	Parked      uint64 // appended to the retry queue
+	RetryQueued uint64 // appended to the retry queue
 	Dropped     uint64 // exhausted in a group that drops
 	Skipped     uint64 // never handed out: too old for the group
 	Lapsed      uint64 // expired before they were handed out, or out again

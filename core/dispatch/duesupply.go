@@ -209,10 +209,10 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 	case s.lapsed(r.batch, i):
 		d.begin(c, message{})
 		s.lapse(seq, s.table.get(seq))
-	case s.returning && s.attemptsLeft(r.batch.pastAt(i)) <= 0: // max deliveries was lowered since it was parked
+	case s.returning && s.attemptsLeft(r.batch.historyAt(i)) <= 0: // max deliveries was lowered since it was parked
 		d.begin(c, message{})
 		s.judge(seq, s.table.get(seq), 0)
-	case s.returning && r.batch.pastAt(i).Expired && s.attemptsLeft(r.batch.pastAt(i)) == 1 && !s.group.atMostOnce():
+	case s.returning && r.batch.historyAt(i).LockTimedOut && s.attemptsLeft(r.batch.historyAt(i)) == 1 && !s.group.atMostOnce():
 		d.begin(c, message{})
 		s.setApart(seq, s.table.get(seq))
 		s.group.chooseNext()
@@ -232,7 +232,7 @@ func (d *dueSupply) begin(c chosen, as message) {
 		s.table.setPlace(c.first, int(r.i))
 	}
 	if s.returning {
-		s.goOn(c.first, m, r.batch.pastAt(int(r.i)))
+		s.goOn(c.first, m, r.batch.historyAt(int(r.i)))
 	}
 	s.stand(c.first, m, 1)
 }

@@ -291,7 +291,7 @@ func TestIsolation_ItsShareGoesOn(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: time.Minute, Breaker: core.BreakerOff})
 	g.Connected(2)
 	for seq := core.Seq(1); seq <= 50; seq++ {
-		if err := s.Offer(returned(seq, Past{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
+		if err := s.Offer(returned(seq, History{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// ParkAfter is the longest wait in memory; a message that has to wait longer waits in the retry queue. Others may, too:
-// see MaxFailed.
-const ParkAfter = 30 * time.Second
+// RetryQueueAfter is the longest delay that a retry waits in memory. With a longer one it waits in the retry queue; with a
+// shorter one it may, too: see MaxFailed.
+const RetryQueueAfter = 30 * time.Second
 
 // due applies a message's deadline.
 func (s *Share) due(seq core.Seq, m *message) {
@@ -113,7 +113,7 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 	}
 	exhausted := s.exhausted(seq, m)
 	switch {
-	case !exhausted && (until-s.group.now > int64(ParkAfter) || s.metadataOf(seq) != nil): // only an append replaces metadata
+	case !exhausted && (until-s.group.now > int64(RetryQueueAfter) || s.metadataOf(seq) != nil): // only an append replaces metadata
 		s.leave(seq, m, RetryQueue, until)
 	case !exhausted && s.isDisplaced(m, until):
 		s.displace(seq, m, until)

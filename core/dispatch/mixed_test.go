@@ -86,7 +86,7 @@ func (m *mixed) supply() {
 		seq := m.due[0]
 		m.due = m.due[1:]
 		r := dueRecords(nil, nil, seq)
-		r.Past = []Past{m.retries[seq-1].Past}
+		r.History = []History{m.retries[seq-1].History}
 		if err := m.back.OfferDue(r, m.now); err != nil {
 			m.t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func (m *mixed) transfer() {
 				if p.Share == m.back {
 					at = m.retries[p.Seq-1].Origin
 				}
-				m.retries = append(m.retries, parkedThere{Past{Origin: at, Attempts: p.Attempts, Excused: p.Excused}, p.Due})
+				m.retries = append(m.retries, parkedThere{History{Origin: at, Attempts: p.Attempts, Excused: p.Excused}, p.Due})
 				due := max(p.Due.UnixNano(), m.now.UnixNano())/int64(mixedStep) + 1
 				m.coming[due] = append(m.coming[due], core.Seq(len(m.retries)))
 			}

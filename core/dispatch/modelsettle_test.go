@@ -70,7 +70,7 @@ func (m *machine) ackProven(t *rapid.T) {
 func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 	f := m.fate(seq)
 	f.unsure, f.displaced = false, false
-	f.locked, f.until, f.leaves = false, until, f.replaced || until.Sub(m.now) > ParkAfter
+	f.locked, f.until, f.leaves = false, until, f.replaced || until.Sub(m.now) > RetryQueueAfter
 	if rejected || m.counted(seq) >= m.spec.MaxDeliveries {
 		f.until, f.leaves = time.Time{}, false
 		f.over = m.spec.Exhausted == core.ExhaustedDrop

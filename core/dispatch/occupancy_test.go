@@ -62,7 +62,7 @@ func TestOccupancy_AtTheBound(t *testing.T) {
 				continue
 			}
 			leaves(t, s, MaxFailed, n)
-			if got := s.Standing(n); got.Place != PlaceParked || !got.Until.Equal(start.Add(delay)) || s.Depth().Parked != 1 {
+			if got := s.Standing(n); got.Place != PlaceRetryQueue || !got.Until.Equal(start.Add(delay)) || s.Depth().RetryQueueing != 1 {
 				t.Errorf("delay %s: the displaced message is %+v", delay, got)
 			}
 			if bad := s.Ack(1, 1, 1, start, nil); bad != nil { // makes room for one
@@ -78,8 +78,8 @@ func TestOccupancy_AtTheBound(t *testing.T) {
 				s.Transferred(x.Seq, start)
 			}
 			leaves(t, s, MaxFailed)
-			if c := g.Counters(); c.Parked != 2 {
-				t.Errorf("%d are counted", c.Parked)
+			if c := g.Counters(); c.RetryQueued != 2 {
+				t.Errorf("%d are counted", c.RetryQueued)
 			}
 		}
 	}
@@ -164,11 +164,11 @@ func TestOccupancy_LoweredMaxDeliveries(t *testing.T) {
 	spec := failingSpec
 	spec.MaxDeliveries = 1
 	g.Update(spec.WithDefaults(), start)
-	if d := s.Depth(); d.Dying != MaxFailed || d.Parked != 10 || s.failedMessages() != 0 {
+	if d := s.Depth(); d.Dying != MaxFailed || d.RetryQueueing != 10 || s.failedMessages() != 0 {
 		t.Fatalf("depth %+v, %d failed messages stay", d, s.failedMessages())
 	}
 	nackAll(t, s, MaxFailed+11, 2500, 0, start)
-	if d := s.Depth(); d.Dying != 2490 || d.Parked != 10 {
+	if d := s.Depth(); d.Dying != 2490 || d.RetryQueueing != 10 {
 		t.Errorf("depth %+v", d)
 	}
 }
@@ -226,7 +226,7 @@ func TestOccupancy_ManyInACheckpoint(t *testing.T) {
 	next, s := newShare(t, failingSpec, 0)
 	next.RemoveShare(s)
 	s = next.AddShare(extent(1), st, start)
-	if d := s.Depth(); d.Failed != MaxFailed || d.Parked != 2000 || d.InFlight != 1000 {
+	if d := s.Depth(); d.Failed != MaxFailed || d.RetryQueueing != 2000 || d.InFlight != 1000 {
 		t.Fatalf("resumed with %+v", d)
 	}
 	offer(t, s, 4000)
@@ -299,7 +299,7 @@ func TestOccupancy_OfTheRetryQueue(t *testing.T) {
 	for _, read := range []int{100, MaxFailed + 600} {
 		g, s := newReturning(t, failingSpec)
 		for i := range read {
-			come(t, s, returned(s.next, Past{Origin: origin(core.Seq(i + 1)), Attempts: 3}), start)
+			come(t, s, returned(s.next, History{Origin: origin(core.Seq(i + 1)), Attempts: 3}), start)
 		}
 		takeSeqs(g, start) // a claim
 		save(s, start)
@@ -316,7 +316,7 @@ func TestOccupancy_OfTheRetryQueue(t *testing.T) {
 		if read > MaxFailed {
 			want = len(seqs)
 		}
-		if got := s.Depth().Parked; got != want {
+		if got := s.Depth().RetryQueueing; got != want {
 			t.Errorf("%d of %d messages that failed again go to the retry queue, want %d", got, len(seqs), want)
 		}
 	}
@@ -328,7 +328,7 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 	const poison, all = 600, 700
 	g, s := newReturning(t, failingSpec)
 	for seq := core.Seq(1); seq <= all; seq++ {
-		come(t, s, returned(seq, Past{Origin: origin(seq), Attempts: 3}), start)
+		come(t, s, returned(seq, History{Origin: origin(seq), Attempts: 3}), start)
 	}
 	good, rounds := 0, 0
 	for ; good < all-poison; rounds++ {
@@ -354,8 +354,8 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 // TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock expired is isolated when it comes back.
 func TestOccupancy_IsolationGoesOn(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3})
-	come(t, s, returned(1, Past{Origin: origin(1), Attempts: 2, Expired: true}), start)
-	come(t, s, returned(2, Past{Origin: origin(2), Attempts: 2}), start)
+	come(t, s, returned(1, History{Origin: origin(1), Attempts: 2, LockTimedOut: true}), start)
+	come(t, s, returned(2, History{Origin: origin(2), Attempts: 2}), start)
 	g.Connected(2)
 	want(t, "a claim", take(g, 9, start))
 	save(s, start)

@@ -120,7 +120,7 @@ func TestOutage_OneMessageIsOne(t *testing.T) {
 				}
 				origins = append(origins, seq)
 				r := dueRecords(nil, nil, core.Seq(round*n+i+1))
-				r.Past = []Past{{Origin: core.Receipt{Extent: s.Extent(), Seq: seq}, Attempts: p.Attempts, Excused: p.Excused}}
+				r.History = []History{{Origin: core.Receipt{Extent: s.Extent(), Seq: seq}, Attempts: p.Attempts, Excused: p.Excused}}
 				p.Share.Transferred(p.Seq, now)
 				if err := back.OfferDue(r, now); err != nil {
 					t.Fatal(err)

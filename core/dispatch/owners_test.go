@@ -43,7 +43,7 @@ func beginOwner(t *rapid.T, spec core.GroupSpec, kind string, st State, now time
 		}
 		r := dueRecords(nil, nil, seq)
 		if kind == "retry queue" {
-			r.Past = []Past{{Origin: core.Receipt{Extent: extent(2), Seq: seq}, Attempts: 2, Excused: uint16(seq % 3), Unsure: uint8(seq % 2 & (seq % 3))}}
+			r.History = []History{{Origin: core.Receipt{Extent: extent(2), Seq: seq}, Attempts: 2, Excused: uint16(seq % 3), Unsure: uint8(seq % 2 & (seq % 3))}}
 		}
 		if err := o.s.OfferDue(r, now); err != nil {
 			t.Fatal(err)

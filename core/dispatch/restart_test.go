@@ -67,7 +67,7 @@ func (m *machine) start(t *rapid.T) {
 				f.locked, f.until, f.unsure = true, time.UnixMilli(e.due), !e.held
 			case kindWaiting:
 				f.until = time.UnixMilli(e.due)
-				f.leaves = f.replaced || f.until.Sub(m.now) > ParkAfter
+				f.leaves = f.replaced || f.until.Sub(m.now) > RetryQueueAfter
 				if m.counted(seq) >= m.spec.MaxDeliveries {
 					m.failed(seq, time.Time{}, false)
 				}

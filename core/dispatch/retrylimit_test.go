@@ -115,14 +115,14 @@ func TestRetryLimit_AllFail(t *testing.T) {
 		t.Run(delay.String(), func(t *testing.T) {
 			g, s := newLimited(t, 1000)
 			now := start
-			if delay > ParkAfter { // they are in the retry queue, and end there
-				if n := failUntilLimit(t, g, delay, now); n != 100 || g.Counters().Parked != 100 || !g.RetryLimit().Reached || g.Ready() {
+			if delay > RetryQueueAfter { // they are in the retry queue, and end there
+				if n := failUntilLimit(t, g, delay, now); n != 100 || g.Counters().RetryQueued != 100 || !g.RetryLimit().Reached || g.Ready() {
 					t.Fatalf("%d first deliveries, %+v, %+v", n, g.Counters(), g.RetryLimit())
 				}
 				back := g.AddShare(extent(2), State{}, now)
 				back.Returning()
 				for seq := range core.Seq(10) {
-					come(t, back, returned(seq+1, Past{Origin: origin(seq + 1), Attempts: 1}), now)
+					come(t, back, returned(seq+1, History{Origin: origin(seq + 1), Attempts: 1}), now)
 				}
 				for range 3 { // a claim, and then they come
 					save(back, now)
@@ -310,8 +310,8 @@ func TestRetryLimit_Counts(t *testing.T) {
 					t.Fatal(err)
 				}
 				sum := g.retryLimit().sum
-				if got, want := sum.failed-sum.ended, int64(g.Depth().Retries)+int64(g.Counters().Parked); got != want {
-					t.Fatalf("the flow is %+v: %d retries; the shares hold %d, the retry queue got %d", sum, got, g.Depth().Retries, g.Counters().Parked)
+				if got, want := sum.failed-sum.ended, int64(g.Depth().Retries)+int64(g.Counters().RetryQueued); got != want {
+					t.Fatalf("the flow is %+v: %d retries; the shares hold %d, the retry queue got %d", sum, got, g.Depth().Retries, g.Counters().RetryQueued)
 				}
 			}
 		})

@@ -12,9 +12,9 @@ import (
 )
 
 // returned is a parked message that comes back at seq.
-func returned(seq core.Seq, p Past) Records {
+func returned(seq core.Seq, p History) Records {
 	r := records(seq, 1, nil)
-	r.Past = []Past{p}
+	r.History = []History{p}
 	return r
 }
 
@@ -69,7 +69,7 @@ func TestPark_ManyAttempts(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries})
 	for seq := core.Seq(1); seq <= 3; seq++ {
 		now := second(40 * int(seq))
-		come(t, s, returned(seq, Past{Origin: origin(7), Attempts: math.MaxUint16}), now)
+		come(t, s, returned(seq, History{Origin: origin(7), Attempts: math.MaxUint16}), now)
 		take(g, 1, now) // a claim
 		save(s, now)
 		want(t, "it comes", take(g, 1, now), fmt.Sprintf("%d+1@%d", seq, math.MaxUint16))
@@ -152,15 +152,15 @@ func TestPark_ManyStay(t *testing.T) {
 // TestPark_RebuildExcusesOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
 func TestPark_RebuildExcusesOnce(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff})
-	r := returned(1, Past{Origin: origin(1), Attempts: 4, Excused: 1})
+	r := returned(1, History{Origin: origin(1), Attempts: 4, Excused: 1})
 	come(t, s, r, start)
 	for range 3 {
 		g.Rebuild(s, start)
-		come(t, s, returned(1, r.Past[0]), start)
+		come(t, s, returned(1, r.History[0]), start)
 	}
 	take(g, 1, start) // claims it
 	g.Rebuild(s, start)
-	come(t, s, returned(1, r.Past[0]), start)
+	come(t, s, returned(1, r.History[0]), start)
 	if n := s.excuses(1); n != 1 {
 		t.Errorf("%d of its attempts do not count, want 1", n)
 	}

@@ -28,7 +28,7 @@ type rounds struct {
 
 // parkedThere is a record of the retry queue; the first n of the log are offered when they are due.
 type parkedThere struct {
-	Past
+	History
 	due time.Time
 }
 
@@ -59,7 +59,7 @@ func (w *rounds) offer(t *rapid.T) {
 			}
 			r := dueRecords(map[core.Seq]timerTimes{seq: {}}, nil, seq)
 			if i == 1 {
-				r.Past = []Past{w.retry[seq-1].Past}
+				r.History = []History{w.retry[seq-1].History}
 			}
 			if err := s.OfferDue(r, w.now); err != nil {
 				t.Fatal(err)
@@ -92,7 +92,7 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 		if faults {
 			outcome = rapid.IntRange(0, 3).Draw(t, "outcome")
 		}
-		past := Past{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
+		past := History{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
 		if p.Again {
 			if slices.ContainsFunc(w.retry, func(x parkedThere) bool { return x.Origin == past.Origin && x.Attempts == past.Attempts }) {
 				p.Share.Transferred(p.Seq, w.now)

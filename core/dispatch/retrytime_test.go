@@ -41,7 +41,7 @@ type retrySave struct {
 type retryAppend struct {
 	t    Transfer
 	at   time.Time // when it is durable
-	past Past
+	past History
 }
 
 // retryLoad is what happens to a retryWorld.
@@ -100,7 +100,7 @@ func (w *retryWorld) readParked() {
 		d.Bytes = append(d.Bytes, 'x')
 		d.Offsets = append(d.Offsets, uint32(len(d.Bytes)))
 		d.DeliverAt, d.Enqueued = append(d.DeliverAt, w.parked[n].t.Due.UnixMilli()), append(d.Enqueued, w.now.UnixMicro())
-		d.Past = append(d.Past, w.parked[n].past)
+		d.History = append(d.History, w.parked[n].past)
 		w.origins[w.next] = w.parked[n].past.Origin
 	}
 	w.parked = w.parked[n:]
@@ -143,7 +143,7 @@ func (w *retryWorld) move(l retryLoad) {
 		x.Share.Transferred(x.Seq, w.now)
 	}
 	for _, x := range w.group.TakeTransfers(RetryQueue, 10_000, nil) {
-		past := Past{Origin: w.origin(x.Share, x.Seq), Attempts: x.Attempts, Excused: x.Excused}
+		past := History{Origin: w.origin(x.Share, x.Seq), Attempts: x.Attempts, Excused: x.Excused}
 		w.appends = append(w.appends, retryAppend{t: x, at: w.now.Add(l.append), past: past})
 	}
 }

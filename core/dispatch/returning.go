@@ -22,7 +22,7 @@ func (s *Share) IsReturning() bool { return s.returning }
 // originOf is where a message was before it went to the retry queue first, as far as its record is read.
 func (s *Share) originOf(seq core.Seq, m *message) core.Receipt {
 	if s.returning && m.batch != nil {
-		if at := m.batch.pastAt(s.place(m.batch, seq)).Origin; at.Seq > 0 {
+		if at := m.batch.historyAt(s.place(m.batch, seq)).Origin; at.Seq > 0 {
 			return at
 		}
 	}
@@ -30,22 +30,22 @@ func (s *Share) originOf(seq core.Seq, m *message) core.Receipt {
 }
 
 // attemptsLeft is how many attempts a parked message has.
-func (s *Share) attemptsLeft(past Past) int {
+func (s *Share) attemptsLeft(history History) int {
 	most := s.group.spec.MaxDeliveries
 	if most == core.UnlimitedDeliveries {
 		return math.MaxInt
 	}
-	return most - int(past.here()-min(past.Excused, past.here()))
+	return most - int(history.here()-min(history.Excused, history.here()))
 }
 
 // goOn has a parked message go on where it left off.
-func (s *Share) goOn(seq core.Seq, m *message, past Past) {
-	m.attempts = past.here()
+func (s *Share) goOn(seq core.Seq, m *message, history History) {
+	m.attempts = history.here()
 	m.failure = Nacked
-	if past.Expired { // its last attempt is isolated
+	if history.LockTimedOut { // its last attempt is isolated
 		m.failure = LockExpired
 	}
-	x := uncounted{attempts: min(past.Excused, m.attempts)}            // in place of those of before the share was rebuilt
-	x.unsure = uint8(min(uint16(past.Unsure), x.attempts, mostUnsure)) // else no checkpoint could tell of it
+	x := uncounted{attempts: min(history.Excused, m.attempts)}            // in place of those of before the share was rebuilt
+	x.unsure = uint8(min(uint16(history.Unsure), x.attempts, mostUnsure)) // else no checkpoint could tell of it
 	s.setUncounted(seq, x)
 }

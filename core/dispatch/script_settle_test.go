@@ -115,8 +115,8 @@ func (s *script) deadFailed(a args) string {
 	return ""
 }
 
-// takeParking prints the messages that are to be appended to the retry queue.
-func (s *script) takeParking(a args) string {
+// takeRetryQueueing prints the messages that are to be appended to the retry queue.
+func (s *script) takeRetryQueueing(a args) string {
 	var b strings.Builder
 	for _, p := range s.group.TakeTransfers(dispatch.RetryQueue, a.number("most", 100), nil) {
 		lines("%s %d attempts %d %s due %s%s%s", &b, s.name(p.Share), p.Seq, p.Attempts, p.Failure, ago(p.Due), quoted(p.Text), again(p.Again))
@@ -127,7 +127,7 @@ func (s *script) takeParking(a args) string {
 	return b.String()
 }
 
-func (s *script) parked(a args) string {
+func (s *script) retryQueued(a args) string {
 	first, count := a.run(1)
 	for i := range core.Seq(count) {
 		s.share(a).rules.Transferred(first+i, s.now)
@@ -135,7 +135,7 @@ func (s *script) parked(a args) string {
 	return ""
 }
 
-func (s *script) parkFailed(a args) string {
+func (s *script) retryQueueFailed(a args) string {
 	first, _ := a.run(1)
 	s.share(a).rules.TransferFailed(first, a.has("unknown"), s.now.Add(a.duration("retry", time.Second)), s.now)
 	return ""
@@ -181,7 +181,7 @@ func standing(st dispatch.Standing) string {
 func (s *script) depth(args) string {
 	d := s.group.Depth()
 	var b strings.Builder
-	lines("ready %d, in flight %d, delayed %d, parked %d, dying %d, blocked %d", &b, d.Ready, d.InFlight, d.Delayed, d.Parked, d.Dying, d.Blocked)
+	lines("ready %d, in flight %d, delayed %d, retry queueing %d, dying %d, blocked %d", &b, d.Ready, d.InFlight, d.Delayed, d.RetryQueueing, d.Dying, d.Blocked)
 	return b.String()
 }
 
@@ -189,7 +189,7 @@ func (s *script) counters(args) string {
 	c := s.group.Counters()
 	var b strings.Builder
 	lines("delivered %d, redelivered %d, acked %d, nacked %d, expired %d, rejected %d, returned %d", &b, c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned)
-	lines("dead %d, parked %d, dropped %d, skipped %d, lapsed %d, not counted %d, opened %d", &b, c.Dead, c.Parked, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Opened)
+	lines("dead %d, retry queued %d, dropped %d, skipped %d, lapsed %d, not counted %d, opened %d", &b, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Opened)
 	return b.String()
 }
 

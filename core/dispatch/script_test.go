@@ -55,7 +55,7 @@ var commands = map[string]command{
 	"extend": (*script).extend, "leave": (*script).leave, "want": (*script).want, "advance": (*script).advance,
 	"checkpoint": (*script).checkpoint, "saved": (*script).saved, "save": (*script).save, "crash": (*script).crash,
 	"take-dead": (*script).takeDead, "dead-lettered": (*script).deadLettered, "dead-failed": (*script).deadFailed,
-	"take-parking": (*script).takeParking, "parked": (*script).parked, "park-failed": (*script).parkFailed,
+	"take-retry-queueing": (*script).takeRetryQueueing, "retry-queued": (*script).retryQueued, "retry-queue-failed": (*script).retryQueueFailed,
 	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "breaker": (*script).breaker,
 }
 
@@ -148,7 +148,7 @@ func (s *script) bring(sh *share, records []record) error {
 		r.Expire = append(r.Expire, expire)
 		due.Seqs, due.Enqueued, due.DeliverAt = append(due.Seqs, x.seq), append(due.Enqueued, x.enqueued.UnixMicro()), append(due.DeliverAt, x.deliverAt.UnixMilli())
 		if sh.kind == "returning" {
-			r.Past = append(r.Past, dispatch.Past{Origin: core.Receipt{Extent: core.ExtentID{ID: core.ID{0: 1}}, Seq: x.seq}, Attempts: x.attempts})
+			r.History = append(r.History, dispatch.History{Origin: core.Receipt{Extent: core.ExtentID{ID: core.ID{0: 1}}, Seq: x.seq}, Attempts: x.attempts})
 		}
 	}
 	if sh.kind == "timers" {

@@ -12,17 +12,17 @@ import (
 type Place string
 
 const (
-	PlaceDone     Place = "done"      // settled, in whatever way
-	PlaceUnread   Place = "unread"    // not read here; of a timer extent also: not due
-	PlaceBuffered Place = "buffered"  // read, and never handed out here
-	PlaceInFlight Place = "in_flight" // locked by a consumer
-	PlaceDelayed  Place = "delayed"   // waits for its time
-	PlaceParked   Place = "parked"    // waits in the retry queue, or is on its way there
-	PlaceUnsaved  Place = "unsaved"   // waits for a checkpoint that counts its next attempt
-	PlaceReady    Place = "ready"     // may be handed out again
-	PlaceAlone    Place = "alone"     // waits to be handed out to a consumer that holds nothing else
-	PlaceDying    Place = "dying"     // on its way to the dead letter queue
-	PlaceBlocked  Place = "blocked"   // exhausted in a group that blocks
+	PlaceDone       Place = "done"        // settled, in whatever way
+	PlaceUnread     Place = "unread"      // not read here; of a timer extent also: not due
+	PlaceBuffered   Place = "buffered"    // read, and never handed out here
+	PlaceInFlight   Place = "in_flight"   // locked by a consumer
+	PlaceDelayed    Place = "delayed"     // waits for its time
+	PlaceRetryQueue Place = "retry_queue" // waits in the retry queue, or is on its way there
+	PlaceUnsaved    Place = "unsaved"     // waits for a checkpoint that counts its next attempt
+	PlaceReady      Place = "ready"       // may be handed out again
+	PlaceAlone      Place = "alone"       // waits to be handed out to a consumer that holds nothing else
+	PlaceDying      Place = "dying"       // on its way to the dead letter queue
+	PlaceBlocked    Place = "blocked"     // exhausted in a group that blocks
 )
 
 var places = [phases]Place{
@@ -61,8 +61,8 @@ func (s *Share) Standing(seq core.Seq) Standing {
 	} else if b, i := s.supply.find(seq); b != nil {
 		st.Place, st.Enqueued, st.Record = PlaceBuffered, b.enqueuedAt(i), b.recordAt(i)
 		if s.returning {
-			past := b.pastAt(i)
-			if st.Attempts, st.Failure = past.here(), Nacked; past.Expired {
+			history := b.historyAt(i)
+			if st.Attempts, st.Failure = history.here(), Nacked; history.LockTimedOut {
 				st.Failure = LockExpired
 			}
 		}
@@ -79,7 +79,7 @@ func (s *Share) Standing(seq core.Seq) Standing {
 // placeOf is where a message is that has a phase.
 func (s *Share) placeOf(seq core.Seq, m *message) Place {
 	if m.phase.leaves() && s.table.note(seq).transfer.to == RetryQueue {
-		return PlaceParked
+		return PlaceRetryQueue
 	}
 	return places[m.phase]
 }
@@ -100,7 +100,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	if m.phase == inFlight || m.phase == delayed || m.phase == held {
 		st.Until = s.group.instant(m.due)
 	}
-	if st.Place == PlaceParked {
+	if st.Place == PlaceRetryQueue {
 		st.Until = s.group.instant(s.table.note(seq).transfer.due)
 	}
 	if x := s.table.note(seq).transfer; m.phase.leaves() && x.mayBeThere && x.certain > s.group.now {
@@ -122,7 +122,7 @@ func (e *entry) place() Place {
 	case e.dies():
 		return PlaceDying
 	case e.kind == kindTransferring:
-		return PlaceParked
+		return PlaceRetryQueue
 	case e.kind == kindLocked:
 		return PlaceInFlight
 	}
@@ -175,8 +175,8 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 			d.Blocked++
 		case place == PlaceDying:
 			d.Dying++
-		case place == PlaceParked:
-			d.Parked++
+		case place == PlaceRetryQueue:
+			d.RetryQueueing++
 		case e.due <= now.UnixMilli():
 			continue
 		case place == PlaceInFlight:
@@ -220,7 +220,7 @@ func (g *Group) Depth() Depth {
 		sum.Delayed += d.Delayed
 		sum.Kept += d.Kept
 		sum.Failed += d.Failed
-		sum.Parked += d.Parked
+		sum.RetryQueueing += d.RetryQueueing
 		sum.Dying += d.Dying
 		sum.Blocked += d.Blocked
 		sum.Retries += d.Retries
@@ -235,15 +235,15 @@ func (g *Group) Depth() Depth {
 func (s *Share) Depth() Depth {
 	kept, withheld := s.supply.late()
 	d := Depth{
-		Ready:    s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, isolated, handed),
-		InFlight: s.of(inFlight),
-		Delayed:  kept + withheld + s.of(delayed),
-		Kept:     kept,
-		Failed:   s.of(delayed),
-		Parked:   s.onTheirWay(RetryQueue),
-		Dying:    s.onTheirWay(DeadLetterQueue),
-		Blocked:  s.of(blocked),
-		Retries:  s.retriesHere(),
+		Ready:         s.supply.len() - kept - withheld + s.of(ready, unsaved, unclaimed, isolated, handed),
+		InFlight:      s.of(inFlight),
+		Delayed:       kept + withheld + s.of(delayed),
+		Kept:          kept,
+		Failed:        s.of(delayed),
+		RetryQueueing: s.onTheirWay(RetryQueue),
+		Dying:         s.onTheirWay(DeadLetterQueue),
+		Blocked:       s.of(blocked),
+		Retries:       s.retriesHere(),
 
 		OldestReady: s.supply.oldest(),
 	}

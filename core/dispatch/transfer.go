@@ -189,7 +189,7 @@ type Transfer struct {
 	Reason   Reason
 	Of       Source
 	Seq      core.Seq
-	Attempts uint16 // here: see Past
+	Attempts uint16 // here: see History
 	Excused  uint16 // of these, do not count
 	Unsure   uint8  // of those, since they were unsure
 	Failure  Failure
@@ -275,7 +275,7 @@ func (s *Share) Transferred(seq core.Seq, now time.Time) {
 		return
 	}
 	if s.table.note(seq).transfer.to == RetryQueue {
-		s.group.counters.Parked++
+		s.group.counters.RetryQueued++
 		s.group.retryLimit().sum.ended-- // it goes on there
 	} else {
 		s.group.counters.Dead++

@@ -114,7 +114,7 @@ func TestTurns_ReturnedUnseenIsNoRetry(t *testing.T) {
 func TestTurns_ReturningAreRetries(t *testing.T) {
 	g, back := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true})
 	for seq := core.Seq(1); seq <= 200; seq++ {
-		if err := back.Offer(returned(seq, Past{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
+		if err := back.Offer(returned(seq, History{Origin: core.Receipt{Extent: extent(9), Seq: seq}, Attempts: 1}), start); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -251,13 +251,13 @@ func TestGroup_DeliveriesOverCrashes(t *testing.T) {
 // TestUnsure_PastThatCannotBe reads a record of the retry queue that tells of more attempts that do not count than there
 // were: what is saved of the message can be read by the next owner.
 func TestUnsure_PastThatCannotBe(t *testing.T) {
-	for _, past := range []Past{{Attempts: 2, Unsure: 3}, {Attempts: 2, Excused: 9, Unsure: 200}, {Attempts: 2, Settled: 2, Excused: 3, Unsure: 3}, {Unsure: 1}} {
+	for _, past := range []History{{Attempts: 2, Unsure: 3}, {Attempts: 2, Excused: 9, Unsure: 200}, {Attempts: 2, Settled: 2, Excused: 3, Unsure: 3}, {Unsure: 1}} {
 		g := NewGroup(core.GroupSpec{}.WithDefaults())
 		s := g.AddTimers(extent(1), State{}, start)
 		s.Returning()
 		past.Origin = core.Receipt{Extent: extent(2), Seq: 1}
 		r := dueRecords(nil, nil, 1)
-		r.Past = []Past{past}
+		r.History = []History{past}
 		if err := s.OfferDue(r, start); err != nil {
 			t.Fatal(err)
 		}

@@ -95,21 +95,21 @@ func InGroup(text, queue, group string) string {
 type View struct {
 	dispatch.Standing // of the message that holds up the share
 
-	Takers      int  // consumers and pulls
-	Credit      int  // of them, those that would take a message now
-	Throttled   bool // all that would take a message have to pause first
-	RetryLimit  bool // first deliveries wait for retries to end
-	BreakerOpen bool // or half-open: nothing that the group hands out succeeds
-	Waiting     bool // something could be handed out to one that has credit
-	Full        bool // the checkpoint is
-	AtLimit     bool // of what may be outstanding
-	MemoryFull  bool
-	ChainWaits  bool // for an earlier extent
-	Unreadable  bool // no store is there, or all were tried and failed
-	Lapsed      bool // nothing may be handed out without a word of a controller
-	DLQFails    bool // the last message could not be appended to the dead letter queue
-	ParkFails   bool // the last message could not be appended to the retry queue
-	SaveFails   bool // the last checkpoint could not be saved
+	Takers          int  // consumers and pulls
+	Credit          int  // of them, those that would take a message now
+	Throttled       bool // all that would take a message have to pause first
+	RetryLimit      bool // first deliveries wait for retries to end
+	BreakerOpen     bool // or half-open: nothing that the group hands out succeeds
+	Waiting         bool // something could be handed out to one that has credit
+	Full            bool // the checkpoint is
+	AtLimit         bool // of what may be outstanding
+	MemoryFull      bool
+	ChainWaits      bool // for an earlier extent
+	Unreadable      bool // no store is there, or all were tried and failed
+	Lapsed          bool // nothing may be handed out without a word of a controller
+	DLQFails        bool // the last message could not be appended to the dead letter queue
+	RetryQueueFails bool // the last message could not be appended to the retry queue
+	SaveFails       bool // the last checkpoint could not be saved
 }
 
 // Reasons are why the share does not go on, the one to begin with first. There is always one.
@@ -144,7 +144,7 @@ func (v *View) Reasons() []Reason {
 	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
 	add(DLQNotWritable, v.DLQFails)
-	add(RetryNotWritable, v.ParkFails)
+	add(RetryNotWritable, v.RetryQueueFails)
 	return out
 }
 
@@ -162,11 +162,11 @@ func (v *View) own() Reason {
 			return GroupDelay
 		}
 		return Delayed
-	case dispatch.PlaceParked:
+	case dispatch.PlaceRetryQueue:
 		if !v.Certain.IsZero() {
 			return AppendUnknown
 		}
-		if v.ParkFails {
+		if v.RetryQueueFails {
 			return RetryNotWritable
 		}
 		if v.Enqueued > 0 {

@@ -54,10 +54,10 @@ func TestView_Reasons(t *testing.T) {
 		"blocked":                  {with(at(dispatch.PlaceBlocked, 3, 1), nil), []Reason{Blocked}},
 		"dying":                    {with(dying, nil), []Reason{DeadLettering}},
 		"dying, not taken":         {with(dying, func(v *View) { v.DLQFails = true }), []Reason{DLQNotWritable}},
-		"parking":                  {with(dying, func(v *View) { v.Place = dispatch.PlaceParked }), []Reason{RetryQueueing}},
-		"parking, not taken":       {with(dying, func(v *View) { v.Place, v.ParkFails = dispatch.PlaceParked, true }), []Reason{RetryNotWritable}},
-		"parking, perhaps there":   {with(dying, func(v *View) { v.Place, v.Certain = dispatch.PlaceParked, time.Unix(1, 0) }), []Reason{AppendUnknown}},
-		"the same, not taken":      {with(dying, func(v *View) { v.Place, v.Certain, v.ParkFails = dispatch.PlaceParked, time.Unix(1, 0), true }), []Reason{AppendUnknown, RetryNotWritable}},
+		"retry queueing":           {with(dying, func(v *View) { v.Place = dispatch.PlaceRetryQueue }), []Reason{RetryQueueing}},
+		"retry queueing, refused":  {with(dying, func(v *View) { v.Place, v.RetryQueueFails = dispatch.PlaceRetryQueue, true }), []Reason{RetryNotWritable}},
+		"retry queueing, unsure":   {with(dying, func(v *View) { v.Place, v.Certain = dispatch.PlaceRetryQueue, time.Unix(1, 0) }), []Reason{AppendUnknown}},
+		"the same, not taken":      {with(dying, func(v *View) { v.Place, v.Certain, v.RetryQueueFails = dispatch.PlaceRetryQueue, time.Unix(1, 0), true }), []Reason{AppendUnknown, RetryNotWritable}},
 		"dying, perhaps there":     {with(dying, func(v *View) { v.Certain = time.Unix(1, 0) }), []Reason{AppendUnknown}},
 		"dying, not read":          {with(at(dispatch.PlaceDying, 3, 0), func(v *View) { v.Unreadable = true }), []Reason{NoReplica}},
 		"unread":                   {with(unread, nil), []Reason{Reading}},
@@ -104,7 +104,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
 			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
-			Unreadable: is(), Lapsed: is(), DLQFails: is(), ParkFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(), RetryLimit: is(),
+			Unreadable: is(), Lapsed: is(), DLQFails: is(), RetryQueueFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(), RetryLimit: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")
 		seen := map[Reason]bool{}

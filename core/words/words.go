@@ -48,7 +48,7 @@ func Reasons() (all []string) {
 var states = map[dispatch.Place]string{
 	dispatch.PlaceDone: Settled, dispatch.PlaceUnread: Unread, dispatch.PlaceInFlight: InFlight, dispatch.PlaceBlocked: Blocked, dispatch.PlaceDying: DeadLettering,
 	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceAlone: Ready,
-	dispatch.PlaceDelayed: Delayed, dispatch.PlaceParked: Delayed,
+	dispatch.PlaceDelayed: Delayed, dispatch.PlaceRetryQueue: Delayed,
 }
 
 // StateOf is the state of a message at a place.

@@ -11,7 +11,7 @@ import (
 // TestStateOf: every place of a message has a state that users know.
 func TestStateOf(t *testing.T) {
 	for _, p := range []dispatch.Place{
-		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed, dispatch.PlaceParked, dispatch.PlaceUnsaved,
+		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed, dispatch.PlaceRetryQueue, dispatch.PlaceUnsaved,
 		dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceDying, dispatch.PlaceBlocked,
 	} {
 		if s := words.StateOf(p); !slices.Contains(words.States, s) {

@@ -55,7 +55,7 @@ func addRecord(out *pb.Standing, s Share, record []byte) {
 		return
 	}
 	if out.Attempts == 0 { // those of a life before, which ended in the dead letter queue, are not of this one
-		out.Attempts = int32(r.Attempts - min(r.Attempts, wire.ReadPast(r.Extra).Settled))
+		out.Attempts = int32(r.Attempts - min(r.Attempts, wire.ReadHistory(r.Extra).Settled))
 	}
 	if out.LastFailure == "" {
 		out.LastFailure, out.LastError = ValidText(r.ReasonCode), ValidText(r.Reason)

@@ -226,7 +226,7 @@ func view(g Group, b *blocked, now time.Time) stuck.View {
 	v.Waiting = g.Rules().Ready()
 	v.Unreadable = v.Unreadable || b.lost
 	v.DLQFails = depth.Dying > 0 && g.TransferError(dispatch.DeadLetterQueue) != nil
-	v.ParkFails = depth.Parked > 0 && g.TransferError(dispatch.RetryQueue) != nil
+	v.RetryQueueFails = depth.RetryQueueing > 0 && g.TransferError(dispatch.RetryQueue) != nil
 	state, _ := g.Rules().Breaker()
 	v.BreakerOpen = state != dispatch.BreakerClosed
 	v.RetryLimit = g.Rules().RetryLimit().Reached

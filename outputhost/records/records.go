@@ -8,7 +8,7 @@ import (
 )
 
 // Batch splits the first batch off, verifies its records, finds where each begins, when it expires and what it says of
-// its past, all in one pass.
+// its history, all in one pass.
 func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err error) {
 	if batch, err = wire.DecodeBatch(b); err != nil {
 		return batch, out, nil, err
@@ -28,7 +28,7 @@ func Batch(b []byte) (batch wire.Batch, out dispatch.Records, rest []byte, err e
 		}
 		at += n
 		if r.Origin.Seq > 0 {
-			set(&out.Past, int(batch.Count), i, pastOf(&r))
+			set(&out.History, int(batch.Count), i, historyOf(&r))
 		}
 		if r.ExpireAt != 0 {
 			set(&out.Expire, int(batch.Count), i, r.ExpireAt)
@@ -61,7 +61,7 @@ func Due(body []byte) (out dispatch.DueRecords, err error) {
 		at += size
 		out.Seqs[i], out.Offsets[i+1], out.DeliverAt[i], out.Enqueued[i] = e.Seq, uint32(at), r.DeliverAt, e.Enqueued
 		if r.Origin.Seq > 0 {
-			set(&out.Past, n, i, pastOf(&r))
+			set(&out.History, n, i, historyOf(&r))
 		}
 		if r.ExpireAt != 0 {
 			set(&out.Expire, n, i, r.ExpireAt)
@@ -81,8 +81,8 @@ func set[T any](all *[]T, n, i int, v T) {
 	(*all)[i] = v
 }
 
-// pastOf is what a record says of a message that was parked, or is a dead letter.
-func pastOf(r *wire.Record) dispatch.Past {
-	p := wire.ReadPast(r.Extra)
-	return dispatch.Past{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, Expired: string(r.ReasonCode) == dispatch.LockExpired.String()}
+// historyOf is what the record of a message in a retry queue, or of a dead letter, says of its earlier attempts.
+func historyOf(r *wire.Record) dispatch.History {
+	p := wire.ReadHistory(r.Extra)
+	return dispatch.History{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, LockTimedOut: string(r.ReasonCode) == dispatch.LockExpired.String()}
 }

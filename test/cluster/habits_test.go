@@ -46,13 +46,13 @@ func (w *taken) ack() error {
 func (w *taken) back(after time.Duration) error {
 	w.Settled, w.until = verify.Back, w.At.Add(after)
 	if after > 30*time.Second {
-		w.Settled = verify.Parked
+		w.Settled = verify.RetryQueued
 	}
 	return w.d.Nack(client.After(after))
 }
 
 func (w *taken) relabel(after time.Duration) error {
-	w.Settled, w.until = verify.Parked, w.At.Add(after)
+	w.Settled, w.until = verify.RetryQueued, w.At.Add(after)
 	w.left = fmt.Sprintf("%s by %s at %d", w.Key, w.Consumer, w.At.UnixNano())
 	return w.d.Nack(client.After(after), client.Metadata([]byte(w.left)))
 }
@@ -273,7 +273,7 @@ func (t *trial) takeBy(h *habit, g core.GroupSpec, name string, d *client.Delive
 	w := &taken{d: d, came: came, token: token, saw: saw, left: saw, Received: verify.Received{
 		Key: keyOf(g.Queue, d.Body), Group: g.Name, Consumer: name, CRC: crc32.Checksum(d.Body, castagnoli), Receipt: d.Receipt, Attempt: d.Attempt, At: time.Now(),
 	}}
-	if err := h.use(w, random); err != nil && w.Settled != verify.Parked {
+	if err := h.use(w, random); err != nil && w.Settled != verify.RetryQueued {
 		w.Settled = verify.Dropped
 	}
 	w.d = nil

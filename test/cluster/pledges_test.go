@@ -120,7 +120,7 @@ func (t *trial) judgeParked(g core.GroupSpec, list []*taken) {
 		if before == nil {
 			first[w.Receipt] = w
 		}
-		if w.Settled == verify.Parked {
+		if w.Settled == verify.RetryQueued {
 			parked[w.Key] = append(parked[w.Key], w)
 		}
 	}
@@ -154,7 +154,7 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 				first[w.Receipt] = from
 			}
 		}
-		if w.Settled == verify.Parked {
+		if w.Settled == verify.RetryQueued {
 			parked[w.Key] = first[w.Receipt]
 		}
 		more := w.Attempt - g.MaxDeliveries

@@ -213,7 +213,7 @@ func (d *delays) came(_ string, got *client.Delivery) (verify.Settled, error) {
 		w.may = d.nacks
 	}
 	if delay > parkedAfter {
-		how = verify.Parked
+		how = verify.RetryQueued
 	}
 	d.wait[string(got.Body)] = w
 	d.mu.Unlock()

@@ -201,7 +201,7 @@ func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) c
 			parked = list[i]
 			fits = parked.Attempt+1 == r.Attempt
 		}
-		if parked.Settled != Parked && !(fits && parked.unsettled()) {
+		if parked.Settled != RetryQueued && !(fits && parked.unsettled()) {
 			continue
 		}
 		if fits && !next || fits == next && parked.At.After(at) {

@@ -119,14 +119,14 @@ func TestCheck_Sabotage(t *testing.T) {
 		"stored twice": {Duplicated, "h", 2, func(h *History) {
 			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq = 50 }))
 		}},
-		"lost after it was parked": {Lost, "h", 6, func(h *History) { h.first("h", 6).Settled = Parked }},
+		"lost after it was parked": {Lost, "h", 6, func(h *History) { h.first("h", 6).Settled = RetryQueued }},
 		"parked in two places": {Duplicated, "h", 2, func(h *History) {
-			h.first("h", 2).Settled = Parked
+			h.first("h", 2).Settled = RetryQueued
 			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 50, 2 }))
 			add(h, delivery("h", 2, 61).change(func(r *Received) { r.Receipt.Seq = 51 }))
 		}},
 		"parked, its attempts begun anew": {Miscounted, "h", 2, func(h *History) {
-			h.first("h", 2).Settled = Parked
+			h.first("h", 2).Settled = RetryQueued
 			add(h, delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq = 50 }))
 		}},
 		"attempt not counted":  {Miscounted, "g", 3, func(h *History) { h.Received[len(h.Received)-3].Attempt = 1 }},
@@ -277,10 +277,10 @@ func TestHistory_WrittenAndRead(t *testing.T) {
 // TestCheck_Parked has a message go on elsewhere, twice, and die there.
 func TestCheck_Parked(t *testing.T) {
 	h := good()
-	h.first("h", 2).Settled, h.first("h", 5).Settled = Parked, Parked
+	h.first("h", 2).Settled, h.first("h", 5).Settled = RetryQueued, RetryQueued
 	h.Groups[1].Dead = 1
 	h.Received = append(h.Received,
-		delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt, r.Settled = 50, 2, Parked }),
+		delivery("h", 2, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt, r.Settled = 50, 2, RetryQueued }),
 		delivery("h", 2, 70).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 51, 3 }),
 		delivery("h", 5, 60).change(func(r *Received) { r.Receipt.Seq, r.Attempt, r.Settled = 52, 2, Back }),
 		delivery("h", 5, 80).change(func(r *Received) { r.Settled, r.Attempt = Dead, 2 }),
@@ -312,7 +312,7 @@ func TestCheck_ParkedCopies(t *testing.T) {
 	for i, d := range []struct {
 		attempt int
 		settled Settled
-	}{{1, Parked}, {1, Parked}, {2, Parked}, {2, Done}, {3, Done}} {
+	}{{1, RetryQueued}, {1, RetryQueued}, {2, RetryQueued}, {2, Done}, {3, Done}} {
 		h.Received = append(h.Received, delivery("h", 2, 120+float64(40*i)).change(func(r *Received) {
 			r.Receipt.Seq, r.Attempt, r.Settled = core.Seq(50+i), d.attempt, d.settled
 		}))
@@ -329,7 +329,7 @@ func TestCheck_ParkedAndDeliveredOnce(t *testing.T) {
 		h := good()
 		h.Received = slices.DeleteFunc(h.Received, func(r Received) bool { return r.Seq == 2 && r.Group == "h" })
 		h.Received = append(h.Received,
-			delivery("h", 2, at).change(func(r *Received) { r.Settled = Parked }),
+			delivery("h", 2, at).change(func(r *Received) { r.Settled = RetryQueued }),
 			delivery("h", 2, at+1).change(func(r *Received) { r.Settled = Back }),
 			delivery("h", 2, at+40).change(func(r *Received) { r.Receipt.Seq, r.Attempt = 50, 2 }),
 		)

@@ -42,13 +42,13 @@ type Published struct {
 type Settled string
 
 const (
-	Done    Settled = "done"    // acknowledged: it should not come again
-	Back    Settled = "back"    // nacked: it has to come again, or die
-	Parked  Settled = "parked"  // nacked for so long that it is stored anew: it has to come again from there, or die
-	Late    Settled = "late"    // acknowledged, perhaps too late or on a connection that was lost: it may come again
-	Stale   Settled = "stale"   // Late, and seen nobody knows how long after it was handed out, as by a consumer that stood still
-	Dropped Settled = "dropped" // not settled: its lock ends, and it comes again
-	Dead    Settled = "dead"    // found in the dead letter queue
+	Done        Settled = "done"         // acknowledged: it should not come again
+	Back        Settled = "back"         // nacked: it has to come again, or die
+	RetryQueued Settled = "retry_queued" // nacked for so long that it is stored anew: it has to come again from there, or die
+	Late        Settled = "late"         // acknowledged, perhaps too late or on a connection that was lost: it may come again
+	Stale       Settled = "stale"        // Late, and seen nobody knows how long after it was handed out, as by a consumer that stood still
+	Dropped     Settled = "dropped"      // not settled: its lock ends, and it comes again
+	Dead        Settled = "dead"         // found in the dead letter queue
 )
 
 // Received is a delivery as the application saw it, or a dead letter.

@@ -21,7 +21,7 @@ type Copy struct {
 
 // CopyOf reads which transfer to a queue made the record.
 func CopyOf(to dispatch.Destination, r *wire.Record) Copy {
-	c := Copy{Origin: r.Origin, Epoch: wire.ReadPast(r.Extra).Epoch}
+	c := Copy{Origin: r.Origin, Epoch: wire.ReadHistory(r.Extra).Epoch}
 	if to == dispatch.RetryQueue {
 		c.Attempts = r.Attempts
 	}
@@ -32,7 +32,7 @@ func CopyOf(to dispatch.Destination, r *wire.Record) Copy {
 func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
 	switch { // two lives of a message, of different epochs, stay apart
 	case of.Returning:
-		return wire.ReadPast(r.Extra).Epoch
+		return wire.ReadHistory(r.Extra).Epoch
 	case of.Merged: // it has one life in all epochs
 		return 0
 	}
@@ -41,13 +41,13 @@ func epochOf(of dispatch.Source, r *wire.Record, epoch uint64) uint64 {
 
 // Record is the record for a built-in queue of a message and what became of it, in an epoch of its group. Its key and
 // its priority stay as they are in the message's own record; what a record has no field for, like the lane of a queue
-// that has several, goes into its extra fields, as wire.Past does.
+// that has several, goes into its extra fields, as wire.History does.
 func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, error) {
 	r, before, err := decode(t.Of, t.Seq, t.Record, t.Enqueued)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, for the %s: %w", t.Seq, t.Of.Extent, t.To, err)
 	}
-	life := wire.Past{Epoch: epochOf(t.Of, r, epoch)}
+	life := wire.History{Epoch: epochOf(t.Of, r, epoch)}
 	live(r, before, t.Attempts, t.Enqueued)
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	if t.To == dispatch.RetryQueue {
@@ -57,9 +57,9 @@ func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, e
 		r.ExpireAt = 0 // else nobody would get it from there
 	}
 	if t.To == dispatch.DeadLetterQueue && life.Epoch == 0 {
-		r.Extra = wire.WithoutPast(r.Extra)
+		r.Extra = wire.WithoutHistory(r.Extra)
 	} else {
-		r.Extra = wire.WithPast(r.Extra, life)
+		r.Extra = wire.WithHistory(r.Extra, life)
 	}
 	if t.Metadata != nil {
 		r.Metadata = t.Metadata
@@ -76,7 +76,7 @@ func decode(of dispatch.Source, seq core.Seq, record []byte, since int64) (r *wi
 		return nil, 0, err
 	}
 	if of.Returning {
-		return r, wire.ReadPast(r.Extra).Settled, nil
+		return r, wire.ReadHistory(r.Extra).Settled, nil
 	}
 	if len(r.ReasonCode) > 0 {
 		r.Extra = withLife(r, since)

@@ -39,8 +39,8 @@ func TestParked_AndOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, origin := wire.Past{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent, Seq: 9}
-		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+2 || r.Origin != origin {
+		want, origin := wire.History{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent, Seq: 9}
+		if diff := cmp.Diff(want, wire.ReadHistory(r.Extra)); diff != "" || r.Attempts != before+2 || r.Origin != origin {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 		if r.ID != id || r.DeliverAt != due.UnixMilli() || r.FirstEnqueue != 77 || r.ExpireAt != 5 || string(r.Reason) != "later" || string(r.ReasonCode) != "nack" || string(r.LastConsumer) != "worker" {
@@ -51,11 +51,11 @@ func TestParked_AndOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		want.Excused = 0 // and the epoch of its life stays
-		if diff := cmp.Diff(want, wire.ReadPast(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
+		if diff := cmp.Diff(want, wire.ReadHistory(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
 			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
 		}
 		letter, err := Record(dispatch.Transfer{Of: returning, Seq: 5, Attempts: 4, Failure: dispatch.Rejected, Record: encode(t, r)}, "", 0)
-		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || CopyOf(dispatch.DeadLetterQueue, letter) != (Copy{Origin: origin, Epoch: 3}) || wire.ReadPast(letter.Extra).Settled != 0 || string(letter.Metadata) != "m" {
+		if err != nil || letter.Attempts != before+4 || letter.Origin != origin || letter.FirstEnqueue != 77 || letter.DeliverAt != 0 || CopyOf(dispatch.DeadLetterQueue, letter) != (Copy{Origin: origin, Epoch: 3}) || wire.ReadHistory(letter.Extra).Settled != 0 || string(letter.Metadata) != "m" {
 			t.Fatalf("the dead letter is %+v, %v", letter, err)
 		}
 	}
@@ -65,13 +65,13 @@ func TestParked_AndOn(t *testing.T) {
 func TestParked_ShareGivenUp(t *testing.T) {
 	origin := core.Receipt{Extent: core.ExtentID{ID: core.ID{7}}, Seq: 70}
 	record := encode(t, &wire.Record{
-		Origin: origin, Attempts: 2, DeliverAt: now.UnixMilli(), Payload: []byte("x"), Extra: wire.WithPast(nil, wire.Past{Settled: 1, Epoch: 5}),
+		Origin: origin, Attempts: 2, DeliverAt: now.UnixMilli(), Payload: []byte("x"), Extra: wire.WithHistory(nil, wire.History{Settled: 1, Epoch: 5}),
 	})
 	g := dispatch.NewGroup(core.GroupSpec{}.WithDefaults())
 	s := g.AddTimers(core.ExtentID{ID: core.ID{2}}, dispatch.State{}, now)
 	s.Returning()
 	due := dispatch.DueRecords{Seqs: []core.Seq{1}, Offsets: []uint32{0, uint32(len(record))}, Bytes: record, DeliverAt: []int64{now.UnixMilli()}, Enqueued: []int64{now.UnixMicro()}}
-	due.Past = []dispatch.Past{{Origin: origin, Attempts: 2, Settled: 1}}
+	due.History = []dispatch.History{{Origin: origin, Attempts: 2, Settled: 1}}
 	if err := s.OfferDue(due, now); err != nil {
 		t.Fatal(err)
 	}

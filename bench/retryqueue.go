@@ -15,51 +15,51 @@ import (
 
 // Loads of the section.
 const (
-	parkedCount = 1_000_000
-	parkedSize  = 100 // bytes
-	parkedFor   = time.Hour
+	delayedCount = 1_000_000
+	delayedSize  = 100 // bytes
+	delayedFor   = time.Hour
 	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and to end.
 	freshRound = 512 << 10
 	// freshRounds are measured of each side, and one more goes before all: until stores write tables they read from memory.
 	freshRounds = 4
 )
 
-// parked compares how fast fresh messages go through a group that has a million others parked with how fast they go through one that was done with the
-// same million: stores that hold more are slower to read, whatever became of it. Both clusters live at once and take turns, as the machine is not the same
-// from one minute to the next.
-func (r *rig) parked() error {
-	var ratios, cheaper, published, plain, beside, parking, memory []float64
+// retryQueue compares how fast fresh messages go through a group that has a million others in its retry queue with how
+// fast they go through one that was done with the same million: stores that hold more are slower to read, whatever became
+// of it. Both clusters live at once and take turns, as the machine is not the same from one minute to the next.
+func (r *rig) retryQueue() error {
+	var ratios, cheaper, published, plain, beside, moving, memory []float64
 	for i := range r.pairs {
-		acked, parked, err := r.parkedPair(i)
+		acked, delayed, err := r.retryQueuePair(i)
 		if err != nil {
 			return err
 		}
-		a, p := acked.drained, parked.drained
-		plain, beside, parking, memory = append(plain, a.rate()), append(beside, p.rate()), append(parking, parked.settled.rate()), append(memory, parked.memory-acked.memory)
+		a, p := acked.drained, delayed.drained
+		plain, beside, moving, memory = append(plain, a.rate()), append(beside, p.rate()), append(moving, delayed.settled.rate()), append(memory, delayed.memory-acked.memory)
 		ratios, cheaper = append(ratios, p.rate()/a.rate()), append(cheaper, a.cpuEach()/p.cpuEach())
-		published = append(published, parked.published.rate()/acked.published.rate())
-		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million parked ones (%.2f µs); published at %.0f/s and %.0f/s; parked at %.0f/s (%.1f µs); output host %+.0f MiB",
-			i+1, a.rate(), a.cpuEach(), p.rate(), p.cpuEach(), acked.published.rate(), parked.published.rate(), parked.settled.rate(), parked.settled.cpuEach(), parked.memory-acked.memory)
+		published = append(published, delayed.published.rate()/acked.published.rate())
+		r.report.say("repetition %d: %.0f fresh messages a second (%.2f µs of all processes' CPU each), %.0f beside a million in the retry queue (%.2f µs); published at %.0f/s and %.0f/s; sent to the retry queue at %.0f/s (%.1f µs); output host %+.0f MiB",
+			i+1, a.rate(), a.cpuEach(), p.rate(), p.cpuEach(), acked.published.rate(), delayed.published.rate(), delayed.settled.rate(), delayed.settled.cpuEach(), delayed.memory-acked.memory)
 	}
-	r.report.info("fresh messages consumed, 1 KiB, after a million acked ones", median(plain), "msg/s", fmt.Sprintf("beside a million parked ones %.0f/s", median(beside)))
-	r.report.info("parked", median(parking), "msg/s", fmt.Sprintf("%d messages of %d bytes, for %s; output host %+.0f MiB", parkedCount, parkedSize, parkedFor, median(memory)))
-	r.report.info("CPU time a fresh message, after acked ÷ beside parked ones", median(cheaper), "×", "what a busy machine leaves of the comparison")
-	r.report.info("fresh ones published beside a million parked ÷ after acked ones", median(published), "×", "what the input host and the stores see of it")
-	r.report.atLeast("fresh beside a million parked ÷ fresh", median(ratios), 0.9, "×")
+	r.report.info("fresh messages consumed, 1 KiB, after a million acked ones", median(plain), "msg/s", fmt.Sprintf("beside a million in the retry queue %.0f/s", median(beside)))
+	r.report.info("sent to the retry queue", median(moving), "msg/s", fmt.Sprintf("%d messages of %d bytes, for %s; output host %+.0f MiB", delayedCount, delayedSize, delayedFor, median(memory)))
+	r.report.info("CPU time a fresh message, after acked ÷ beside delayed ones", median(cheaper), "×", "what a busy machine leaves of the comparison")
+	r.report.info("fresh ones published beside a million in the retry queue ÷ after acked ones", median(published), "×", "what the input host and the stores see of it")
+	r.report.atLeast("fresh beside a million in the retry queue ÷ fresh", median(ratios), 0.9, "×")
 	return nil
 }
 
-// parkedPair measures a cluster that was done with a million messages, and one that parked as many. The order of the
+// retryQueuePair measures a cluster that was done with a million messages, and one that sent as many to the retry queue. The order of the
 // two alternates between rounds.
-func (r *rig) parkedPair(i int) (acked, parked side, err error) {
-	acked, parked = side{name: "acked", how: r.ackAll}, side{name: "parked", how: r.parkAll}
-	turns := []*side{&acked, &parked}
+func (r *rig) retryQueuePair(i int) (acked, delayed side, err error) {
+	acked, delayed = side{name: "acked", how: r.ackAll}, side{name: "delayed", how: r.delayAll}
+	turns := []*side{&acked, &delayed}
 	if i%2 == 1 {
 		slices.Reverse(turns)
 	}
 	for _, s := range turns {
 		if err := r.begin(s, i); err != nil {
-			return acked, parked, err
+			return acked, delayed, err
 		}
 		defer s.cluster.remove()
 	}
@@ -67,18 +67,18 @@ func (r *rig) parkedPair(i int) (acked, parked side, err error) {
 	for range freshRounds {
 		for _, s := range turns {
 			if err := r.fresh(s); err != nil {
-				return acked, parked, err
+				return acked, delayed, err
 			}
 		}
 	}
 	for _, s := range turns {
 		m, err := s.cluster.output.memory()
 		if err != nil {
-			return acked, parked, err
+			return acked, delayed, err
 		}
 		s.memory = m / (1 << 20)
 	}
-	return acked, parked, nil
+	return acked, delayed, nil
 }
 
 // side is one cluster and what it did: with the million, and with fresh messages after that, in all rounds together.
@@ -129,7 +129,7 @@ func (r *rig) begin(s *side, i int) (err error) {
 		return err
 	}
 	s.published, s.drained = phase{}, phase{}
-	stored, err := r.store(s.cluster, parkedCount, parkedSize)
+	stored, err := r.store(s.cluster, delayedCount, delayedSize)
 	if err != nil {
 		return err
 	}
@@ -183,22 +183,22 @@ func (r *rig) ackAll(c *cluster, stored int64) (measure.Outcome, error) {
 	})
 }
 
-// parkAll waits until the group has parked what is stored.
-func (r *rig) parkAll(c *cluster, stored int64) (measure.Outcome, error) {
+// delayAll waits until the group has sent to its retry queue what is stored.
+func (r *rig) delayAll(c *cluster, stored int64) (measure.Outcome, error) {
 	o, err := r.worker(measure.Job{
-		Kind: "park", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
+		Kind: "delay", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Count: stored, Consumers: drainConsumers, Prefetch: drainPrefetch,
 	})
 	if err != nil {
 		return o, err
 	}
 	began := time.Now()
-	err = r.awaitParked(c.output, float64(stored))
+	err = r.awaitRetryQueued(c.output, float64(stored))
 	o.Seconds += time.Since(began).Seconds()
 	return o, err
 }
 
-// awaitParked waits until the output host has parked so many.
-func (r *rig) awaitParked(s *server, count float64) error {
+// awaitRetryQueued waits until the output host has sent so many to the retry queue.
+func (r *rig) awaitRetryQueued(s *server, count float64) error {
 	name := fmt.Sprintf("columba_outputhost_group_events_total{event=\"retry_queued\",group=%q,queue=%q}", groupName, queuePath)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		m, err := s.metrics(r.ctx)
@@ -209,13 +209,13 @@ func (r *rig) awaitParked(s *server, count float64) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%.0f of %.0f messages are parked after %s", m[name], count, patience)
+			return fmt.Errorf("%.0f of %.0f messages are in the retry queue after %s", m[name], count, patience)
 		}
 	}
 }
 
-// park sends back for an hour what is stored. The time is until the last nack has been handed to the server.
-func park(j measure.Job) (o measure.Outcome, err error) {
+// delay sends back for an hour what is stored. The time is until the last nack has been handed to the server.
+func delay(j measure.Job) (o measure.Outcome, err error) {
 	ctx, end := context.WithTimeout(context.Background(), patience)
 	defer end()
 	var taken, failed atomic.Int64
@@ -225,7 +225,7 @@ func park(j measure.Job) (o measure.Outcome, err error) {
 	for i := range errs {
 		wg.Go(func() {
 			errs[i] = consumeOne(ctx, j, func(d *client.Delivery) {
-				if d.Nack(client.After(parkedFor)) != nil {
+				if d.Nack(client.After(delayedFor)) != nil {
 					failed.Add(1)
 				}
 				if taken.Add(1) == j.Count {

@@ -17,7 +17,7 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 		"reason code":   func(r *Record) { r.ReasonCode = []byte("nack") },
 		"reason":        func(r *Record) { r.Reason = []byte("no") },
 		"last consumer": func(r *Record) { r.LastConsumer = []byte("worker") },
-		"past":          func(r *Record) { r.Extra = WithPast(nil, Past{Excused: 3, Unsure: 3}) },
+		"past":          func(r *Record) { r.Extra = WithHistory(nil, History{Excused: 3, Unsure: 3}) },
 		"life":          func(r *Record) { r.Extra = AppendLife(nil, Life{Attempts: 5, ReasonCode: []byte("nack")}) },
 		"":              func(r *Record) { r.Extra = []byte{9, 0, 1, 0, 'x'} }, // of a type that is not known
 	} {
@@ -45,16 +45,16 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 
 // TestPast_WithoutUnsure is written as builds wrote it that knew no unsure attempts.
 func TestPast_WithoutUnsure(t *testing.T) {
-	for _, p := range []Past{{Settled: 1, Excused: 2, Epoch: 3}, {Settled: 1, Excused: 2, Epoch: 3, Unsure: 2}} {
-		extra := WithPast(nil, p)
-		if got := ReadPast(extra); got != p {
+	for _, p := range []History{{Settled: 1, Excused: 2, Epoch: 3}, {Settled: 1, Excused: 2, Epoch: 3, Unsure: 2}} {
+		extra := WithHistory(nil, p)
+		if got := ReadHistory(extra); got != p {
 			t.Errorf("got %+v, want %+v", got, p)
 		}
 		n := 0
-		for b := range eachExtra(extra, extraPast) {
+		for b := range eachExtra(extra, extraHistory) {
 			n = len(b)
 		}
-		if (n == pastLen) != (p.Unsure == 0) {
+		if (n == historyLen) != (p.Unsure == 0) {
 			t.Errorf("%+v is written in %d bytes", p, n)
 		}
 	}
