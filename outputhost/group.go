@@ -93,6 +93,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	g.mu.record, g.mu.recordAt = record, at
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
+	g.mu.rules.Uncounted(len(h.deps.Members.Hosts("outputhost")), h.deps.Now())
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
 	h.mu.groups[record.ID] = g

@@ -49,3 +49,18 @@ func TestLimitRetries(t *testing.T) {
 		t.Errorf("of none: %q; reached: %v", code, reached())
 	}
 }
+
+// TestUncounted: before it is told of a count, a host takes half of a group's limit for used up, and its own part for that
+// of one of the output hosts that it knows of.
+func TestUncounted(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(1, 1)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := s.rules.Nack(1, 1, 0, nil, 0, b.deps.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if l := g.mu.rules.RetryLimit(); l.Retries != l.Most/2+1 {
+		t.Errorf("one message has failed on the only output host: it knows of %d retries, want half of %d and one", l.Retries, l.Most)
+	}
+}
