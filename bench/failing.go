@@ -191,6 +191,9 @@ func (c cell) note() string {
 
 // failingCell measures one cell on a new server.
 func (r *rig) failingCell(name string, c cell) (cell, error) {
+	if err := r.fillPageCache(); err != nil {
+		return c, err
+	}
 	s, err := r.server(name)
 	if err != nil {
 		return c, err
