@@ -12,7 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/internal/netmem"
@@ -309,6 +311,26 @@ func TestHost_ShortCutNeedsNoList(t *testing.T) {
 		time.Sleep(2 * beatEvery)
 		if !x.gives() {
 			t.Error("after the cut it hands out nothing; there is no list to confirm its shares")
+		}
+	})
+}
+
+// TestHost_ShareThatAnotherHadInALapse hands out and transfers nothing of it before it is resumed with what the other host
+// has settled.
+func TestHost_ShareThatAnotherHadInALapse(t *testing.T) {
+	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
+		x.g.mu.Lock()
+		var s *share
+		for _, s = range x.g.mu.shares {
+		}
+		again := &pb.Assignment{Group: x.g.id.ID[:], Name: x.g.name, Extent: convert.ExtentToProto(s.extent), Counter: s.generation + 2, By: "ctl"}
+		x.g.mu.Unlock()
+		x.ctl.set(x.g.queue, again)
+		x.ctl.ready.Store(true)
+		x.skipped.Store(int64(dispatch.OwnerLease))
+		time.Sleep(time.Second)
+		if gives, holds := x.gives(), x.lease.Holds(x.deps.Now()); gives || !holds {
+			t.Errorf("after a list with the share as another host had it, it hands out: %t, its lease holds: %t", gives, holds)
 		}
 	})
 }

@@ -28,7 +28,7 @@ type offered struct {
 	queue       core.QueueID
 	version     core.ListVersion
 	assignments []*pb.Assignment
-	shares      map[listedShare]struct{}
+	shares      map[listedShare]uint64 // with the counters of their assignments
 }
 
 type listedShare struct {
@@ -43,7 +43,7 @@ func offer(p *pb.AssignmentList) (o offered, err error) {
 	if o.version, err = convert.ListVersion(p.GetVersion()); err != nil {
 		return o, err
 	}
-	o.assignments, o.shares = p.GetAssignments(), make(map[listedShare]struct{}, len(p.GetAssignments()))
+	o.assignments, o.shares = p.GetAssignments(), make(map[listedShare]uint64, len(p.GetAssignments()))
 	for _, a := range o.assignments {
 		var s listedShare
 		if s.group.ID, err = core.IDFromBytes(a.Group); err != nil {
@@ -52,7 +52,7 @@ func offer(p *pb.AssignmentList) (o offered, err error) {
 		if s.extent.ID, err = core.IDFromBytes(a.GetExtent().GetId()); err != nil {
 			return o, err
 		}
-		o.shares[s] = struct{}{}
+		o.shares[s] = a.Counter
 	}
 	return o, nil
 }
@@ -179,14 +179,15 @@ func (h *Host) versions() map[core.QueueID]core.ListVersion {
 }
 
 // dropOthers gives up the shares of a queue that are not this host's any more: another host owns them now, or nobody
-// needs to.
+// needs to. A share that another host owned in between, unnoticed here, is given up, too: that host may have settled or
+// transferred any message of it, so nothing of it may be handed out or transferred here before it is resumed anew.
 func (h *Host) dropOthers(o offered) {
 	now := h.deps.Now()
 	for _, g := range h.groupsOf(o.queue) {
 		var dropped []*share
 		g.mu.Lock()
 		for id, s := range g.mu.shares {
-			if _, listed := o.shares[listedShare{g.id, id}]; !listed {
+			if counter, listed := o.shares[listedShare{g.id, id}]; !listed || counter != s.generation {
 				dropped = append(dropped, s)
 			}
 		}

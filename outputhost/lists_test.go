@@ -309,26 +309,27 @@ func TestRelist_ConfirmGivesUpAndResumesLater(t *testing.T) {
 	b.controllers(c)
 	_, gone := b.group()
 	_, stays := b.group()
+	_, moved := b.group() // to another host, and back
 	_, fresh := b.group()
-	for _, a := range []*pb.Assignment{gone, stays} {
+	for _, a := range []*pb.Assignment{gone, stays, moved} {
 		c.set(queueOf(a), a)
 	}
 	b.compare()
 	c.forget(queueOf(gone))
 	c.set(queueOf(fresh), fresh)
-	again := proto.CloneOf(stays) // another host had it in between
+	again := proto.CloneOf(moved)
 	again.Counter++
 	c.set(queueOf(again), again)
 	if err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")); err != nil {
 		t.Fatal(err)
 	}
-	if b.has(gone) || !b.has(stays) || b.has(fresh) {
-		t.Errorf("confirmed it has the share that was taken: %t, that stays: %t, the new one: %t", b.has(gone), b.has(stays), b.has(fresh))
+	if b.has(gone) || !b.has(stays) || b.has(moved) || b.has(fresh) {
+		t.Errorf("confirmed it has the share that was taken: %t, that stays: %t, that another host had in between: %t, the new one: %t", b.has(gone), b.has(stays), b.has(moved), b.has(fresh))
 	}
-	if b.compare(); !b.has(fresh) || !b.has(stays) {
+	if b.compare(); !b.has(fresh) || !b.has(stays) || !b.has(moved) {
 		t.Error("the new share does not come after that")
 	}
-	if s := b.groupsOf(queueOf(stays))[0].mu.shares[core.ExtentID{ID: core.ID(stays.Extent.Id)}]; s.generation != again.Counter {
+	if s := b.groupsOf(queueOf(moved))[0].mu.shares[core.ExtentID{ID: core.ID(moved.Extent.Id)}]; s.generation != again.Counter {
 		t.Error("the share that another host had in between is not resumed anew")
 	}
 }

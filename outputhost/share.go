@@ -117,19 +117,12 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		return nil
 	}
 	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
-	moved := have != nil && have.generation != a.Counter
 	if have != nil && len(holders) > 0 {
 		have.holders = holders
 		g.touchLocked(have)
 	}
 	g.mu.Unlock()
-	switch {
-	case moved: // another host owned it in between, unnoticed here: what that one settled counts
-		g.giveAway(have, g.h.deps.Now())
-		if err := g.h.saveGiven(ctx, []*group{g}); err != nil { // before it is claimed anew
-			return err
-		}
-	case have != nil:
+	if have != nil {
 		g.forgo(have, gone)
 		return nil
 	}
