@@ -208,9 +208,19 @@ func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupI
 		if err != nil {
 			return nil, err
 		}
-		if r.Value.ID == id {
-			return h.groupOf(ctx, queue, r.Value.Spec.Name)
+		if r.Value.ID != id {
+			continue
 		}
+		g, err := h.groupOf(ctx, queue, r.Value.Spec.Name)
+		switch {
+		case err == nil && g.id == id:
+			return g, nil
+		case err == nil: // deleted meanwhile, and made again
+			g.release()
+		case core.CodeOf(err) != core.CodeNotFound:
+			return nil, err
+		}
+		break
 	}
 	return nil, core.Errorf(core.CodeStale, "the group of this token was deleted")
 }

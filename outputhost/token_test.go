@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acktoken"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
 
 // TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it has handed out itself under the
@@ -71,5 +74,36 @@ func TestToken_SettlesSoManyAtOnce(t *testing.T) {
 	}
 	if err := settle(1001); core.CodeOf(err) != core.CodeBadArgument {
 		t.Errorf("1,001 tokens: %v, want %s", err, core.CodeBadArgument)
+	}
+}
+
+// remade is a store in which a group is deleted, and made again under its name, after its row was listed.
+type remade struct {
+	metadata.Store
+	before []metadata.Row
+}
+
+func (r remade) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if t == metadata.Groups {
+		return r.before, false, nil
+	}
+	return r.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// TestToken_OfAGroupThatIsMadeAgain: an ack with a token of the old group settles nothing of the new one, which has the
+// same extents.
+func TestToken_OfAGroupThatIsMadeAgain(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(10, 4)
+	old := metadata.GroupRecord{ID: core.GroupID{ID: core.ID{15: 1}}, Queue: g.queue, Spec: g.mu.record.Spec, Started: true}
+	row, err := metadata.NewRow(metadata.Groups, metadata.GroupKey(g.queue, g.name), old, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.deps.Meta = remade{b.meta, []metadata.Row{row}}
+	token := acktoken.Token{Queue: g.queue, Group: old.ID, Extent: s.extent.ID, Seq: 1, Attempt: 1, Generation: s.generation}
+	err = b.settleToken(t.Context(), &pb.SettleRequest{Verb: "ack"}, token.Seal(b.keys))
+	if core.CodeOf(err) != core.CodeStale || s.rules.Frontier() > 0 {
+		t.Errorf("an ack for the old group: %v, and the new one has settled %d messages; want stale, and none", err, s.rules.Frontier())
 	}
 }
