@@ -2,8 +2,11 @@ package outputhost
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -123,5 +126,69 @@ func TestOrder_LaterOnesWaitForWhatIsMissing(t *testing.T) {
 	g.read(t, map[uint64]bool{1: true, 2: true, 3: true})
 	if got := g.taken(10); !equal(got, 2, 2, 3, 3) {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestOrder_ShareThatAnotherHostHad: the lease is confirmed by a list that names another assignment of the second share.
+// The shares behind that one wait until it is resumed.
+func TestOrder_ShareThatAnotherHostHad(t *testing.T) {
+	b := newHarness(t)
+	c := &fakeController{id: "c"}
+	b.controllers(c)
+	r, list := b.chain(3)
+	c.set(r.Queue, list...)
+	b.compare()
+	g := b.groupList()[0]
+	g.read(t, map[uint64]bool{1: true, 2: true, 3: true})
+	moved := proto.CloneOf(list[1])
+	moved.Counter++
+	c.set(r.Queue, list[0], moved, list[2])
+	if err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.taken(10); !equal(got, 1, 1) {
+		t.Errorf("got %v, want nothing behind the share that is to be resumed", got)
+	}
+	b.compare()
+	g.read(t, map[uint64]bool{1: true, 2: true, 3: true})
+	if got := g.taken(10); !equal(got, 2, 2, 3, 3) {
+		t.Errorf("once it is resumed: got %v", got)
+	}
+}
+
+// TestOrder_ChainThatIsTaken: a list lacks all shares of a chain. None of them hands out anything while earlier ones of
+// it are gone already.
+func TestOrder_ChainThatIsTaken(t *testing.T) {
+	const n = 100
+	for version := uint64(1); version < 20; version += 2 {
+		b := newHarness(t)
+		_, list := b.chain(n)
+		if err := b.give(version, list...); err != nil {
+			t.Fatal(err)
+		}
+		g := b.groupList()[0]
+		ends := make(map[uint64]bool)
+		for i := range uint64(n) {
+			ends[i+1] = true
+		}
+		g.read(t, ends)
+		var taken []uint64
+		var consumer sync.WaitGroup
+		consumer.Go(func() {
+			for more := true; more; {
+				got := g.taken(1)
+				taken = append(taken, got...)
+				more = len(got) > 0
+			}
+		})
+		if err := b.give(version + 1); err != nil {
+			t.Fatal(err)
+		}
+		consumer.Wait()
+		for i, place := range taken {
+			if place != uint64(i/2+1) {
+				t.Fatalf("message %d is of place %d, after %v", i, place, taken[:i])
+			}
+		}
 	}
 }

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -184,18 +185,28 @@ func (h *Host) versions() map[core.QueueID]core.ListVersion {
 func (h *Host) dropOthers(o offered) {
 	now := h.deps.Now()
 	for _, g := range h.groupsOf(o.queue) {
-		var dropped []*share
-		g.mu.Lock()
-		for id, s := range g.mu.shares {
-			if counter, listed := o.shares[listedShare{g.id, id}]; !listed || counter != s.generation {
-				dropped = append(dropped, s)
-			}
-		}
-		g.mu.Unlock()
-		for _, s := range dropped {
+		for _, s := range slices.Backward(g.others(o)) { // none of a chain must begin while earlier ones are gone already
 			g.giveAway(s, now)
 		}
 	}
+}
+
+// others are the shares that a list of the group's queue lacks, or names by another assignment, in the order of the
+// chain. The shares behind one that is to be resumed wait for it.
+func (g *group) others(o offered) (out []*share) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.orderedLocked() {
+		counter, listed := o.shares[listedShare{g.id, s.extent.ID}]
+		if listed && counter == s.generation {
+			continue
+		}
+		if chain := s.extent.Chain; listed && chain > 0 && (g.mu.gap == 0 || chain < g.mu.gap) {
+			g.mu.gap, g.mu.reorder = chain, true
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // groupsOf a queue that are loaded.
