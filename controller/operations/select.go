@@ -152,7 +152,9 @@ func (r *Runner) complete(ctx context.Context, o *metadata.OperationRecord) erro
 	return nil
 }
 
-// removeNext takes out of the next extent what was found in it. When nothing is left of it, nobody reads it any more.
+// removeNext takes out of the next extent what was found in it. When nothing is left of it, nobody reads it any more. A
+// controller that has not heard of the end of an earlier merge may merge the extent meanwhile: then its group does not
+// get what was found.
 func (r *Runner) removeNext(ctx context.Context, o *metadata.OperationRecord, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -177,13 +179,13 @@ func (r *Runner) removeNext(ctx context.Context, o *metadata.OperationRecord, no
 		gone.Merge(found)
 		n := count(gone)
 		switch {
-		case row.Home.Kind != core.HomeOwn || row.State == core.ExtentRetired || n == row.RemovedCount:
+		case row.Home.Kind != core.HomeOwn && row.Home != core.MergedInto(o.Queue, o.Group), row.State == core.ExtentRetired, n == row.RemovedCount:
 			return metadata.ErrNoChange
 		case row.State != core.ExtentSealed:
 			return core.Errorf(core.CodeUnavailable, "it is %s: whether it stays is being decided", row.State)
 		}
 		row.Removed, _ = gone.Append(nil)
-		if row.RemovedCount = n; row.Remaining() == 0 {
+		if row.RemovedCount = n; row.Remaining() == 0 && row.Home.Kind == core.HomeOwn {
 			row.Home, row.Homed = core.Home{Kind: core.HomePurged}, now.UTC()
 		}
 		row.Version, row.Attempt, row.Changed = row.Version+1, core.NewID(now), now

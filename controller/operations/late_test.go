@@ -1,0 +1,70 @@
+package operations
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// gated is a store whose first change of a seal row waits.
+type gated struct {
+	metadata.Store
+	once        *sync.Once
+	began, goOn chan struct{}
+}
+
+func newGated(store metadata.Store) gated {
+	return gated{store, new(sync.Once), make(chan struct{}), make(chan struct{})}
+}
+
+func (g gated) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	if t == metadata.Seals {
+		g.once.Do(func() {
+			close(g.began)
+			<-g.goOn
+		})
+	}
+	return g.Store.Update(ctx, t, k, old, value)
+}
+
+// TestSelection_CancelledMergeMovesLate: a controller is about to move an extent for a merge of all when that is
+// cancelled. It does so between the decision of a selection in the extent and what follows from it. Each message that
+// the selection found is merged, or purged, once.
+func TestSelection_CancelledMergeMovesLate(t *testing.T) {
+	for _, kind := range []metadata.OperationKind{metadata.OperationMerge, metadata.OperationPurge} {
+		b := newHarness(t, 5)
+		late, other := newGated(b.meta), newGated(b.meta)
+		slow, r := b.runner(late), b.runner(other)
+		all, err := r.Start(t.Context(), b.order(50, metadata.OperationMerge))
+		b.ok(err)
+		var moving, taking sync.WaitGroup
+		moving.Go(func() { slow.work(t.Context(), all.Object) })
+		<-late.began
+		_, err = r.Cancel(t.Context(), all.ID)
+		b.ok(err)
+		some := b.order(51, kind)
+		some.Selection = core.Selection{MinAttempts: 3}
+		_, err = r.Start(t.Context(), some)
+		b.ok(err)
+		taking.Go(func() { r.work(t.Context(), all.Object) })
+		<-other.began
+		close(late.goOn)
+		moving.Wait()
+		close(other.goOn)
+		taking.Wait()
+		want := 0
+		if kind == metadata.OperationMerge {
+			want = 1
+		}
+		_, merged, _ := b.places()
+		for seq := core.Seq(3); seq <= 4; seq++ {
+			if got := merged[copyOf{core.ExtentID{ID: id(10)}, seq}]; got != want {
+				t.Errorf("a %s of message %d: it was merged %d times, want %d", kind, seq, got, want)
+			}
+		}
+		b.meta.Close()
+	}
+}
