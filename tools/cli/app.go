@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -165,8 +166,23 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	hint := "see `" + cmd.CommandPath() + " --help`"
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, " or ") + "? See `" + cmd.CommandPath() + " --help`"
+	} else if kind := kindOf(cmd, args); kind != "" {
+		hint = "did you mean `" + cmd.CommandPath() + " " + kind + " " + clip(strings.Join(args, " ")) + "`? See `" + cmd.CommandPath() + " --help`"
 	}
 	return core.Errorf(core.CodeBadArgument, "unknown command %q for %q; %s", clip(args[0]), cmd.CommandPath(), hint)
+}
+
+// kindOf is the subcommand of cmd for arguments that name a queue or a group, when its name was left out; "" if there is none.
+func kindOf(cmd *cobra.Command, args []string) string {
+	kind := "queue"
+	if len(args) == 2 {
+		kind = "group"
+	}
+	named := strings.HasPrefix(args[0], "/") && len(args) <= 2
+	if named && slices.ContainsFunc(cmd.Commands(), func(sub *cobra.Command) bool { return sub.Name() == kind }) {
+		return kind
+	}
+	return ""
 }
 
 // exactly and between check the number of arguments.

@@ -16,9 +16,9 @@ func (a *app) listDelayedCommand() *cobra.Command {
 	var id string
 	cmd := &cobra.Command{
 		Use: "delayed PATH [GROUP]", Short: "List delayed messages",
-		Long: "List the delayed messages of a queue, with the time when each is due and where the delay comes from. Without GROUP: those that were\n" +
-			"published for later (source publish). With GROUP also those that a consumer of the group nacked (source retry), and those that an output host\n" +
-			"has read and the group's delay keeps back (source group). `columba depth` counts them all.",
+		Long: "List the delayed messages of a queue, with the time when each is due and where the delay comes from. Without GROUP: only those that were\n" +
+			"published for later (source publish). Retries are not among them, because each group has its own. With GROUP also those that a consumer of the\n" +
+			"group nacked (source retry), and those that an output host has read and the group's delay keeps back (source group). `columba depth` counts them all.",
 		Example: "  columba list delayed /demo/trips\n  columba list delayed /demo/trips billing -o json",
 		Args:    between(1, 2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -33,7 +33,7 @@ func (a *app) listDelayedCommand() *cobra.Command {
 				}
 			}
 			out, admin := a.fitted("ID", "ERROR", "ATTEMPTS"), a.admin()
-			return list.print(a, out, "delayed messages; a message that was nacked a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
+			err = list.print(a, out, "delayed messages; a message that was nacked a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
 				req.After, req.Limit = after, most
 				page, err := ask(ctx, a, admin.ListDelayed, req)
 				for _, m := range page.GetMessages() {
@@ -41,6 +41,10 @@ func (a *app) listDelayedCommand() *cobra.Command {
 				}
 				return page.GetNext(), err
 			})
+			if err == nil && req.Group == "" && a.format == formatTable {
+				a.say("only messages that were published for later are listed; `columba list delayed %s GROUP` lists the retries of a group, too", req.Queue)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")

@@ -34,8 +34,20 @@ func badFlag(cmd *cobra.Command, err error) error {
 	case errors.As(err, &unknown) && strings.ContainsAny(unknown.GetSpecifiedShortnames()[:min(1, len(unknown.GetSpecifiedShortnames()))], "0123456789"):
 		what = strconv.Quote("-"+clip(unknown.GetSpecifiedShortnames())) + " is not a flag"
 		see = "what begins with a dash goes with the flag it is the value of, see"
+	case errors.As(err, &unknown) && len(ownersOf(cmd, unknown.GetSpecifiedName())) > 0:
+		see = "it belongs to " + strings.Join(ownersOf(cmd, unknown.GetSpecifiedName()), " and ") + ", see"
 	}
 	return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", what, see, cmd.CommandPath())
+}
+
+// ownersOf are the subcommands of cmd that have a flag which it has not itself: the name of the subcommand was left out.
+func ownersOf(cmd *cobra.Command, flag string) (out []string) {
+	for _, sub := range cmd.Commands() {
+		if sub.LocalFlags().Lookup(flag) != nil && !sub.Hidden {
+			out = append(out, "`"+sub.CommandPath()+"`")
+		}
+	}
+	return out
 }
 
 // badValue says what a value of a flag is not; cause is how the flag itself put it.

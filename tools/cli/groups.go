@@ -188,6 +188,7 @@ func (a *app) updateGroupCommand() *cobra.Command {
 	var flags groupFlags
 	cmd := &cobra.Command{
 		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Change settings of a consumer group",
+		Long:    "Change the settings of a consumer group that are named.\n\n" + pauseHelp,
 		Example: "  columba update group /demo/trips billing --max-deliveries unlimited",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 	}
@@ -257,9 +258,14 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 	return cmd
 }
 
+// startHelp keeps apart two fields that both name a place in the queue.
+const startHelp = "start is where the group began when it was created, and does not change. last_seek is where the last `columba seek` sent it; the group\n" +
+	"went on from there."
+
 func (a *app) showGroupCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "group PATH GROUP", Aliases: groupAliases, Short: "Show a consumer group's settings",
+		Long:    "Show a consumer group's settings.\n\n" + startHelp,
 		Example: "  columba show group /demo/trips billing",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -283,6 +289,7 @@ func (a *app) showGroup(ctx context.Context, queue, group string) error {
 func (a *app) listGroupsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "groups PATH", Aliases: append([]string{"group", "consumergroups"}, groupAliases...), Short: "List the consumer groups of a queue",
+		Long:    "List the consumer groups of a queue, with their settings.\n\n" + startHelp,
 		Example: "  columba list groups /demo/trips",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {

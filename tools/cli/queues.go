@@ -85,6 +85,7 @@ func (a *app) updateQueueCommand() *cobra.Command {
 	var flags queueFlags
 	cmd := &cobra.Command{
 		Use: "queue PATH", Aliases: queueAliases, Short: "Change settings of a queue",
+		Long:    "Change the settings of a queue that are named.\n\n" + pauseHelp,
 		Example: "  columba update queue /demo/trips --status receive-only --max-message 4MiB",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 	}

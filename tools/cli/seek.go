@@ -16,7 +16,8 @@ func (a *app) seekCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "seek PATH GROUP --to WHERE", Short: "Send a consumer group back, or ahead, to another place in its queue",
 		Long: "Send a consumer group to another place in its queue. The group forgets which messages it had consumed. Connected consumers go on at the\n" +
-			"new place. Messages that they hold are delivered again if they lie after it; settling the old deliveries is refused as stale.",
+			"new place. Messages that they hold are delivered again if they lie after it; settling the old deliveries is refused as stale.\n\n" +
+			"last_seek is the place of the last seek. start does not change: it is where the group began when it was created.",
 		Example: "  columba seek /demo/trips billing --to -2h --dry-run\n  columba seek /demo/trips billing --to earliest",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
@@ -41,7 +42,7 @@ func (a *app) seekCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.say("group %s of %s goes on at %s", group, queue, to)
+			a.say("group %s of %s goes on at %s (last_seek); start is where it began when it was created, and stays", group, queue, to)
 			return a.printer().object(groupFields(g))
 		}),
 	}

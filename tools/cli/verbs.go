@@ -9,10 +9,18 @@ func (a *app) createCommand() *cobra.Command {
 	return cmd
 }
 
+// pauseHelp is for those who look for a command that pauses.
+const pauseHelp = "To pause a queue or a group, change its status. Messages wait for as long as retention keeps them; --status enabled lets it go on:\n" +
+	"  columba update group PATH GROUP --status disabled   no deliveries to this group\n" +
+	"  columba update queue PATH --status send-only        no deliveries to any group of the queue\n" +
+	"  columba update queue PATH --status receive-only     no publishes"
+
 func (a *app) updateCommand() *cobra.Command {
 	cmd := parent("update", "Change settings of a queue, a consumer group or a namespace",
 		a.updateQueueCommand(), a.updateGroupCommand(), a.updateNamespaceCommand())
 	cmd.Aliases = []string{"u"}
+	cmd.SuggestFor = []string{"pause", "resume"}
+	cmd.Long = "Change settings of a queue, a consumer group or a namespace.\n\n" + pauseHelp
 	return cmd
 }
 
