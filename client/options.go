@@ -109,7 +109,7 @@ func Limit(messages int) ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.limit = messages })
 }
 
-// WithTokens asks for an ack token with each delivery, by which another process can settle it.
+// WithTokens asks for the token of each delivery, by which another process can settle it.
 func WithTokens() ConsumerOption {
 	return consumerOption(func(o *consumerOptions) { o.tokens = true })
 }

@@ -141,7 +141,7 @@ func (c *Client) settle(tokens []string, call func(good []string) (*pb.SettleRes
 		if utf8.ValidString(t) {
 			good = append(good, t)
 		} else {
-			out = append(out, TokenError{Token: t, Err: core.Errorf(core.CodeBadToken, "ack token is not text; pass it on as it was delivered")})
+			out = append(out, TokenError{Token: t, Err: core.Errorf(core.CodeBadToken, "delivery token is not text; pass it on as it was delivered")})
 		}
 	}
 	if len(good) == 0 && len(out) > 0 {

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// DeliveryToken derives the ack token of one delivery from the token of its extent, which an output host gives to a
-// consumer with the name of the extent. It needs no key; core/acktoken opens it.
+// DeliveryToken derives the token of one delivery from the token of its extent, which an output host gives to a
+// consumer with the name of the extent. It needs no key; core/deliverytoken opens it.
 func DeliveryToken(extent string, seq Seq, attempt uint16) string {
 	var b [10]byte
 	binary.BigEndian.PutUint64(b[:], uint64(seq))

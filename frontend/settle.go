@@ -13,7 +13,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/frontend/cancels"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -193,21 +193,21 @@ func failure(token string, err error) *pb.SettleResponse_Failure {
 }
 
 // openToken opens a token. One that does not open may be sealed with a key that is newer than those read last.
-func (s *service) openToken(ctx context.Context, text string) (acktoken.Token, error) {
+func (s *service) openToken(ctx context.Context, text string) (deliverytoken.Token, error) {
 	keys := s.keys.Load()
-	t, err := acktoken.Open(keys.Keys, text)
-	if err == nil || len(text) != acktoken.Len && len(text) != acktoken.DerivedLen || s.now().Sub(keys.read) < keysEvery {
+	t, err := deliverytoken.Open(keys.Keys, text)
+	if err == nil || len(text) != deliverytoken.Len && len(text) != deliverytoken.DerivedLen || s.now().Sub(keys.read) < keysEvery {
 		return t, err
 	}
 	if s.loadKeys(ctx) != nil {
 		return t, err
 	}
-	return acktoken.Open(s.keys.Load().Keys, text)
+	return deliverytoken.Open(s.keys.Load().Keys, text)
 }
 
 // tokenKeys are the cluster's keys and when they were read.
 type tokenKeys struct {
-	acktoken.Keys
+	deliverytoken.Keys
 	read time.Time
 }
 

@@ -13,7 +13,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -24,7 +24,7 @@ func (c *harness) token(g *pb.Group, e core.Extent, seq core.Seq) string {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return acktoken.Token{Queue: e.Queue, Group: groupID(g), Extent: e.ID, Seq: seq, Attempt: 1}.Seal(keys)
+	return deliverytoken.Token{Queue: e.Queue, Group: groupID(g), Extent: e.ID, Seq: seq, Attempt: 1}.Seal(keys)
 }
 
 func TestSettle_EachVerb(t *testing.T) {
@@ -55,7 +55,7 @@ func TestSettle_BadTokensAreListedGoodOnesApply(t *testing.T) {
 	c.createQueue("/t/a")
 	g := c.createGroup("/t/a", "g")
 	good, stale := c.token(g, newExtent(g), 1), c.token(g, newExtent(g), 2)
-	foreign := acktoken.Token{Seq: 1}.Seal(acktoken.Keys{Current: acktoken.NewKey()})
+	foreign := deliverytoken.Token{Seq: 1}.Seal(deliverytoken.Keys{Current: deliverytoken.NewKey()})
 	bad := []string{"", "forged", good[:len(good)-1], foreign, strings.Repeat("A", 100_000), "\x00\n"}
 	c.out.onSettle = func(r *pb.SettleRequest) (*pb.SettleResponse, error) {
 		return &pb.SettleResponse{Failures: []*pb.SettleResponse_Failure{{Token: stale, Error: convert.ErrorToProto(core.ErrStale)}}}, nil
@@ -218,7 +218,7 @@ func TestSettle_SeesRotatedKeys(t *testing.T) {
 	now := time.Now()
 	c.host.svc.now = func() time.Time { return now }
 	_, err := metadata.Change(t.Context(), c.store, metadata.Settings, metadata.SettingKey("ack-token-keys"), func(r *metadata.TokenKeysRecord) error {
-		r.Previous, r.Current = r.Current, acktoken.NewKey()
+		r.Previous, r.Current = r.Current, deliverytoken.NewKey()
 		return nil
 	})
 	if err != nil {

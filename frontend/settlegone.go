@@ -6,7 +6,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -40,7 +40,7 @@ func (d *deletions) explain(ctx context.Context, f *pb.SettleResponse_Failure) {
 }
 
 // deleted is why the group of a token has nothing left to settle; nil while it is there, or when that cannot be read.
-func (s *service) deleted(ctx context.Context, t acktoken.Token) error {
+func (s *service) deleted(ctx context.Context, t deliverytoken.Token) error {
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(t.Queue), metadata.Quorum)
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && q.Spec.Status == core.StatusDeleted {
 		return core.Errorf(core.CodeStale, "the queue of this token was deleted; there is nothing left to settle")

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 )
@@ -16,7 +16,7 @@ func TestTokenKeys_AllGetTheFirstOnes(t *testing.T) {
 	s := memory.New()
 	defer s.Close()
 	var wg sync.WaitGroup
-	var got [8]acktoken.Keys
+	var got [8]deliverytoken.Keys
 	var errs [8]error
 	for i := range got {
 		wg.Go(func() { got[i], errs[i] = metadata.TokenKeys(t.Context(), s, time.Now()) })

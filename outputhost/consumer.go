@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/outputhost/inspect"
 	"github.com/columbamq/columba/wire"
@@ -124,7 +124,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 		name := wire.Handle{Handle: handle, Extent: s.extent.ID}
 		var flags uint16
 		if c.resumes {
-			flags, name.Token = wire.FlagTokens, []byte(s.ackTokenLocked(0, 0).SealExtent(s.group.h.keys))
+			flags, name.Token = wire.FlagTokens, []byte(s.deliveryTokenLocked(0, 0).SealExtent(s.group.h.keys))
 		}
 		var at int
 		d.head, at = wire.BeginFrame(d.head, wire.TypeHandle, flags, c.stream)
@@ -174,11 +174,11 @@ func (s *share) tokensLocked(runs []dispatch.Run) []byte {
 }
 
 func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
-	return s.ackTokenLocked(seq, attempt).Seal(s.group.h.keys)
+	return s.deliveryTokenLocked(seq, attempt).Seal(s.group.h.keys)
 }
 
-func (s *share) ackTokenLocked(seq core.Seq, attempt uint16) acktoken.Token {
-	return acktoken.Token{
+func (s *share) deliveryTokenLocked(seq core.Seq, attempt uint16) deliverytoken.Token {
+	return deliverytoken.Token{
 		Queue: s.group.queue, Group: s.group.id, Extent: s.extent.ID, Seq: seq, Attempt: attempt,
 		Epoch: s.group.mu.record.Epoch, Generation: s.generation,
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/telemetry"
@@ -93,8 +93,8 @@ type Host struct {
 	clients   *ws.Admission
 	deps      Deps
 	metrics   *metrics
-	tasks     *lifecycle.Tasks // sessions, readers, and what they start
-	keys      acktoken.Keys    // set by Start
+	tasks     *lifecycle.Tasks   // sessions, readers, and what they start
+	keys      deliverytoken.Keys // set by Start
 	deadlines *deadlines.Deadlines[*group]
 	saver     *saver
 	mover     *transfer.Mover

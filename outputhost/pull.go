@@ -9,7 +9,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/inspect"
@@ -158,7 +158,7 @@ func (h *Host) settleTokens(ctx context.Context, req *pb.SettleRequest) []*pb.Se
 }
 
 func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text string) error {
-	t, err := acktoken.Open(h.keys, text)
+	t, err := deliverytoken.Open(h.keys, text)
 	if err != nil {
 		return err
 	}
@@ -226,14 +226,14 @@ func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupI
 }
 
 // noShare says why there is no share for a token: its extent is consumed, or this host does not serve it (yet).
-func (h *Host) noShare(ctx context.Context, t acktoken.Token) error {
+func (h *Host) noShare(ctx context.Context, t deliverytoken.Token) error {
 	if done, err := metadata.IsConsumed(ctx, h.deps.Meta, t.Group, t.Extent, t.Epoch, metadata.One); err == nil && done {
 		return core.Errorf(core.CodeStale, "message %s was settled before; there is nothing to be done", t.Receipt())
 	}
 	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)
 }
 
-func (s *share) settleTokenLocked(req *pb.SettleRequest, t acktoken.Token, now time.Time) error {
+func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, now time.Time) error {
 	if req.Verb != "ack" && t.Generation != s.generation && !s.rules.Inherited(t.Seq) {
 		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
 	}

@@ -67,7 +67,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	mux.Handle(serving.Handler(columbav1connect.NewOutputServiceHandler, columbav1connect.OutputServiceHandler(&service{h: h}), serving.Options{Request: serving.MaxRequest}))
 }
 
-// Start reads the keys of ack tokens.
+// Start reads the keys of delivery tokens.
 func (h *Host) Start(ctx context.Context) error {
 	keys, err := metadata.TokenKeys(ctx, h.deps.Meta, h.deps.Now())
 	if err != nil {

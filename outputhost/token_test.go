@@ -11,7 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
 )
@@ -24,7 +24,7 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	token := func(seq core.Seq) string {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return core.DeliveryToken(s.ackTokenLocked(0, 0).SealExtent(b.keys), seq, 1)
+		return core.DeliveryToken(s.deliveryTokenLocked(0, 0).SealExtent(b.keys), seq, 1)
 	}
 	tokens := []string{token(1), token(2), token(3), token(4)}
 	settle := func(verb, token string) error {
@@ -101,7 +101,7 @@ func TestToken_OfAGroupThatIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.deps.Meta = remade{b.meta, []metadata.Row{row}}
-	token := acktoken.Token{Queue: g.queue, Group: old.ID, Extent: s.extent.ID, Seq: 1, Attempt: 1, Generation: s.generation}
+	token := deliverytoken.Token{Queue: g.queue, Group: old.ID, Extent: s.extent.ID, Seq: 1, Attempt: 1, Generation: s.generation}
 	err = b.settleToken(t.Context(), &pb.SettleRequest{Verb: "ack"}, token.Seal(b.keys))
 	if core.CodeOf(err) != core.CodeStale || s.rules.Frontier() > 0 {
 		t.Errorf("an ack for the old group: %v, and the new one has settled %d messages; want stale, and none", err, s.rules.Frontier())

@@ -152,7 +152,7 @@ func NextToken(tokens []byte) (token, rest []byte, err error) {
 	c := cursor{b: tokens}
 	token = c.longBytes()
 	if c.short || !inRange(token, MaxToken) {
-		return nil, nil, core.Errorf(core.CodeBadFrame, "ack token is cut off, empty or too long")
+		return nil, nil, core.Errorf(core.CodeBadFrame, "delivery token is cut off, empty or too long")
 	}
 	return token, c.b, nil
 }

@@ -469,7 +469,7 @@ type ConsumeHello struct {
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	Client        string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
-	Tokens        bool                   `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"` // send an ack token with each message
+	Tokens        bool                   `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"` // send a delivery token with each message
 	Resume        bool                   `protobuf:"varint,5,opt,name=resume,proto3" json:"resume,omitempty"` // send a token with each extent, so that deliveries can be settled after the stream has ended; confirm settlements
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

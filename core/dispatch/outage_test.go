@@ -191,7 +191,7 @@ func TestOutage_OneSuccessEndsIt(t *testing.T) {
 	}
 }
 
-// A breaker is closed by a late ack, of what was handed out before it, and by an ack token, too.
+// A breaker is closed by a late ack, of what was handed out before it, and by a delivery token, too.
 func TestOutage_EndsByAnyAck(t *testing.T) {
 	for name, ack := range map[string]func(s *Share) bool{
 		"late":  func(s *Share) bool { return s.Ack(1, 1, 1, start, nil) == nil },

@@ -8,7 +8,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/tools/verify"
 )
 
@@ -29,11 +29,11 @@ func (h *habit) apart() bool { return h != nil && h.own }
 type taken struct {
 	verify.Received
 	d        *client.Delivery
-	came     time.Time      // to the application
-	token    acktoken.Token // of groups that jump
-	saw      string         // its metadata
-	left     string         // the metadata that it comes again with
-	until    time.Time      // it may not come again before, of what was sent back
+	came     time.Time           // to the application
+	token    deliverytoken.Token // of groups that jump
+	saw      string              // its metadata
+	left     string              // the metadata that it comes again with
+	until    time.Time           // it may not come again before, of what was sent back
 	rejected bool
 }
 
@@ -259,10 +259,10 @@ func (t *trial) postpone(m *client.Message, key verify.Key, random *rand.Rand) {
 // takeBy is take for a group with a habit.
 func (t *trial) takeBy(h *habit, g core.GroupSpec, name string, d *client.Delivery, random *rand.Rand) {
 	came := time.Now()
-	var token acktoken.Token
+	var token deliverytoken.Token
 	if h.jumps {
 		var err error
-		if token, err = acktoken.Open(t.keys, d.Token); err != nil {
+		if token, err = deliverytoken.Open(t.keys, d.Token); err != nil {
 			t.t.Errorf("the token of %s for %s: %v", d.Receipt, g.Name, err)
 		}
 	}

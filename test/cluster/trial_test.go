@@ -16,7 +16,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acktoken"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/verify"
@@ -32,7 +32,7 @@ type trial struct {
 
 	quiet   time.Time // from then on no fault explains anything; set before calm is closed
 	witness *witness
-	keys    acktoken.Keys
+	keys    deliverytoken.Keys
 	dead    map[string][]client.DeadLetter // by group, in the end
 
 	mu struct {

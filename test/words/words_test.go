@@ -38,6 +38,7 @@ func unknown(glossary string, v vocabulary) (out []string) {
 // replaced are words that users read before, and those that they read instead.
 var replaced = map[string]*regexp.Regexp{
 	"delayed; the retry queue": regexp.MustCompile(`(?i)\bpark(s|ed|ing)?\b|\bListParked\b|parked_`),
+	"delivery token":           regexp.MustCompile(`(^|[^-])\b[Aa]ck tokens?\b`),
 	"list delayed":             regexp.MustCompile(`\blist (timers|parked)\b`),
 	"lock_timeout":             regexp.MustCompile(`\block_expired\b`),
 	"expired":                  regexp.MustCompile(`(?i)\blapsed?\b`),

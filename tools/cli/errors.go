@@ -119,7 +119,7 @@ var hints = map[core.Code]string{
 	core.CodeBadArgument:   "see the command's --help",
 	core.CodeBadName:       "a queue is /namespace/name, a group is one name",
 	core.CodeBadID:         "copy the id as the command that showed it printed it",
-	core.CodeBadToken:      "use a token printed by `columba consume --ack tokens` of this cluster",
+	core.CodeBadToken:      "use a delivery token printed by `columba consume --ack tokens` of this cluster",
 	core.CodeTooLarge:      "send less",
 	core.CodeVersion:       "use the same version of columba on both sides",
 	core.CodeNotFound:      "name one that exists",

@@ -163,7 +163,7 @@ func (s *fakeServer) settled(m proto.Message, tokens []string) (*connect.Respons
 		err := error(nil)
 		switch {
 		case strings.HasPrefix(token, "bad"):
-			err = core.Errorf(core.CodeBadToken, "token is not of this cluster")
+			err = core.Errorf(core.CodeBadToken, "delivery token is not one of this cluster")
 		case strings.HasPrefix(token, "old"):
 			err = core.Errorf(core.CodeStale, "the message was delivered again since")
 		default:

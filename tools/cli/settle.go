@@ -16,7 +16,7 @@ import (
 // settleChunk is how many tokens one request settles.
 const settleChunk = 1000
 
-const tokensHelp = "A token is the right to settle one delivery (SQS: receipt handle); a receipt, which names where a message is stored, is none.\n" +
+const tokensHelp = "A delivery token is the right to settle one delivery (SQS: receipt handle); a receipt, which names where a message is stored, is none.\n" +
 	"Tokens come from `columba consume --ack tokens`; the argument - reads them from stdin, one per line. Tokens that are\n" +
 	"refused are listed on stderr, the others are applied. With one token the exit code says why it was refused; with many it is\n" +
 	"1 when any was."
@@ -81,6 +81,7 @@ func (a *app) rejectCommand() *cobra.Command {
 func (a *app) extendCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "extend TOKEN DURATION", Short: "Keep a delivery locked for this long from now, by its token",
+		Long:    "Keep a delivery locked for this long from now, by its token.\n\n" + tokensHelp,
 		Example: "  columba extend $TOKEN 10m",
 		Args:    exactly(2),
 		RunE: a.run(func(ctx context.Context, args []string) error {

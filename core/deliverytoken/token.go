@@ -1,9 +1,9 @@
-// Package acktoken owns the ack token, the proof of one delivery: its fields, its seal with the cluster's keys, and the
-// detection of forged tokens.
+// Package deliverytoken owns the delivery token, the proof of one delivery: its fields, its seal with the cluster's
+// keys, and the detection of forged tokens.
 //
 // A consumer's stream carries no token for each message: an output host seals one token for an extent, [Token.SealExtent], and the consumer
 // derives from it the tokens of deliveries that it has to settle elsewhere, [core.DeliveryToken].
-package acktoken
+package deliverytoken
 
 import (
 	"crypto/hmac"
@@ -58,7 +58,7 @@ var encoding = base64.RawURLEncoding.Strict()
 // anything and panic: a token made with them could be forged by everybody.
 func (t Token) Seal(keys Keys) string {
 	if keys.Current.IsZero() {
-		panic("acktoken: sealed without a key")
+		panic("deliverytoken: sealed without a key")
 	}
 	b := make([]byte, 0, bodyLen+macLen)
 	b = append(b, version)
@@ -72,8 +72,8 @@ func (t Token) Seal(keys Keys) string {
 	return encoding.EncodeToString(append(b, mac(keys.Current, b)...))
 }
 
-// SealExtent seals the token of the extent, for consumers who were delivered messages of it: Seq and Attempt are ignored. It is no ack token by
-// itself.
+// SealExtent seals the token of the extent, for consumers who were delivered messages of it: Seq and Attempt are
+// ignored. It is no delivery token by itself.
 func (t Token) SealExtent(keys Keys) string {
 	t.Seq, t.Attempt = 0, 0
 	return t.Seal(keys)
@@ -140,5 +140,5 @@ func mac(k Key, body []byte) []byte {
 }
 
 func errBad() error {
-	return core.Errorf(core.CodeBadToken, "ack token is not one of this cluster; pass the token of a delivery unchanged")
+	return core.Errorf(core.CodeBadToken, "delivery token is not one of this cluster; pass the token of a delivery unchanged")
 }

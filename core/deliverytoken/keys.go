@@ -1,4 +1,4 @@
-package acktoken
+package deliverytoken
 
 import (
 	"crypto/hmac"
