@@ -220,8 +220,6 @@ func (v *View) waits() Reason {
 		return ChainOrder
 	case first && v.Full:
 		return CheckpointFull
-	case first && v.AtLimit:
-		return OutstandingLimit
 	case v.Attempts == 0 && v.RetryLimit:
 		return RetryLimit
 	case v.Place == dispatch.PlaceUnsaved && v.SaveFails:
@@ -234,6 +232,8 @@ func (v *View) waits() Reason {
 		return BreakerOpen
 	case v.Throttled:
 		return Throttled
+	case first && v.AtLimit: // last: messages that only wait for one of the reasons above count for the limit, too
+		return OutstandingLimit
 	}
 	return Ready
 }
