@@ -30,7 +30,7 @@ type session struct {
 func (h *Host) newSession(w http.ResponseWriter, r *http.Request) (*session, error) {
 	s := &session{h: h}
 	s.mu.waiting = make(map[*consumer]*group)
-	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Drained: s.drained, Admission: h.clients})
+	conn, err := ws.Upgrade(w, r, ws.Options{ReadLimit: consumeReadLimit, SendBytes: maxUnread, Together: h.unread, Drained: s.drained, Admission: h.clients})
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ type Config struct {
 	ReadAhead       int           // bytes a share has asked a store for and not been sent, at most
 	ReadMemory      int           // the same for all shares of the host together
 	HoldMemory      int           // bytes of messages read and not settled, and what is kept for them, of all shares together
+	UnreadMemory    int           // bytes of deliveries that wait to be written, to all consumers together
 	MaxCredit       int           // bytes a consumer may hold, whatever it grants
 	Links           ws.Limits     // connections of consumers and their streams; more are refused
 	GroupConsumers  int           // consumers of one group on this host; more are refused
@@ -66,6 +67,7 @@ func DefaultConfig() Config {
 		ReadAhead:       8 << 20,
 		ReadMemory:      256 << 20,
 		HoldMemory:      512 << 20,
+		UnreadMemory:    256 << 20,
 		MaxCredit:       32 << 20,
 		Links:           ws.Limits{Connections: 16_384, Streams: 100_000, PerConnection: 10_000},
 		GroupConsumers:  10_000,
@@ -100,6 +102,7 @@ type Host struct {
 	mover     *transfer.Mover
 	sources   *sources.Stores
 	memory    *budget.Budget
+	unread    *budget.Budget // what waits to be written to connections of consumers
 	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
 	lease     *lease.Lease
 	cancels   *cancels.Desk

@@ -24,7 +24,8 @@ import (
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	least := min(cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.MaxCredit, cfg.GroupConsumers, cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection)
+	least := min(cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.UnreadMemory, cfg.MaxCredit, cfg.GroupConsumers,
+		cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection)
 	if least <= 0 || min(cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout) <= 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 	}
@@ -44,6 +45,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.mover = newMover(h)
 	h.sources = sources.New(deps.Members)
 	h.memory = budget.New(cfg.HoldMemory)
+	h.unread = budget.New(cfg.UnreadMemory)
 	h.notes = budget.New(cfg.HoldMemory / notesPart)
 	h.lease = lease.New(lease.Config{Members: deps.Members, Log: h.log, Lapses: h.metrics.lapses}, leased{h})
 	h.cancels = cancels.New(deps.Meta, deps.Now)

@@ -149,14 +149,16 @@ func (g *group) demandLocked() (d dispatch.Credit) {
 }
 
 // turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes all
-// that there is. They are longer when there is more for each of them: fewer writes carry the same messages.
+// that there is. They are longer when there is more for each of them: fewer writes carry the same messages. While many connections leave their
+// deliveries unread, a turn has no more bytes than a connection may have unread.
 func (g *group) turnLocked() (messages, bytes int) {
 	x := g.mu.credits
-	if x.takers <= 1 {
-		return takeAtOnce, takeBytesAtOnce
+	messages, bytes = takeAtOnce, takeBytesAtOnce
+	if x.takers > 1 {
+		messages = min(max(g.mu.rules.Waiting()/x.takers, turnAtOnce), takeAtOnce)
+		bytes = turnBytesAtOnce / turnAtOnce * messages
 	}
-	messages = min(max(g.mu.rules.Waiting()/x.takers, turnAtOnce), takeAtOnce)
-	return messages, turnBytesAtOnce / turnAtOnce * messages
+	return messages, min(bytes, max(g.h.unread.Room(0), turnBytesAtOnce))
 }
 
 // takeTurnsLocked gives each consumer that has credit one turn, as long as there is something to hand out. The next

@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/wire"
 	"github.com/columbamq/columba/wire/ws"
 )
@@ -214,6 +215,47 @@ func TestConsumer_ThatReadsLateGetsAll(t *testing.T) {
 		synctest.Wait()
 		if got := c.got(); got != 30 {
 			t.Errorf("%d of 30 messages arrived", got)
+		}
+	})
+}
+
+// TestConsumers_ThatDoNotReadShareTheMemory: many connections that leave their deliveries unread hold little more together than a few, each gets
+// some, and all go on when they read.
+func TestConsumers_ThatDoNotReadShareTheMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, messages, bound = 10, 60, 16 << 20
+		b := newHarness(t)
+		b.unread = budget.New(bound)
+		g := b.large(1, messages)
+		var clients []*client
+		var consumers []*consumer
+		for range many {
+			c := b.connect()
+			clients, consumers = append(clients, c), append(consumers, c.consume(g))
+		}
+		g.pump()
+		queued := 0
+		g.mu.Lock()
+		for i, o := range consumers {
+			if o.held == 0 {
+				t.Errorf("consumer %d got nothing", i)
+			}
+			queued += o.held << 20
+		}
+		g.mu.Unlock()
+		if most := bound + many<<20; queued > most {
+			t.Errorf("%d MiB wait for %d connections that do not read, want at most %d", queued>>20, many, most>>20)
+		}
+		got := 0
+		for _, c := range clients {
+			c.read()
+			synctest.Wait()
+		}
+		for _, c := range clients {
+			got += c.got()
+		}
+		if held := b.unread.Held(); got != messages || held != 0 {
+			t.Errorf("%d of %d messages arrived, and %d bytes are counted, want all and none", got, messages, held)
 		}
 	})
 }

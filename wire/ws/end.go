@@ -50,6 +50,7 @@ func (c *Conn) teardown() {
 	segments, waiting := c.mu.queue.segments, c.mu.queue.waiting
 	c.mu.queue.segments, c.mu.queue.waiting = nil, nil
 	c.mu.queue.dropTail()
+	c.countLocked()
 	c.mu.Unlock()
 
 	if c.place != nil {

@@ -16,7 +16,9 @@ type Options struct {
 	SendBytes int // bound of what waits to be sent; Send blocks (until its context ends) above it
 	// ControlBytes is the room for control frames beside SendBytes. A peer that leaves more of them unread loses the connection.
 	ControlBytes int
-	// Drained (may be nil) is called after Full answered true, once half of SendBytes is free again. It is called on the writer goroutine
+	// Together (may be nil) bounds what waits to be sent on all connections that have the same one: Full minds it.
+	Together Bound
+	// Drained (may be nil) is called after Full answered true, once half of the room is free again. It is called on the writer goroutine
 	// and must not block.
 	Drained func()
 	// Admission decides whether Upgrade takes the connection, and counts its streams; nil: without limits. Dial ignores it.
@@ -25,6 +27,15 @@ type Options struct {
 	Header http.Header
 	// NetDial replaces the TCP dialer: in-process links dial an in-memory listener.
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Bound divides a number of bytes among connections. It is safe for concurrent use. Its methods are called under the mutex of a connection, and
+// must not wait.
+type Bound interface {
+	// Count notes that a connection has queued so many bytes, after so many before.
+	Count(before, now int)
+	// Room is how many bytes more a connection may queue that has so many; above 0 when it has none.
+	Room(queued int) int
 }
 
 // DefaultOptions takes the largest frame there is and lets 8 MiB wait, and 8 MiB of control frames.

@@ -30,6 +30,7 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	err := c.refusalLocked()
 	if err == nil {
 		c.mu.queue.push(header, body, release)
+		c.countLocked()
 	}
 	c.mu.Unlock()
 	if err != nil {
@@ -42,14 +43,34 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	return nil
 }
 
-// Full reports that SendBytes or more wait to be sent. A caller of PushOwned whose frames have no other bound checks
+// Full reports that SendBytes or more wait to be sent, or more than the part of the connection in Options.Together. A caller of PushOwned whose frames have no other bound checks
 // Full before, and goes on when Options.Drained is called.
 func (c *Conn) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	full := c.mu.queue.bytes >= c.options.SendBytes
+	full := c.mu.queue.bytes >= c.boundLocked()
 	c.mu.full = c.mu.full || full
 	return full
+}
+
+// boundLocked is how many bytes may wait to be sent now.
+func (c *Conn) boundLocked() int {
+	if b := c.options.Together; b != nil {
+		return min(c.options.SendBytes, c.mu.queue.bytes+b.Room(c.mu.queue.bytes))
+	}
+	return c.options.SendBytes
+}
+
+// countLocked tells Together how much waits to be sent. A connection that has ended counts nothing.
+func (c *Conn) countLocked() {
+	queued := c.mu.queue.bytes
+	if c.mu.cause != nil {
+		queued = 0
+	}
+	if b := c.options.Together; b != nil && queued != c.mu.counted {
+		b.Count(c.mu.counted, queued)
+		c.mu.counted = queued
+	}
 }
 
 // Post queues a small control frame: an answer, a position, the end of a stream. It copies b and never waits. Control frames have
@@ -98,6 +119,7 @@ func (c *Conn) enqueue(ctx context.Context, header, body []byte, release func())
 	}
 	if c.roomLocked() {
 		c.mu.queue.push(header, body, release)
+		c.countLocked()
 		c.mu.Unlock()
 		c.wakeWriter()
 		return nil

@@ -133,7 +133,8 @@ func (c *Conn) written(segments []segment) {
 	}
 	c.mu.Lock()
 	admitted := c.mu.queue.settle(cost, control, c.options.SendBytes)
-	drained := c.mu.full && c.mu.queue.bytes <= c.options.SendBytes/2
+	c.countLocked()
+	drained := c.mu.full && c.mu.queue.bytes <= c.boundLocked()/2
 	c.mu.full = c.mu.full && !drained
 	c.mu.Unlock()
 	if drained && c.options.Drained != nil {

@@ -32,6 +32,7 @@ type Conn struct {
 	mu struct {
 		sync.Mutex
 		queue   sendQueue
+		counted int  // bytes of the queue, as Together knows them
 		full    bool // Full said so; Drained is owed
 		running bool
 		closing *websocket.CloseError // the close message to send, once the queue is empty
