@@ -82,6 +82,10 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 // givesAtOnce bounds the lists of one call that are applied side by side: one whose metadata hang holds up no other.
 const givesAtOnce = 8
 
+// groupsAtOnce bounds the groups of one list whose shares are resumed side by side: each share takes calls to the
+// metadata, and a queue may have thousands of groups.
+const groupsAtOnce = 8
+
 // give resumes the shares of a list that was accepted, until a newer one of its queue is: that one has all of them.
 func (h *Host) give(ctx context.Context, l accepted) error {
 	if len(l.assignments) == 0 {
@@ -93,57 +97,108 @@ func (h *Host) give(ctx context.Context, l accepted) error {
 	case <-ctx.Done():
 		return core.Errorf(core.CodeDeadline, "another list of shares of queue %s is still being applied: %w", l.queue, context.Cause(ctx))
 	}
-	touched := make(map[*group]bool)
-	defer func() {
-		for g := range touched {
-			g.pump()
-			g.release()
-		}
-	}()
-	var failed error // the first one
-	failures := 0
-	missing := make(gaps)
 	sortChains(l.assignments)
 	h.setGaps(l.queue, h.gapsIn(l.queue, l.assignments))
+	var groups []*giving
+	byID := make(map[core.GroupID]*giving)
 	for _, a := range l.assignments {
-		switch {
-		case !l.current():
-			return nil
-		case ctx.Err() != nil: // and what is not resumed stays a gap
-			return core.Errorf(core.CodeDeadline, "the shares of queue %s are still being resumed: %w", l.queue, context.Cause(ctx))
-		}
 		e, err := convert.Extent(a.Extent)
 		if err != nil {
 			return err
 		}
 		id := core.GroupID{ID: core.ID(a.Group)}
-		if missing.before(id, e) || h.hasShare(e.ID, id, a) {
+		if h.hasShare(e.ID, id, a) {
 			continue
 		}
-		g, err := h.giveShare(ctx, l, e, a, id)
-		if err != nil {
-			missing.note(id, e)
-			failures++ // the others must not wait for it; the controller sends its list again
-			failed = cmp.Or(failed, err)
+		x := byID[id]
+		if x == nil {
+			x = &giving{h: h, l: l, id: id}
+			byID[id], groups = x, append(groups, x)
 		}
-		switch {
-		case g == nil:
-		case touched[g]:
-			g.release()
-		default:
-			touched[g] = true
-		}
+		x.shares = append(x.shares, listed{e, a})
 	}
-	h.setGaps(l.queue, missing)
-	if failures > 0 {
-		code := core.CodeOf(failed)
-		if ctx.Err() != nil {
-			code = core.CodeDeadline
+	var gives errgroup.Group
+	gives.SetLimit(groupsAtOnce)
+	for _, x := range groups {
+		if !l.current() || ctx.Err() != nil {
+			break
 		}
-		return core.Errorf(code, "%d of %d shares of queue %s are not resumed: %w", failures, len(l.assignments), l.queue, failed)
+		gives.Go(func() error {
+			x.resume(ctx)
+			return nil
+		})
+	}
+	gives.Wait() // no function fails
+	if !l.current() {
+		return nil
+	}
+	var failed error // the first one
+	failures := 0
+	for _, x := range groups {
+		failures += x.failures
+		failed = cmp.Or(failed, x.failed)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return core.Errorf(core.CodeDeadline, "the shares of queue %s are still being resumed: %w", l.queue, cmp.Or(failed, context.Cause(ctx)))
+	case failures > 0:
+		return core.Errorf(core.CodeOf(failed), "%d of %d shares of queue %s are not resumed: %w", failures, len(l.assignments), l.queue, failed)
 	}
 	l.resumed()
 	return nil
+}
+
+// giving is the shares of one group that a list has and the host does not. One goroutine resumes them.
+type giving struct {
+	h        *Host
+	l        accepted
+	id       core.GroupID
+	shares   []listed // in the order of the chain
+	failures int
+	failed   error // the first one
+}
+
+// listed is a share of a list.
+type listed struct {
+	extent     core.Extent
+	assignment *pb.Assignment
+}
+
+// resume resumes the shares of the group, and has it go on with them at once: thousands of other groups may follow. The
+// shares behind a gap of a chain, and those that are left when ctx ends, come with the next list.
+func (x *giving) resume(ctx context.Context) {
+	var found *group
+	missing := make(gaps)
+	defer func() {
+		if found != nil {
+			found.pump()
+			found.release()
+		}
+	}()
+	for _, s := range x.shares {
+		switch {
+		case !x.l.current(), ctx.Err() != nil: // and what is not resumed stays a gap
+			return
+		case missing.before(x.id, s.extent):
+			continue
+		}
+		g, err := x.h.giveShare(ctx, x.l, s.extent, s.assignment, x.id)
+		if err != nil {
+			missing.note(x.id, s.extent)
+			x.failures++ // the others must not wait for it; the controller sends its list again
+			x.failed = cmp.Or(x.failed, err)
+		}
+		switch {
+		case g == nil:
+		case found != nil:
+			g.release()
+		default:
+			found = g
+		}
+	}
+	if found != nil {
+		found.setGap(missing[x.id])
+	}
 }
 
 // hasShare reports whether a share of a list is there; then it takes over where the extent is held.

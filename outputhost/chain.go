@@ -94,9 +94,14 @@ func (h *Host) gapsIn(queue core.QueueID, list []*pb.Assignment) gaps {
 // setGaps tells the groups of a queue which places they have to wait for.
 func (h *Host) setGaps(queue core.QueueID, x gaps) {
 	for _, g := range h.groupsOf(queue) {
-		g.mu.Lock()
-		g.mu.reorder = g.mu.reorder || g.mu.gap != x[g.id]
-		g.mu.gap = x[g.id]
-		g.mu.Unlock()
+		g.setGap(x[g.id])
 	}
+}
+
+// setGap has the group wait for a place of its chain; 0: for none.
+func (g *group) setGap(place uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.reorder = g.mu.reorder || g.mu.gap != place
+	g.mu.gap = place
 }
