@@ -270,9 +270,18 @@ const (
 )
 
 // changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by
-// token, and shares that are here no more.
+// token or by another consumer, and shares that are here no more.
 func (g *group) changesLocked() uint64 {
-	return g.mu.rules.Counters().Expired + g.mu.byToken + g.mu.dropped
+	return g.mu.rules.Counters().Expired + g.mu.elsewhere + g.mu.dropped
+}
+
+// settledLocked takes note that a consumer has settled so many messages; before, it held that many under a lock. Others
+// hold the rest of those, or did: a message may have been redelivered, and be acked late.
+func (c *consumer) settledLocked(g *group, settled, before int) {
+	c.held = max(0, c.held-settled)
+	if settled > before-g.mu.rules.InFlightOf(c.id) {
+		g.mu.elsewhere++
+	}
 }
 
 // holdsLocked is how many messages a consumer holds under a lock.

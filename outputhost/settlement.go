@@ -77,42 +77,42 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 		g.mu.Unlock()
 		return core.Errorf(core.CodeTooLarge, "a frame settles %d messages; settle at most %d with one", messages, maxSettled)
 	}
+	before, applied := g.mu.rules.InFlightOf(c.id), 0
 	for _, r := range c.settled.Runs {
 		bad = c.settleRunLocked(g, f.Type, r, now, bad[:0])
+		applied += int(r.Count)
 		for _, b := range bad {
 			refused = append(refused, refusal{b, r.Attempt})
+			applied -= int(b.Count)
 		}
 	}
+	c.settledLocked(g, applied, before)
 	g.countCreditLocked(c)
 	g.mu.Unlock()
 	c.report(c.settled.Handle, refused)
 	return nil
 }
 
-// settleRunLocked applies one run of an Ack or a Return; refused settlements are appended to bad. Only applied ones lower what the consumer holds: a consumer
-// that makes settlements up holds as much as before.
+// settleRunLocked applies one run of an Ack or a Return; refused settlements are appended to bad. Only applied ones lower
+// what the consumer holds: a consumer that makes settlements up holds as much as before.
 func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
 	handle := c.settled.Handle
 	s, given := c.shareLocked(handle), c.lateLocked(handle)
 	switch {
 	case g.mu.record.Spec.Delivery == core.AtMostOnce: // it was done before it was handed out
+		return bad
 	case given != nil && t == wire.TypeAck:
 		return given.ackLateLocked(r.Base, r.Count, r.Attempt, now, bad)
 	case s == nil: // a return of what was given away, too: only its new owner can hand it out again
 		return append(bad, dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(handle))})
-	case t == wire.TypeAck:
-		bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad)
-	default:
-		bad = s.rules.Return(r.Base, r.Count, r.Attempt, now, bad)
+	case t == wire.TypeReturn:
+		return s.rules.Return(r.Base, r.Count, r.Attempt, now, bad)
 	}
-	applied := int(r.Count)
+	bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad)
+	s.settled += int32(r.Count)
 	for _, b := range bad {
-		applied -= int(b.Count)
+		s.settled -= int32(b.Count)
 	}
-	if t == wire.TypeAck && s != nil {
-		s.settled += int32(applied)
-	}
-	c.held = max(0, c.held-applied)
 	return bad
 }
 
@@ -138,8 +138,9 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	g.mu.Lock()
 	err := c.lackLocked(n.Handle)
 	if s := c.shareLocked(n.Handle); s != nil {
+		before := g.mu.rules.InFlightOf(c.id)
 		if err = s.nackLocked(&n, delay, f.Type == wire.TypeReject, now); err == nil {
-			c.held = max(0, c.held-1)
+			c.settledLocked(g, 1, before)
 			g.countCreditLocked(c)
 		}
 	}

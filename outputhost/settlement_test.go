@@ -232,3 +232,35 @@ func TestNack_MetadataAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestFair_SettledByAnother: a consumer acks messages that another one of its group holds, as it does late when they
+// were redelivered. The other one holds none of them any more, so it gets the next ones.
+func TestFair_SettledByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, _ := b.small(dispatch.MaxOutstanding)
+		conn := b.connect()
+		conn.read()
+		one, other := conn.consume(g), conn.consume(g)
+		other.grants(g, 0)
+		if held := one.grant(g, 1, 1<<20); held != 1 {
+			t.Fatalf("it holds %d, want 1", held)
+		}
+		most := g.mostHeldLocked()
+		if held := other.grant(g, most+1, g.h.cfg.MaxCredit); held != most {
+			t.Fatalf("the other one holds %d, want %d", held, most)
+		}
+		if err := one.settles(g, wire.TypeAck, wire.SeqRun{Base: 1, Count: uint32(most) + 1, Attempt: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if refused := conn.answered(); len(refused) > 0 {
+			t.Fatalf("refused: %+v", refused[:1])
+		}
+		other.grant(g, most, g.h.cfg.MaxCredit)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if n := g.mu.rules.InFlightOf(other.id); n != most {
+			t.Errorf("the other consumer has %d messages in flight, want %d", n, most)
+		}
+	})
+}
