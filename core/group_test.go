@@ -80,7 +80,7 @@ func TestParseStart(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want %+v", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"2h", "-2", "yesterday", "-", "2026-01-32", "5", "0", "999999999"} {
+	for _, bad := range []string{"2h", "-2", "yesterday", "-", "2026-01-32", "5", "0", "999999999", "0001-01-01", "0001-01-01T00:00:00Z"} {
 		if got, err := core.ParseStart(bad, now); core.CodeOf(err) != core.CodeBadArgument {
 			t.Errorf("%q: got %+v, %v", bad, got, err)
 		}

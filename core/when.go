@@ -73,13 +73,12 @@ const firstSeconds = 1_000_000_000
 
 // ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or
 // nanoseconds since 1970, which the number of digits tells apart: up to 11, 14, 17 and 19. Seconds before September
-// 2001 are refused: a small number is meant as something else.
+// 2001 are refused: a small number is meant as something else. So is the zero time, which stands for no time everywhere.
 func ParseTime(s string) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, s); err == nil {
-		return t, nil
-	}
-	if t, err := time.Parse(time.DateOnly, s); err == nil {
-		return t, nil
+	for _, form := range []string{time.RFC3339Nano, time.DateOnly} {
+		if t, err := time.Parse(form, s); err == nil && !t.IsZero() {
+			return t, nil
+		}
 	}
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && strings.Trim(s, "0123456789") == "" {
 		switch digits := len(s); {

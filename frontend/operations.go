@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -26,13 +27,12 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 	if m.GetRate() > maxRate {
 		return nil, core.Errorf(core.CodeBadArgument, "rate %d is not in 0 … %d messages per second", m.GetRate(), maxRate)
 	}
-	selection := convert.Selection(m.GetSelection())
-	if err := selection.Validate(); err != nil {
+	selection, err := checkedSelection(m.GetSelection())
+	if err != nil {
 		return nil, err
 	}
 	id := core.NewID(s.now())
 	if m.GetId() != "" {
-		var err error
 		if id, err = core.ParseID(m.GetId()); err != nil {
 			return nil, err
 		}
@@ -53,6 +53,22 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 		return nil, unsure(err)
 	}
 	return s.answerOperation(ctx, id)
+}
+
+// checkedSelection reads a selection. A time that is set but stands for no time would select all.
+func checkedSelection(p *pb.DeadLetterSelection) (core.Selection, error) {
+	for name, at := range map[string]*timestamppb.Timestamp{"dead_before": p.GetDeadBefore(), "dead_after": p.GetDeadAfter()} {
+		if at != nil && (at.CheckValid() != nil || at.AsTime().UnixMilli() <= 0) {
+			return core.Selection{}, core.Errorf(core.CodeBadArgument, "%s is not a time after 1970; leave it out to select dead letters of any time", name)
+		}
+	}
+	for _, id := range p.GetIds() {
+		if _, err := core.ParseID(id); err != nil {
+			return core.Selection{}, err
+		}
+	}
+	out := convert.Selection(p)
+	return out, out.Validate()
 }
 
 // operationObject is the queue whose messages an operation is to concern.

@@ -2,12 +2,14 @@ package frontend
 
 import (
 	"context"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -196,9 +198,10 @@ func TestOperations_Selections(t *testing.T) {
 	}
 	for name, s := range map[string]*pb.DeadLetterSelection{
 		"no id": {Ids: []string{"7"}}, "no attempts": {MinAttempts: 3, MaxAttempts: 2}, "no reason": {Reasons: []string{""}},
+		"the zero time, which is not set for a host": {DeadBefore: timestamppb.New(time.Time{})}, "no time": {DeadAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}},
 	} {
 		req.Selection = s
-		if _, err := call(t, c.admin.StartOperation, req); core.CodeOf(err).Class() != core.ClassFatal {
+		if _, err := call(t, c.admin.StartOperation, req); err == nil || core.CodeOf(err).Class() != core.ClassFatal {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
