@@ -149,15 +149,17 @@ func (s *share) pulledLocked(seq core.Seq, record []byte, run dispatch.Run) (*pb
 // settleTokens applies a verb to deliveries named by tokens, and lists those it refused.
 func (h *Host) settleTokens(ctx context.Context, req *pb.SettleRequest) []*pb.SettleResponse_Failure {
 	var failures []*pb.SettleResponse_Failure
+	asked := make(map[core.ExtentID]bool)
 	for _, text := range req.Tokens {
-		if err := h.settleToken(ctx, req, text); err != nil {
+		if err := h.settleToken(ctx, req, text, asked); err != nil {
 			failures = append(failures, &pb.SettleResponse_Failure{Token: text, Error: convert.ErrorToProto(err)})
 		}
 	}
 	return failures
 }
 
-func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text string) error {
+// settleToken applies a verb to the delivery of a token. asked are the extents of which this call has asked the stores how far they go.
+func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text string, asked map[core.ExtentID]bool) error {
 	t, err := deliverytoken.Open(h.keys, text)
 	if err != nil {
 		return err
@@ -170,6 +172,15 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	now := h.deps.Now()
 	g.mu.Lock()
 	s := g.mu.shares[t.Extent]
+	if s != nil && req.Verb == "ack" && s.beyondLocked(t) && !asked[t.Extent] { // nobody may have read the extent here yet
+		asked[t.Extent] = true
+		g.mu.Unlock()
+		if err := h.inspector.UpdateLength(ctx, inspectedGroup{g}, inspectedShare{s}); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		s = g.mu.shares[t.Extent]
+	}
 	switch {
 	case t.Epoch > g.mu.record.Epoch:
 		err = core.Errorf(core.CodeMoved, "the group was rewound a moment ago; try again")
@@ -177,7 +188,7 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 		err = core.Errorf(core.CodeStale, "the group was rewound since")
 	case s != nil:
 		if err = s.settleTokenLocked(req, t, now); err == nil {
-			g.mu.byToken++
+			g.mu.elsewhere++
 		}
 	}
 	once := g.mu.record.Spec.Delivery == core.AtMostOnce
@@ -233,6 +244,12 @@ func (h *Host) noShare(ctx context.Context, t deliverytoken.Token) error {
 	return core.Errorf(core.CodeMoved, "extent %s is not served by this host now; try again", t.Extent)
 }
 
+// beyondLocked reports whether the bearer of a derived token, from another owner, names a message behind the end of the
+// extent, as far as this owner knows. An ack of it would settle a message for the group that nobody has published yet.
+func (s *share) beyondLocked(t deliverytoken.Token) bool {
+	return t.Derived && t.Generation != s.generation && t.Seq > s.last && t.Seq >= s.rules.ReadFrom() && !s.rules.Inherited(t.Seq)
+}
+
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, now time.Time) error {
 	if req.Verb != "ack" && t.Generation != s.generation && !s.rules.Inherited(t.Seq) {
 		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
@@ -245,6 +262,9 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, 
 				return core.Errorf(core.CodeStale, "message %s was settled before, or not delivered as attempt %d; there is nothing to be done with this token", t.Receipt(), t.Attempt)
 			}
 			return nil
+		}
+		if s.beyondLocked(t) {
+			return core.Errorf(core.CodeUnavailable, "message %s was not published, as far as this host knows: it knows of %d messages in the extent; try again", t.Receipt(), s.last)
 		}
 		if !s.rules.AckProven(t.Seq, now) {
 			return core.Errorf(core.CodeStale, "message %s was settled before, or is delayed in the retry queue; there is nothing to be done with this token", t.Receipt())

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	tokens := []string{token(1), token(2), token(3), token(4)}
 	settle := func(verb, token string) error {
 		req := &pb.SettleRequest{Verb: verb, Delay: durationpb.New(time.Minute), Reason: "no"}
-		return b.settleToken(t.Context(), req, token)
+		return b.settleToken(t.Context(), req, token, map[core.ExtentID]bool{})
 	}
 	if err := settle("extend", tokens[0]); err != nil {
 		t.Errorf("extend in the same generation: %v", err)
@@ -102,8 +103,42 @@ func TestToken_OfAGroupThatIsMadeAgain(t *testing.T) {
 	}
 	b.deps.Meta = remade{b.meta, []metadata.Row{row}}
 	token := deliverytoken.Token{Queue: g.queue, Group: old.ID, Extent: s.extent.ID, Seq: 1, Attempt: 1, Generation: s.generation}
-	err = b.settleToken(t.Context(), &pb.SettleRequest{Verb: "ack"}, token.Seal(b.keys))
+	err = b.settleToken(t.Context(), &pb.SettleRequest{Verb: "ack"}, token.Seal(b.keys), map[core.ExtentID]bool{})
 	if core.CodeOf(err) != core.CodeStale || s.rules.Frontier() > 0 {
 		t.Errorf("an ack for the old group: %v, and the new one has settled %d messages; want stale, and none", err, s.rules.Frontier())
+	}
+}
+
+// TestToken_OfMessagesThatNobodyWasHanded acks, with the token of an extent from an earlier owner, messages that no
+// owner can have handed out: they lie behind what is committed. The group gets each of them when it is published.
+func TestToken_OfMessagesThatNobodyWasHanded(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(10, 4)
+	g.mu.Lock()
+	s.last = 10
+	extent := s.deliveryTokenLocked(0, 0).SealExtent(b.keys)
+	s.generation++
+	g.mu.Unlock()
+	ack := func(seq core.Seq) error {
+		return b.settleToken(t.Context(), &pb.SettleRequest{Verb: "ack"}, core.DeliveryToken(extent, seq, 1), map[core.ExtentID]bool{})
+	}
+	if err := ack(10); err != nil {
+		t.Errorf("ack of the last one that is committed: %v", err)
+	}
+	for _, seq := range []core.Seq{11, 13, 1 << 40, math.MaxUint64} {
+		if err := ack(seq); err == nil {
+			t.Errorf("ack of %d is taken, though the extent has 10 messages", seq)
+		}
+	}
+	for seq := core.Seq(20); seq < 100_000; seq += 2 {
+		_ = ack(seq)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := s.rules.Consumed(); n != 1 {
+		t.Errorf("%d messages are settled, want 1", n)
+	}
+	if blob, _ := s.rules.Checkpoint(nil, false, b.deps.Now()); len(blob) > 1000 {
+		t.Errorf("the checkpoint has %d bytes", len(blob))
 	}
 }

@@ -142,7 +142,7 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 		if seal, sealed := ends[keys[i]]; sealed && seal.State.HasEnd() {
 			g.Sealed(s, seal)
 		} else {
-			failed[i] = x.updateLength(ctx, g, s)
+			failed[i] = x.UpdateLength(ctx, g, s)
 		}
 	})
 	for i, err := range failed {
@@ -158,8 +158,8 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 	return unknown, nil
 }
 
-// updateLength asks stores how far a share's extent goes.
-func (x *Inspector) updateLength(ctx context.Context, g Group, s Share) error {
+// UpdateLength asks stores how far a share's extent goes.
+func (x *Inspector) UpdateLength(ctx context.Context, g Group, s Share) error {
 	last, _, _, err := x.readable(ctx, s.Extent(), g.ID())
 	g.Lock()
 	defer g.Unlock()
