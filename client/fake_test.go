@@ -56,6 +56,7 @@ type fake struct {
 		extended int
 		nacks    []wire.Nack
 		rejected []string
+		reasons  []string // of nacks and rejections by token
 		results  int
 	}
 }
@@ -229,9 +230,17 @@ func (f *fake) Extend(_ context.Context, r *connect.Request[pb.ExtendRequest]) (
 }
 
 func (f *fake) Nack(_ context.Context, r *connect.Request[pb.NackRequest]) (*connect.Response[pb.SettleResponse], error) {
-	if r.Msg.Unseen {
-		f.state(func() { f.mu.unseen += len(r.Msg.Tokens) })
-	}
+	f.state(func() {
+		if r.Msg.Unseen {
+			f.mu.unseen += len(r.Msg.Tokens)
+		}
+		f.mu.reasons = append(f.mu.reasons, r.Msg.Reason)
+	})
+	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
+}
+
+func (f *fake) Reject(_ context.Context, r *connect.Request[pb.RejectRequest]) (*connect.Response[pb.SettleResponse], error) {
+	f.state(func() { f.mu.reasons = append(f.mu.reasons, r.Msg.Reason) })
 	return connect.NewResponse(f.settle(r.Msg.Tokens)), nil
 }
 

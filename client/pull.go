@@ -2,12 +2,14 @@ package client
 
 import (
 	"context"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/wire"
 )
 
 // PublishResult is the outcome of one message of PublishOnce.
@@ -106,7 +108,7 @@ func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) 
 	for _, opt := range opts {
 		opt(&o)
 	}
-	req := &pb.NackRequest{Reason: o.reason, Metadata: o.metadata}
+	req := &pb.NackRequest{Reason: reasonText(o.reason), Metadata: o.metadata}
 	if o.hasDelay {
 		req.Delay = delayToProto(o.delay)
 	}
@@ -120,7 +122,7 @@ func (c *Client) Nack(ctx context.Context, tokens []string, opts ...NackOption) 
 // returned.
 func (c *Client) Reject(ctx context.Context, tokens []string, reason string) ([]TokenError, error) {
 	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
-		return change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: good, Reason: reason})
+		return change(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: good, Reason: reasonText(reason)})
 	})
 }
 
@@ -130,6 +132,16 @@ func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) 
 	return c.settle(tokens, func(good []string) (*pb.SettleResponse, error) {
 		return change(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: good, By: delayToProto(by)})
 	})
+}
+
+// reasonText is a reason as a call takes it: text of at most 1 KiB. On a stream it may be any bytes, and the host cuts it.
+func reasonText(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	n := min(len(s), wire.MaxReason)
+	for n < len(s) && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
 
 // settle calls with the tokens that can be sent, and lists those that were refused; one that is no text cannot be a

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -299,13 +300,13 @@ func (c *Client) settleAs(ctx context.Context, like settlement, tokens []string)
 	case wire.TypeReturn:
 		res, err = repeat(ctx, c, c.msgs.Nack, &pb.NackRequest{Tokens: tokens, Unseen: true})
 	case wire.TypeNack:
-		req := &pb.NackRequest{Tokens: tokens, Reason: like.reason, Metadata: []byte(like.metadata)}
+		req := &pb.NackRequest{Tokens: tokens, Reason: reasonText(like.reason), Metadata: []byte(like.metadata)}
 		if like.delay >= 0 {
 			req.Delay = delayToProto(like.delay)
 		}
 		res, err = repeat(ctx, c, c.msgs.Nack, req)
 	case wire.TypeReject:
-		res, err = repeat(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: tokens, Reason: like.reason})
+		res, err = repeat(ctx, c, c.msgs.Reject, &pb.RejectRequest{Tokens: tokens, Reason: cmp.Or(reasonText(like.reason), "no reason was given")})
 	default:
 		res, err = repeat(ctx, c, c.msgs.Extend, &pb.ExtendRequest{Tokens: tokens, By: delayToProto(max(like.delay, core.MinLockTimeout))})
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,4 +38,47 @@ func TestSettler_AnExtentWithoutOwnerHoldsUpNoOther(t *testing.T) {
 	}
 	con.settler.add(of("away", wire.TypeAck, 1, settleAtOnce), of("here", wire.TypeAck, 1, 1), of("here", wire.TypeNack, 2, 1))
 	eventually(t, "the ack and the nack of the other extent are settled", func() bool { return settled.Load() == 2 })
+}
+
+// A reason may be any bytes, of any length, as on the stream: a call takes text, of 1 KiB at most, and of a rejection
+// some.
+func TestSettle_ReasonsAreMadeText(t *testing.T) {
+	f := startFake(t, &fake{settle: func([]string) *pb.SettleResponse { return &pb.SettleResponse{} }})
+	c := dial(t, f)
+	con := consume(t, c)
+	cut := strings.Repeat("x", wire.MaxReason-1)
+	for reason, want := range map[string]string{"no \xff good": "no \uFFFD good", cut + "ä": cut} {
+		if _, err := c.Nack(t.Context(), []string{"token"}, Reason(reason)); err != nil {
+			t.Errorf("nack: %v", err)
+		}
+		if _, err := c.Reject(t.Context(), []string{"token"}, reason); err != nil {
+			t.Errorf("reject: %v", err)
+		}
+		now := con.now()
+		for _, verb := range []wire.FrameType{wire.TypeNack, wire.TypeReject} {
+			con.settler.add(settlement{
+				verb: verb, extent: &extentRef{id: core.ExtentID{ID: core.NewID(time.Now())}, token: "moved"}, reason: reason,
+				run: wire.SeqRun{Base: 1, Count: 1, Attempt: 1}, asked: now, until: now + int64(time.Minute),
+			})
+		}
+		var got []string
+		eventually(t, "all are settled", func() bool {
+			f.state(func() { got = slices.Clone(f.mu.reasons) })
+			return len(got) == 4
+		})
+		for _, reason := range got {
+			if reason != want {
+				t.Errorf("got %q, want %q", reason, want)
+			}
+		}
+		f.state(func() { f.mu.reasons = nil })
+	}
+	con.settler.add(settlement{
+		verb: wire.TypeReject, extent: &extentRef{id: core.ExtentID{ID: core.NewID(time.Now())}, token: "moved"},
+		run: wire.SeqRun{Base: 1, Count: 1, Attempt: 1}, asked: con.now(), until: con.now() + int64(time.Minute),
+	})
+	eventually(t, "a rejection without a reason has one", func() (ok bool) {
+		f.state(func() { ok = len(f.mu.reasons) == 1 && f.mu.reasons[0] != "" })
+		return ok
+	})
 }
