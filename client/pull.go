@@ -134,7 +134,8 @@ func (c *Client) Extend(ctx context.Context, tokens []string, by time.Duration) 
 	})
 }
 
-// reasonText is a reason as a call takes it: text of at most 1 KiB. On a stream it may be any bytes, and the host cuts it.
+// reasonText is a reason as a call takes it: text of at most 1 KiB. On a stream it may be any bytes, and the host cuts
+// it.
 func reasonText(s string) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	n := min(len(s), wire.MaxReason)

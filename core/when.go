@@ -73,7 +73,8 @@ const firstSeconds = 1_000_000_000
 
 // ParseTime reads a time: RFC 3339, a date (its first moment in UTC), or the seconds, milliseconds, microseconds or
 // nanoseconds since 1970, which the number of digits tells apart: up to 11, 14, 17 and 19. Seconds before September
-// 2001 are refused: a small number is meant as something else. So is the zero time, which stands for no time everywhere.
+// 2001 are refused: a small number is meant as something else. So is the zero time, which stands for no time
+// everywhere.
 func ParseTime(s string) (time.Time, error) {
 	for _, form := range []string{time.RFC3339Nano, time.DateOnly} {
 		if t, err := time.Parse(form, s); err == nil && !t.IsZero() {
