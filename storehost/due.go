@@ -30,9 +30,9 @@ type dueReader struct {
 	sealed    bool // as of the last look at the index
 	inspected core.Seq
 	passed    extentlog.DueKey
-	from      extentlog.DueKey // where the index holds what is beyond passed; zero: not known
-	more      bool             // the index may hold something at or before passed.At + dueSoon
-	next      int64            // when the first record beyond passed is due, unix ms, or earlier
+	start     extentlog.DueStart // where the index holds what is beyond passed
+	more      bool               // the index may hold something at or before passed.At + dueSoon
+	next      int64              // when the first record beyond passed is due, unix ms, or earlier
 	ahead     ahead
 	entries   []wire.DueEntry // scratch
 	sent      time.Time       // when the last frame was
@@ -90,11 +90,11 @@ func (d *dueReader) fill(log dueLog, id core.ExtentID, limit core.Seq, sealed bo
 	}
 	if d.behind(ms) {
 		until := ms + dueSoon.Milliseconds()
-		run, err := log.Due(id, extentlog.DueQuery{After: d.passed, Until: until, UpTo: d.inspected, Known: d.known, MaxBytes: maxAhead, From: d.from}, d.ahead.push)
+		run, err := log.Due(id, extentlog.DueQuery{After: d.passed, Until: until, UpTo: d.inspected, Known: d.known, MaxBytes: maxAhead, Start: d.start}, d.ahead.push)
 		if err != nil {
 			return false, err
 		}
-		d.passed, d.more, d.next, d.from = run.Passed, run.More, run.Next, run.From
+		d.passed, d.more, d.next, d.start = run.Passed, run.More, run.Next, run.Start
 	}
 	return again || d.behind(ms), nil
 }
@@ -126,13 +126,11 @@ func (d *dueReader) inspect(log dueLog, id core.ExtentID, limit core.Seq) error 
 func (d *dueReader) place(r extentlog.DueRecord) {
 	if r.Beyond(d.passed) {
 		d.next = min(d.next, r.At)
-		if from := extentlog.IndexFrom(r.At); d.from.Beyond(from) {
-			d.from = from
-		}
+		d.start.Lower(extentlog.IndexFrom(r.At))
 		return
 	}
 	if left, some := d.ahead.insert(r); some {
-		d.passed, d.next, d.from = before(left), left.At, extentlog.DueKey{}
+		d.passed, d.next, d.start = before(left), left.At, extentlog.DueStart{}
 	}
 }
 

@@ -4,57 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/wire"
 )
-
-// DueKey is a record's place in the order of a timer extent: by due time, unix ms, then by seq.
-type DueKey struct {
-	At  int64
-	Seq core.Seq
-}
-
-// Beyond reports whether k comes after o.
-func (k DueKey) Beyond(o DueKey) bool { return k.At > o.At || k.At == o.At && k.Seq > o.Seq }
-
-// DueThrough is the last place of what is due at or before a time.
-func DueThrough(at int64) DueKey { return DueKey{at, math.MaxUint64} }
-
-// DueQuery asks for records of a timer extent in the order in which they are due.
-type DueQuery struct {
-	After    DueKey           // those beyond it …
-	Until    int64            // … that are due at or before, unix ms …
-	UpTo     core.Seq         // … of seqs up to this …
-	Known    *acklevel.Window // … but these
-	MaxBytes int              // to look at before it stops; at least one record is looked at
-	From     DueKey           // of the run before, that ended at After; zero: not known
-}
-
-// DueRecord is valid during the call that yields it.
-type DueRecord struct {
-	DueKey
-	Enqueued int64 // its batch's append time, unix µs
-	Record   []byte
-}
-
-// DueRun says how far a query came.
-type DueRun struct {
-	Passed DueKey // every record up to here was looked at
-	More   bool   // it stopped at MaxBytes, or is not ready: ask on from Passed
-	Next   int64  // when the first record behind Until is due, unix ms; NeverDue: there is none, or More
-	From   DueKey // what the index holds beyond Passed begins there, but for what is added later: see IndexFrom; zero: not known
-}
-
-// IndexFrom is where the index may begin to hold what is due at a time.
-func IndexFrom(at int64) DueKey { return DueKey{At: max(at-dueSpan+1, 0)} }
-
-// NeverDue is when a record is due that is not there.
-const NeverDue = math.MaxInt64
 
 // The index of a timer extent holds each record once more, in rows in the order of due times: read from its batches, each record would cost
 // the reading of a whole one.
@@ -110,35 +65,73 @@ func (e *Engine) Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRu
 }
 
 func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, error) {
-	low := IndexFrom(q.After.At)
-	if q.From.Beyond(low) { // else what is due at the same time as much else would be reached through all of that, each time
-		low = q.From
-	}
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: dueKey(x.id, low), UpperBound: afterExtent(prefixDue, x.id)})
+	all := IndexFrom(q.After.At) // no row that begins before has anything beyond After
+	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: dueKey(x.id, all), UpperBound: afterExtent(prefixDue, x.id)})
 	if err != nil {
 		return DueRun{Passed: q.After, Next: NeverDue}, diskError(x, err)
 	}
 	defer iter.Close()
 	r := dueRead{x: x, q: q, yield: yield, rows: dueMerge{most: dueHeld}, iter: iter, run: DueRun{Passed: q.After, Next: NeverDue}}
-	err = r.through(iter)
+	from := all
+	if q.Start.From.Beyond(all) { // else what is due at the same time as much else would be reached through all of that, each time
+		if from, err = r.reopen(q.Start, all); err != nil {
+			return r.run, err
+		}
+	}
+	err = r.through(from)
 	if r.again != nil {
 		err = errors.Join(err, r.again.Close())
 	}
-	r.run.From = r.rows.begin()
+	r.run.Start = r.rows.start(r.next)
 	return r.run, err
+}
+
+// reopen takes in the rows that the query before left open, and answers from where on others are to be taken in. all is
+// where that is when one of them is not there any more.
+func (r *dueRead) reopen(s DueStart, all DueKey) (from DueKey, err error) {
+	for _, first := range s.Open {
+		value, some, err := r.seek(r.iter, first)
+		if err == nil && some {
+			err = r.add(first, value)
+		}
+		if err != nil {
+			return all, err
+		}
+		if !some {
+			r.rows = dueMerge{most: dueHeld}
+			return all, nil
+		}
+	}
+	return s.From, nil
+}
+
+// seek reads the row that begins at a place; some is false when there is none.
+func (r *dueRead) seek(iter *pebble.Iterator, first DueKey) (value []byte, some bool, err error) {
+	key := dueKey(r.x.id, first)
+	if some = iter.SeekGE(key) && bytes.Equal(iter.Key(), key); some {
+		value, err = iter.ValueAndErr()
+	} else {
+		err = iter.Error()
+	}
+	if err != nil {
+		return nil, false, diskError(r.x, err)
+	}
+	return value, some, nil
 }
 
 // dueHeld is how many bytes of rows that overlap one query keeps.
 const dueHeld = 8 << 20
 
-// through takes in the rows of an iterator.
-func (r *dueRead) through(iter *pebble.Iterator) error {
-	for iter.First(); iter.Valid(); iter.Next() {
+// through takes in the rows that begin at a place or beyond it.
+func (r *dueRead) through(from DueKey) error {
+	iter := r.iter
+	for iter.SeekGE(dueKey(r.x.id, from)); iter.Valid(); iter.Next() {
 		key := iter.Key()
 		if len(key) != dueKeyLen {
 			return core.Errorf(core.CodeCorrupt, "extent %s: a key of the index has %d bytes", r.x.id, len(key))
 		}
 		first := DueKey{int64(binary.BigEndian.Uint64(key[extentKeyLen:])), core.Seq(binary.BigEndian.Uint64(key[extentKeyLen+8:]))}
+		r.next = first
 		if err := r.upTo(first); err != nil || r.run.More {
 			return err
 		}
@@ -146,6 +139,7 @@ func (r *dueRead) through(iter *pebble.Iterator) error {
 			r.run.Next = first.At
 			break
 		}
+		r.next = DueThrough(r.q.Until) // unless another one follows
 		value, err := iter.ValueAndErr()
 		if err != nil {
 			return diskError(r.x, err)
@@ -174,6 +168,7 @@ type dueRead struct {
 	yield func(DueRecord)
 	rows  dueMerge // with a record beyond Passed
 	iter  *pebble.Iterator
+	next  DueKey           // no row that begins before is still to be taken in; zero: not known
 	again *pebble.Iterator // a clone of it, that reads rows once more; nil: there were none
 	seen  int              // bytes
 	run   DueRun
@@ -229,16 +224,12 @@ func (r *dueRead) refill() (err error) {
 			return diskError(r.x, err)
 		}
 	}
-	key := dueKey(r.x.id, first)
-	if !r.again.SeekGE(key) || !bytes.Equal(r.again.Key(), key) {
-		if err := r.again.Error(); err != nil {
-			return diskError(r.x, err)
-		}
-		return r.damaged(first)
-	}
-	value, err := r.again.ValueAndErr()
+	value, some, err := r.seek(r.again, first)
 	if err != nil {
-		return diskError(r.x, err)
+		return err
+	}
+	if !some {
+		return r.damaged(first)
 	}
 	if !r.rows.fill(value) {
 		return r.damaged(first)

@@ -69,7 +69,7 @@ func TestDue_IndexIsMadeAnew(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if q.After, q.From = run.Passed, run.From; !run.More {
+			if q.After, q.Start = run.Passed, run.Start; !run.More {
 				return n
 			}
 		}
@@ -193,7 +193,7 @@ func BenchmarkDue(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			q.After, more = run.Passed, run.More
+			q.After, q.Start, more = run.Passed, run.Start, run.More
 		}
 	}
 }
@@ -224,6 +224,60 @@ func TestDue_WindowIsOfBatches(t *testing.T) {
 	}
 }
 
+// TestDue_RowsThatStayOpen reads messages in pieces while some rows have one that is due much later: each piece looks at
+// those rows, and not at all that was passed since they began.
+func TestDue_RowsThatStayOpen(t *testing.T) {
+	e := newEngine(t, "store", vfs.NewMem())
+	x := newExtent()
+	x.Kind = core.KindTimer
+	if err := e.Open(x); err != nil {
+		t.Fatal(err)
+	}
+	const batches, each, last = 400, 16, 400 + dueSpan
+	var h wire.BatchHeader
+	for i := range int64(batches) {
+		due := slices.Repeat([]int64{i}, each)
+		if i%20 == 0 {
+			due[each-1] = i + dueSpan - 1
+		}
+		appendBatch(t, e, x, timerBatch(t, &h, 2<<10, due...))
+	}
+	if err := e.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	looks := func() int64 { m := e.db.Metrics().BlockCache; return m.Hits + m.Misses }
+	walk := func(most int) (pieces int, blocks int64) {
+		before := looks()
+		q := DueQuery{Until: last, UpTo: h.Last(), MaxBytes: most}
+		at, n := DueKey{At: -1}, 0
+		for more := true; more; pieces++ {
+			run, err := e.Due(x.ID, q, func(r DueRecord) {
+				if !r.Beyond(at) {
+					t.Fatalf("%+v comes after %+v", r.DueKey, at)
+				}
+				at = r.DueKey
+				n++
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.After, q.Start, more = run.Passed, run.Start, run.More
+		}
+		if n != batches*each {
+			t.Fatalf("%d records came, want %d", n, batches*each)
+		}
+		return pieces, looks() - before
+	}
+	_, once := walk(math.MaxInt)
+	for _, most := range []int{16 << 10, 512 << 10} {
+		pieces, blocks := walk(most)
+		t.Logf("%d pieces of up to %d bytes: %d blocks, %d at once", pieces, most, blocks, once)
+		if limit := 2*once + int64(pieces)*2*(dueSpan/20+2); blocks > limit {
+			t.Errorf("%d blocks were looked at in %d pieces, want at most %d; %d at once", blocks, pieces, limit, once)
+		}
+	}
+}
+
 // TestDue_ManyAtOnce reads messages that are all due at the same time, in pieces: each piece goes on in the index where the one before ended, and does not
 // look through all that was passed.
 func TestDue_ManyAtOnce(t *testing.T) {
@@ -250,7 +304,7 @@ func TestDue_ManyAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q.After, q.From, more = run.Passed, run.From, run.More
+			q.After, q.Start, more = run.Passed, run.Start, run.More
 		}
 		return n, pieces, looks() - before
 	}

@@ -200,14 +200,26 @@ func (m *dueMerge) fill(value []byte) (sound bool) {
 	return r.DueKey == at
 }
 
-// begin is where the first of the rows begins; zero without one.
-func (m *dueMerge) begin() (first DueKey) {
-	for i := range m.rows {
-		if i == 0 || first.Beyond(m.rows[i].first) {
-			first = m.rows[i].first
-		}
+// mostOpen bounds the rows that the next query is told of one by one.
+const mostOpen = 64
+
+// start is where the next query finds what is left of the rows, and those that begin at next or beyond.
+func (m *dueMerge) start(next DueKey) (s DueStart) {
+	if next == (DueKey{}) || len(m.rows) == 0 {
+		return DueStart{From: next}
 	}
-	return first
+	if len(m.rows) > mostOpen {
+		s.From = next
+		for i := range m.rows {
+			s.Lower(m.rows[i].first)
+		}
+		return s
+	}
+	s = DueStart{From: next, Open: make([]DueKey, len(m.rows))}
+	for i := range m.rows {
+		s.Open[i] = m.rows[i].first
+	}
+	return s
 }
 
 // pop moves the row on that is at the first record of all, and has its bytes.

@@ -133,7 +133,7 @@ func (e *Engine) verifyIndex(x *extent, s State, pace pacer) (bytes uint64, err 
 	var run DueRun
 	for {
 		n := 0
-		run, err = e.indexPiece(x, DueQuery{After: run.Passed, From: run.From, Until: math.MaxInt64, UpTo: s.Last, MaxBytes: scrubPiece}, func(d DueRecord) {
+		run, err = e.indexPiece(x, DueQuery{After: run.Passed, Start: run.Start, Until: math.MaxInt64, UpTo: s.Last, MaxBytes: scrubPiece}, func(d DueRecord) {
 			seen++
 			n += len(d.Record)
 		})

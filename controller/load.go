@@ -1,0 +1,154 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/controller/catalog"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	// reloadEvery is how often extents are read again: of a single controller, for writes of a predecessor that land late …
+	reloadEvery = 10 * time.Minute
+	// … and of one of several, for what the others did.
+	reloadOften = 30 * time.Second
+	// reloadTimeout bounds one reading.
+	reloadTimeout = 5 * time.Minute
+	// sealRowsAtOnce bounds the seal rows of one call.
+	sealRowsAtOnce = 500
+)
+
+// reloadLoop takes in what this controller does not know. A predecessor's last writes, or those of a controller that was
+// away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
+func (h *Host) reloadLoop(ctx context.Context) {
+	last, alone := h.deps.now(), 2*unopenedAfter
+	tick := time.NewTicker(reloadOften)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := h.deps.now()
+		if len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone {
+			continue
+		}
+		last, alone = now, reloadEvery
+		rctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+		if err := h.load(rctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
+			h.log.Info("extents could not be read again", "err", err)
+		}
+		cancel()
+	}
+}
+
+// load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by
+// then, zero is all: later ones may be under way here.
+func (h *Host) load(ctx context.Context, made time.Time) error {
+	gone := make(map[core.ExtentID]struct{}) // known, but without a hint so far
+	for e := range h.extents.All(func(*catalog.Extent) bool { return true }) {
+		gone[e.ID] = struct{}{}
+	}
+	open := make(map[core.ExtentID]bool)
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		open[r.Value.ID] = true
+	}
+	part := make([]metadata.ExtentRecord, 0, sealRowsAtOnce)
+	take := func() error {
+		defer func() { part = part[:0] }()
+		return h.takeIn(ctx, part, open)
+	}
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
+		if err != nil {
+			return err
+		}
+		delete(gone, r.Value.ID)
+		if _, known := h.extents.Get(r.Value.ID); !known && !made.IsZero() && r.Value.Created.After(made) {
+			continue
+		}
+		if part = append(part, r.Value); len(part) == cap(part) {
+			if err := take(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := take(); err != nil {
+		return err
+	}
+	return h.forgetRetired(ctx, gone)
+}
+
+// takeIn brings extents that have a live hint up to their seal rows; open says which have an open hint, too.
+func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open map[core.ExtentID]bool) error {
+	keys := make([]metadata.Key, len(part))
+	for i, r := range part {
+		keys[i] = metadata.SealKey(r.ID)
+	}
+	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
+	if err != nil {
+		return err
+	}
+	rows := make(map[metadata.Key]metadata.SealRecord, len(found))
+	for _, row := range found {
+		if rows[row.Key], err = metadata.Decode[metadata.SealRecord](metadata.Seals, row); err != nil {
+			return err
+		}
+	}
+	for i, r := range part {
+		row, sealed := rows[keys[i]]
+		was, known := h.extents.Get(r.ID)
+		if !known {
+			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
+			if sealed {
+				e = e.Took(row)
+				e.Told = e.State.HasEnd() && !open[e.ID]
+			}
+			h.extents.Put(e)
+			h.touchReaders(e)
+			continue
+		}
+		if !sealed {
+			continue
+		}
+		h.extents.Took(row)
+		h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
+		if now, ok := h.extents.Get(r.ID); ok && !now.Alike(was) {
+			h.touchReaders(was)
+			h.touchReaders(now)
+			h.shares.touchHolders(now.Extent)
+		}
+	}
+	return nil
+}
+
+// touchReaders asks for a round that looks at the queues whose groups may read an extent.
+func (h *Host) touchReaders(e catalog.Extent) {
+	h.shares.touch(e.Queue)
+	h.shares.touch(e.Reader())
+}
+
+// forgetRetired forgets those that another controller has retired. A missing hint alone says nothing: it may not be there
+// yet, or be lost.
+func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{}) error {
+	for id := range gone {
+		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+		switch {
+		case core.CodeOf(err) == core.CodeNotFound:
+		case err != nil:
+			return err
+		case row.State == core.ExtentRetired:
+			if e, known := h.extents.Get(id); known {
+				h.extents.Remove(id)
+				h.noteStuck(id, false)
+				h.touchReaders(e)
+			}
+		}
+	}
+	return nil
+}
