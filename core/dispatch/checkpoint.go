@@ -183,10 +183,16 @@ func (s *Share) State(now time.Time) State {
 	}
 	s.table.eachNote(func(seq core.Seq, m *message, n note) {
 		x, e := n.transfer, st.messages[seq]
-		if e.attempts > 0 && m.phase.leaves() && m.phase != appending && !x.mayBeThere && routes[x.to].returns {
-			e.kind, e.to, e.reason, e.due = kindWaiting, 0, 0, milli(x.due)
-			st.messages[seq] = e
+		if !m.phase.leaves() || m.phase == appending || x.mayBeThere {
+			return
 		}
+		switch {
+		case !routes[x.to].returns:
+			e.held = true
+		case e.attempts > 0:
+			e.kind, e.to, e.reason, e.due = kindWaiting, 0, 0, milli(x.due)
+		}
+		st.messages[seq] = e
 	})
 	return st
 }

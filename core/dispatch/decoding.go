@@ -189,7 +189,7 @@ func (d *decoder) flags(e *entry) (with uint64) {
 	e.unsure, e.held = uint8(with>>unsureShift&3), with&heldBit != 0
 	d.must(e.failure <= Lapsed && e.to < Destinations && e.reason < reasons)
 	d.must(e.kind == kindTransferring || e.to == 0 && e.reason == 0)
-	d.must(e.kind == kindLocked || !e.held)
+	d.must(e.kind == kindLocked || e.dies() || !e.held)
 	return with
 }
 

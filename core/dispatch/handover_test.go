@@ -216,6 +216,41 @@ func TestState_OfWhatDidNotLeave(t *testing.T) {
 	}
 }
 
+// TestState_OfDeadLettersThatDidNotLeave: a dead letter that was not appended is appended by the next owner at once,
+// however often the share moves. One that a later owner may have appended is looked for, whatever an earlier one said.
+func TestState_OfDeadLettersThatDidNotLeave(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Reject(1, 1, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	given := s.State(start)
+	for range 3 {
+		g, s = resume(t, core.GroupSpec{}, given.Append(nil), 1, start)
+		given = s.State(start)
+	}
+	own := save(s, start)
+	if some := g.TakeTransfers(DeadLetterQueue, 9, nil); len(some) != 1 || some[0].Again {
+		t.Fatalf("%+v leave, want one that is here only", some)
+	}
+	for _, first := range []State{given, decode(t, own)} { // rows come in any order
+		second := decode(t, own)
+		if first.messages[1] == second.messages[1] {
+			second = given
+		}
+		first.Merge(second)
+		g, s = resume(t, core.GroupSpec{}, first.Append(nil), 1, start)
+		save(s, start)
+		if some := g.TakeTransfers(DeadLetterQueue, 9, nil); len(some) != 0 {
+			t.Errorf("%+v leave at once, but the owner before may have appended it", some)
+		}
+		g.Tick(start.Add(TransferDoubt))
+		if some := g.TakeTransfers(DeadLetterQueue, 9, nil); len(some) != 1 || !some[0].Again {
+			t.Errorf("%+v leave after the doubt, want one that may be there", some)
+		}
+	}
+}
+
 // TestState_ShiftLeavesWhatMayBeThere: a message that an earlier owner may have appended is looked for by the due time of
 // that append, however wrong the clock of that owner was.
 func TestState_ShiftLeavesWhatMayBeThere(t *testing.T) {

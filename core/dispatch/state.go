@@ -30,7 +30,7 @@ type entry struct {
 	attempts uint16
 	excused  uint16 // of these, that do not count; ≤ attempts
 	unsure   uint8  // of those, that do not count since they were unsure; ≤ excused, ≤ mostUnsure
-	held     bool   // of kindLocked: the owner gave the share away, and a consumer holds the message; else the attempt is unsure
+	held     bool   // when the owner gave the share away: of kindLocked, a consumer holds the message, else the attempt is unsure; of kindTransferring, it is here only
 	due      int64  // unix ms
 	text     string
 	metadata string // that replace the message's own
@@ -121,7 +121,7 @@ func (st *State) Merge(o State) {
 		}
 		attempt := a.attempts // b knows nothing of who has a later attempt than its own
 		a.attempts, a.excused, a.unsure = max(a.attempts, b.attempts), max(a.excused, b.excused), max(a.unsure, b.unsure)
-		a.held = a.held && (b.held || b.attempts < attempt)
+		a.held = a.held && (b.held || b.attempts < attempt && !b.dies())
 		if a.kind < kindBlocked {
 			a.due = max(a.due, b.due)
 		}

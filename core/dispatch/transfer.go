@@ -338,14 +338,17 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 	}
 }
 
-// resumeTransfer goes on with what an earlier owner began: the queue may have the message already.
+// resumeTransfer goes on with what an earlier owner began. The queue may have the message already, unless that owner
+// says that it is here only.
 func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	x := s.transferOf(seq)
 	x.to, x.reason, x.deliverAt = e.to, e.reason, e.due
 	if e.due > 0 {
 		x.due = s.group.nanos(time.UnixMilli(e.due))
 	}
-	x.suspect(s.group.now)
+	if !e.held {
+		x.suspect(s.group.now)
+	}
 	switch {
 	case !x.wanted(&s.group.spec): // the group was changed
 		if m.failure == Lapsed {
@@ -353,6 +356,8 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 			s.setText(seq, "")
 		}
 		s.judge(seq, m, 0)
+	case e.held:
+		s.leave(seq, m, x.to, x.due)
 	case routes[x.to].early:
 		s.enqueue(seq, m, x)
 	default:
