@@ -10,7 +10,6 @@ import (
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
-	"github.com/columbamq/columba/metadata"
 )
 
 const (
@@ -165,64 +164,4 @@ func (h *Host) looked(id core.ExtentID) {
 	if again {
 		poke(h.again)
 	}
-}
-
-const (
-	// reloadEvery is how often the hints are read again.
-	reloadEvery = 10 * time.Minute
-	// reloadTimeout bounds one reading.
-	reloadTimeout = 5 * time.Minute
-)
-
-// reloadLoop takes in extents whose hints were not there when this controller started: a predecessor's last writes, or those of a
-// controller that was away, can land later, and nobody would ever seal what nobody knows of.
-func (h *Host) reloadLoop(ctx context.Context) {
-	next := time.NewTimer(2 * unopenedAfter)
-	defer next.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-next.C:
-		}
-		rctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-		if err := h.load(rctx, h.deps.now().Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
-			h.log.Info("the hints of extents could not be read again", "err", err)
-		}
-		cancel()
-		next.Reset(reloadEvery)
-	}
-}
-
-// load takes into the cache, from the work hints and the seal rows, the extents it has not that were made by then; zero is all. Later ones
-// may be under way here.
-func (h *Host) load(ctx context.Context, made time.Time) error {
-	open := make(map[core.ExtentID]bool)
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
-		if err != nil {
-			return err
-		}
-		open[r.Value.ID] = true
-	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
-		if err != nil {
-			return err
-		}
-		if _, known := h.extents.Get(r.Value.ID); known || !made.IsZero() && r.Value.Created.After(made) {
-			continue
-		}
-		e := catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
-		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
-		switch {
-		case err == nil:
-			e = e.Took(row)
-			e.Told = e.State.HasEnd() && !open[e.ID]
-		case core.CodeOf(err) != core.CodeNotFound:
-			return err
-		}
-		h.extents.Put(e)
-		h.shares.touch(e.Queue)
-		h.shares.touch(e.Reader())
-	}
-	return nil
 }

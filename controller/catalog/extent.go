@@ -64,6 +64,11 @@ func (e Extent) Took(row metadata.SealRecord) Extent {
 	return e
 }
 
+// Alike reports whether its readers need to know nothing new.
+func (e Extent) Alike(o Extent) bool {
+	return e.State == o.State && e.L == o.L && e.Version == o.Version && e.Home == o.Home && e.Rate == o.Rate && e.Removed == o.Removed && e.LostFrom == o.LostFrom
+}
+
 // Due is by when all of a timer extent with an end is due.
 func (e Extent) Due() time.Time {
 	if e.Kind != core.KindTimer {
