@@ -35,8 +35,8 @@ type saver struct {
 }
 
 // saveBytes is how many bytes of checkpoints a host writes in a second before retries wait for theirs: a share whose
-// messages fail has up to 64 KiB of them, each time.
-const saveBytes = 1_000_000
+// messages fail has up to 64 KiB of them, each time. The round of all groups comes on top; together they stay below 1 MB.
+const saveBytes = 900_000
 
 // saveWarning is between two warnings that checkpoints cannot be saved.
 const saveWarning = 10 * time.Second
