@@ -74,12 +74,12 @@ func (c Cell) Wins(old Cell) bool {
 	return bytes.Compare(c.Value, old.Value) > 0
 }
 
-// Inserted is the cell after an Insert over c.
-func (c Cell) Inserted(t Table, k Key, value []byte) (Cell, error) {
+// Inserted is the cell after an Insert over c; first is the row's first version, see Versions.
+func (c Cell) Inserted(t Table, k Key, value []byte, first Version) (Cell, error) {
 	if c.Version != 0 {
 		return c, core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
 	}
-	return Cell{Value: value, Version: 1}, nil
+	return Cell{Value: value, Version: first}, nil
 }
 
 // Updated is the cell after an Update over c.

@@ -25,7 +25,7 @@ const (
 func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
-	value, err := encodeAttempt(t, k, v, core.NewID(time.Now()))
+	value, err := encodeAttempt(t, k, v, creation+core.NewID(time.Now()).String())
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 		switch {
 		case readErr == nil && bytes.Equal(row.Value, value):
 			return nil
-		case readErr == nil && row.Version == 1:
+		case readErr == nil && asCreated(row.Value):
 			return core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
 		case readErr == nil:
 			return unknown(t, k, errors.New("it was changed since"))
@@ -86,7 +86,7 @@ func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T)
 		} else if err != nil {
 			return current, err
 		}
-		value, err := encodeAttempt(t, k, next, core.NewID(time.Now()))
+		value, err := encodeAttempt(t, k, next, core.NewID(time.Now()).String())
 		if err != nil {
 			return current, err
 		}

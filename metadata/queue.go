@@ -26,8 +26,7 @@ type DeletedQueueRecord struct {
 }
 
 // NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The name of
-// a deleted queue stays, with a zero Queue: a removed row that is made again would begin at version 1, and a late
-// change of the old queue could then change the new one.
+// a deleted queue stays, with a zero Queue, so that a late change of the old queue never changes the new one.
 type NameRecord struct {
 	Queue core.QueueID   `json:"queue,omitzero"`
 	Spec  core.QueueSpec `json:"spec"`

@@ -57,8 +57,11 @@ func encode[T any](t Table, k Key, v T) ([]byte, error) {
 // lost answer, also when two writers store equal records; decoding a record passes over it.
 const attemptField = `"_attempt":"`
 
+// creation is in front of the attempts of Create: a row that has one was not changed since it was created.
+const creation = "create-"
+
 // encodeAttempt is v as a JSON object that ends in the attempt.
-func encodeAttempt[T any](t Table, k Key, v T, attempt core.ID) ([]byte, error) {
+func encodeAttempt[T any](t Table, k Key, v T, attempt string) ([]byte, error) {
 	value, err := encode(t, k, v)
 	if err != nil {
 		return nil, err
@@ -71,8 +74,14 @@ func encodeAttempt[T any](t Table, k Key, v T, attempt core.ID) ([]byte, error) 
 		value = append(value, ',')
 	}
 	value = append(value, attemptField...)
-	value = append(value, attempt.String()...)
+	value = append(value, attempt...)
 	return append(value, `"}`...), nil
+}
+
+// asCreated reports whether a value is one that Create wrote.
+func asCreated(value []byte) bool {
+	i := bytes.LastIndex(value, []byte(attemptField))
+	return i >= 0 && bytes.HasPrefix(value[i+len(attemptField):], []byte(creation))
 }
 
 // sameRecord reports whether two values written by encodeAttempt differ in the attempt alone.

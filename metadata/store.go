@@ -38,7 +38,8 @@ type Key struct {
 	Row       string
 }
 
-// Version is the count of changes of a CAS row: 1 after Insert. 0 means "no such row".
+// Version of a CAS row. Insert gives it a first one, about the time in µs since 1970, and each Update adds 1. A row that
+// is deleted and inserted again gets a higher version than it had before. 0 means "no such row".
 type Version uint64
 
 // Row is a stored record. Value is the caller's to keep.

@@ -90,28 +90,28 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 
 // Insert implements metadata.Store.
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	return s.write(ctx, t, []metadata.Key{k}, true, func(ctx context.Context) error {
+	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
 		return s.behind.Insert(ctx, t, k, value)
 	})
 }
 
 // Update implements metadata.Store.
 func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return s.write(ctx, t, []metadata.Key{k}, true, func(ctx context.Context) error {
+	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
 		return s.behind.Update(ctx, t, k, old, value)
 	})
 }
 
-// Delete implements metadata.Store. It never comes late: a row made again has the versions of the one before.
+// Delete implements metadata.Store.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
-	return s.write(ctx, t, []metadata.Key{k}, false, func(ctx context.Context) error {
+	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
 		return s.behind.Delete(ctx, t, k, old)
 	})
 }
 
 // Put implements metadata.Store.
 func (s *Store) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
-	return s.write(ctx, t, []metadata.Key{k}, true, func(ctx context.Context) error {
+	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
 		return s.behind.Put(ctx, t, k, value, at, ttl, c)
 	})
 }
@@ -122,14 +122,14 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	for i, r := range rows {
 		keys[i] = r.Key
 	}
-	return s.write(ctx, t, keys, true, func(ctx context.Context) error {
+	return s.write(ctx, t, keys, func(ctx context.Context) error {
 		return s.behind.PutAll(ctx, t, rows, c)
 	})
 }
 
 // Remove implements metadata.Store.
 func (s *Store) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
-	return s.write(ctx, t, []metadata.Key{k}, true, func(ctx context.Context) error {
+	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
 		return s.behind.Remove(ctx, t, k, at, c)
 	})
 }
@@ -149,7 +149,7 @@ func (s *Store) Close() error {
 }
 
 // write does a change, and decides whether its answer arrives.
-func (s *Store) write(ctx context.Context, t metadata.Table, keys []metadata.Key, mayBeLate bool, do func(context.Context) error) error {
+func (s *Store) write(ctx context.Context, t metadata.Table, keys []metadata.Key, do func(context.Context) error) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -162,9 +162,7 @@ func (s *Store) write(ctx context.Context, t metadata.Table, keys []metadata.Key
 	case fateNever:
 		return lost
 	case fateLate:
-		if mayBeLate {
-			s.doLater(ctx, do)
-		}
+		s.doLater(ctx, do)
 		return lost
 	}
 	return do(ctx)

@@ -18,6 +18,7 @@ const sweepEvery = time.Hour
 // Store keeps rows in memory; every change is seen by all readers at once, whatever their consistency.
 type Store struct {
 	notifier metadata.Notifier
+	versions metadata.Versions
 	closing  sync.Once
 	closed   chan struct{}
 
@@ -92,7 +93,7 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 // Insert implements metadata.Store.
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	return s.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Inserted(t, k, bytes.Clone(value))
+		return c.Inserted(t, k, bytes.Clone(value), s.versions.First(time.Now()))
 	})
 }
 
@@ -106,6 +107,7 @@ func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 // Delete implements metadata.Store.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
 	return s.swap(ctx, t, k, nil, func(c metadata.Cell) (metadata.Cell, error) {
+		s.versions.Deleted(c.Version)
 		return c.Deleted(t, k, old)
 	})
 }

@@ -22,22 +22,47 @@ func casRow(t *testing.T, s metadata.Store) {
 	wantNoRow(t, s, swaps, k)
 	wantCode(t, "update of no row", s.Update(ctx, swaps, k, 1, []byte("x")), core.CodeNotFound)
 	wantCode(t, "delete of no row", s.Delete(ctx, swaps, k, 1), core.CodeNotFound)
-	wantOK(t, "insert", s.Insert(ctx, swaps, k, []byte("one")))
-	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("one"), Version: 1})
+	v := inserted(t, s, k, "one")
+	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("one"), Version: v})
 	wantCode(t, "second insert", s.Insert(ctx, swaps, k, []byte("two")), core.CodeExists)
-	wantOK(t, "update", s.Update(ctx, swaps, k, 1, []byte("two")))
-	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: 2})
-	for _, old := range []metadata.Version{0, 1, 3} {
+	wantOK(t, "update", s.Update(ctx, swaps, k, v, []byte("two")))
+	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: v + 1})
+	for _, old := range []metadata.Version{0, v, v + 2} {
 		wantCode(t, "update of another version", s.Update(ctx, swaps, k, old, []byte("no")), core.CodeConflict)
 		wantCode(t, "delete of another version", s.Delete(ctx, swaps, k, old), core.CodeConflict)
 	}
-	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: 2})
-	wantOK(t, "update to nothing", s.Update(ctx, swaps, k, 2, nil))
-	wantRow(t, s, swaps, metadata.Row{Key: k, Version: 3})
-	wantOK(t, "delete", s.Delete(ctx, swaps, k, 3))
+	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: v + 1})
+	wantOK(t, "update to nothing", s.Update(ctx, swaps, k, v+1, nil))
+	wantRow(t, s, swaps, metadata.Row{Key: k, Version: v + 2})
+	wantOK(t, "delete", s.Delete(ctx, swaps, k, v+2))
 	wantNoRow(t, s, swaps, k)
-	wantOK(t, "insert after delete", s.Insert(ctx, swaps, k, []byte("again")))
-	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("again"), Version: 1})
+}
+
+// casRowAgain inserts a row that was deleted: a change that began before the deletion never reaches the new row.
+func casRowAgain(t *testing.T, s metadata.Store) {
+	ctx, k := t.Context(), key("a")
+	last := metadata.Version(0)
+	for range 20 {
+		v := inserted(t, s, k, "row")
+		if v <= last {
+			t.Fatalf("a row that is inserted again has version %d, before its deletion it had %d", v, last)
+		}
+		wantCode(t, "update of the row before", s.Update(ctx, swaps, k, last, nil), core.CodeConflict)
+		wantCode(t, "delete of the row before", s.Delete(ctx, swaps, k, last), core.CodeConflict)
+		wantOK(t, "update", s.Update(ctx, swaps, k, v, nil))
+		wantOK(t, "update", s.Update(ctx, swaps, k, v+1, nil))
+		wantOK(t, "delete", s.Delete(ctx, swaps, k, v+2))
+		last = v + 2
+	}
+}
+
+// inserted inserts a row and returns its version.
+func inserted(t *testing.T, s metadata.Store, k metadata.Key, value string) metadata.Version {
+	t.Helper()
+	wantOK(t, "insert", s.Insert(t.Context(), swaps, k, []byte(value)))
+	row, err := s.Get(t.Context(), swaps, k, metadata.Serial)
+	wantOK(t, "get", err)
+	return row.Version
 }
 
 func casRace(t *testing.T, s metadata.Store) {
@@ -61,7 +86,9 @@ func casRace(t *testing.T, s metadata.Store) {
 			wg.Wait()
 		}
 		race(&inserted, core.CodeExists, func(w int) error { return s.Insert(t.Context(), swaps, k, []byte{byte(w)}) })
-		race(&updated, core.CodeConflict, func(w int) error { return s.Update(t.Context(), swaps, k, 1, []byte{byte(w)}) })
+		row, err := s.Get(t.Context(), swaps, k, metadata.Serial)
+		wantOK(t, "get", err)
+		race(&updated, core.CodeConflict, func(w int) error { return s.Update(t.Context(), swaps, k, row.Version, []byte{byte(w)}) })
 		if inserted.Load() != 1 || updated.Load() != 1 {
 			t.Errorf("%d inserts and %d updates won, want one each", inserted.Load(), updated.Load())
 		}
@@ -158,8 +185,8 @@ func listPages(t *testing.T, s metadata.Store) {
 	var want []metadata.Row
 	// Rows that order differently as bytes, as numbers, and when keys are joined carelessly.
 	for _, row := range []string{"\x01", "/", "/a", "/a/b", "/a\x01", "/a-b", "/ab", "0", "10", "9", "A", "a", "a\xff", "b", "é"} {
-		wantOK(t, "insert", s.Insert(ctx, swaps, key(row), []byte(row)))
-		want = append(want, metadata.Row{Key: key(row), Value: []byte(row), Version: 1})
+		v := inserted(t, s, key(row), row)
+		want = append(want, metadata.Row{Key: key(row), Value: []byte(row), Version: v})
 	}
 	byRow := cmpopts.SortSlices(func(a, b metadata.Row) bool { return a.Key.Row < b.Key.Row })
 	for limit := 1; limit <= len(want)+1; limit++ {
@@ -210,7 +237,9 @@ func partitions(t *testing.T, s metadata.Store) {
 		count := map[string]int{}
 		for _, k := range keys {
 			count[k.Partition]++
-			wantRow(t, s, table, metadata.Row{Key: k, Value: []byte(table.Name + k.Partition + k.Row), Version: 1})
+			if got, err := s.Get(ctx, table, k, metadata.Serial); err != nil || string(got.Value) != table.Name+k.Partition+k.Row {
+				t.Errorf("%s %q: got %q, %v", table.Name, k, got.Value, err)
+			}
 		}
 		for partition, want := range count {
 			if got, err := listAll(ctx, s, table, partition, 10); err != nil || len(got) != want {

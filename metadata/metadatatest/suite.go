@@ -44,6 +44,7 @@ func Run(t *testing.T, open func(*testing.T) metadata.Store, opts ...Option) {
 func exact(t *testing.T, open func(*testing.T) metadata.Store) {
 	tests := map[string]func(*testing.T, metadata.Store){
 		"CASRow":         casRow,
+		"CASRowAgain":    casRowAgain,
 		"CASRace":        casRace,
 		"PutLatestWins":  putLatestWins,
 		"PutEqualTimes":  putEqualTimes,
@@ -63,7 +64,7 @@ func exact(t *testing.T, open func(*testing.T) metadata.Store) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, opened(t, open)) })
 	}
-	for _, name := range []string{"CASRow", "PutLatestWins", "RemoveShadows", "PutAll", "ListPages", "Partitions", "BadCalls"} {
+	for _, name := range []string{"CASRow", "CASRowAgain", "PutLatestWins", "RemoveShadows", "PutAll", "ListPages", "Partitions", "BadCalls"} {
 		t.Run(name+"Slow", func(t *testing.T) { tests[name](t, slow(opened(t, open))) })
 	}
 }

@@ -60,6 +60,11 @@ func watch(t *testing.T, s metadata.Store) {
 	written, _ := watching(t, s, puts, "p")
 	<-inserted // the call at the start
 	<-written
+	version := func() metadata.Version {
+		row, err := s.Get(ctx, swaps, key("a"), metadata.Serial)
+		wantOK(t, "get", err)
+		return row.Version
+	}
 	value := func(table metadata.Table) string {
 		row, err := s.Get(ctx, table, key("a"), metadata.Serial)
 		if err != nil {
@@ -74,8 +79,8 @@ func watch(t *testing.T, s metadata.Store) {
 		change  func() error
 	}{
 		{inserted, swaps, "1", func() error { return s.Insert(ctx, swaps, key("a"), []byte("1")) }},
-		{inserted, swaps, "2", func() error { return s.Update(ctx, swaps, key("a"), 1, []byte("2")) }},
-		{inserted, swaps, "", func() error { return s.Delete(ctx, swaps, key("a"), 2) }},
+		{inserted, swaps, "2", func() error { return s.Update(ctx, swaps, key("a"), version(), []byte("2")) }},
+		{inserted, swaps, "", func() error { return s.Delete(ctx, swaps, key("a"), version()) }},
 		{written, puts, "1", func() error { return s.Put(ctx, puts, key("a"), []byte("1"), at(1), 0, metadata.One) }},
 		{written, puts, "2", func() error {
 			return s.PutAll(ctx, puts, []metadata.Row{{Key: key("a"), Value: []byte("2"), Written: at(2)}}, metadata.One)

@@ -100,7 +100,12 @@ func writeUntil(t *testing.T, s *Store, writer int, acked *acknowledged, stop <-
 			return
 		}
 		acked.set(k, 1)
-		if err := s.Update(t.Context(), swaps, k, 1, []byte{2}); err != nil {
+		row, err := s.Get(t.Context(), swaps, k, metadata.Serial)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := s.Update(t.Context(), swaps, k, row.Version, []byte{2}); err != nil {
 			t.Error(err)
 			return
 		}
@@ -143,8 +148,10 @@ func checkCrashed(t *testing.T, disk vfs.FS, acked map[metadata.Key]int, what st
 		if err != nil {
 			t.Fatalf("%s: acknowledged row %s: %v", what, k.Row, err)
 		}
-		got := int(row.Version)
-		if table == puts {
+		var got int
+		if table == swaps {
+			got = int(row.Value[0])
+		} else {
 			fmt.Sscan(string(row.Value), &got)
 		}
 		if got < want {

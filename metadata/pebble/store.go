@@ -30,6 +30,7 @@ type Store struct {
 	lock     *engine.Lock
 	latches  latches
 	notifier metadata.Notifier
+	versions metadata.Versions
 
 	calls   chan struct{} // a slot for each call under way
 	writing atomic.Int64  // changes that readers may see and that may not be durable yet

@@ -18,7 +18,7 @@ const maxWrite = 1 << 20
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	value = bytes.Clone(value) // a write that is late goes on without its caller
 	return s.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Inserted(t, k, value)
+		return c.Inserted(t, k, value, s.versions.First(now()))
 	})
 }
 
@@ -33,6 +33,7 @@ func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 // Delete implements metadata.Store.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
 	return s.swap(ctx, t, k, nil, func(c metadata.Cell) (metadata.Cell, error) {
+		s.versions.Deleted(c.Version)
 		return c.Deleted(t, k, old)
 	})
 }
