@@ -1,5 +1,5 @@
-// Package faulty owns a metadata.Store that injects faults, by a seed: it wraps another store, refuses and delays
-// calls, loses answers and reads stale rows.
+// Package faulty owns the metadata stores of tests in which calls go wrong, by a seed. Store wraps another store, refuses
+// and delays calls, and loses answers. Replicas keeps rows on three replicas that differ.
 package faulty
 
 import (
