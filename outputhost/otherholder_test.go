@@ -26,15 +26,23 @@ func TestRefresh_HolderOfOlderMetadata(t *testing.T) {
 	older := memory.New()
 	defer older.Close()
 	queue := metadata.QueueRecord{ID: r.Queue, Spec: core.QueueSpec{Path: r.Spec.Queue, Status: core.StatusEnabled}}
-	for _, s := range []metadata.Store{b.meta, older} {
+	key := metadata.GroupKey(r.Queue, "g")
+	_, version, err := metadata.Read[metadata.GroupRecord](t.Context(), b.meta, metadata.Groups, key, metadata.Serial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := metadata.Delete(t.Context(), b.meta, metadata.Groups, key, version); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []metadata.Store{older, b.meta} { // the rows that are made later have higher versions
 		if err := metadata.Create(t.Context(), s, metadata.Queues, metadata.QueueKey(r.Queue), queue); err != nil {
 			t.Fatal(err)
 		}
+		if err := metadata.Create(t.Context(), s, metadata.Groups, key, r); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := metadata.Create(t.Context(), older, metadata.Groups, metadata.GroupKey(r.Queue, "g"), r); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := metadata.Change(t.Context(), b.meta, metadata.Groups, metadata.GroupKey(r.Queue, "g"), func(x *metadata.GroupRecord) error {
+	if _, err := metadata.Change(t.Context(), b.meta, metadata.Groups, key, func(x *metadata.GroupRecord) error {
 		x.Spec.Status, x.Epoch = core.StatusDisabled, 1
 		return nil
 	}); err != nil {

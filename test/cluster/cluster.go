@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/metadata/memory"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost/extentlog/memdisk"
@@ -46,6 +47,7 @@ type Options struct {
 	Input      func(*inputhost.Config)
 	Output     func(*outputhost.Config)
 	Meta       func(metadata.Store) metadata.Store // stands before the metadata, for faults
+	Divergence *faulty.Divergence                  // of the replicas of the metadata; nil: each read sees each write
 	Logs       func(string)                        // takes what the hosts said when the test has failed; nil: the test's log does
 	Gossip     func() time.Duration                // how long one host takes to hear of another's coming or going; nil: no time
 }
@@ -53,7 +55,7 @@ type Options struct {
 // Cluster is a running cluster. Its methods are for one goroutine.
 type Cluster struct {
 	Client *client.Client
-	Meta   metadata.Store // as it is, without faults
+	Meta   metadata.Store // as it is, without faults; of replicas that differ the newest rows
 
 	t      testing.TB
 	o      Options
@@ -78,8 +80,12 @@ func Start(t testing.TB, o Options) *Cluster {
 		Meta: memory.New(), t: t, o: o, net: newNetwork(), roster: newRoster(), hosts: make(map[core.HostID]*host), log: &logs{}, closed: make(chan struct{}),
 	}
 	c.behind = c.Meta
+	if o.Divergence != nil {
+		r := faulty.NewReplicas(*o.Divergence)
+		c.Meta, c.behind = r.Whole(), r
+	}
 	if o.Meta != nil {
-		c.behind = o.Meta(c.Meta)
+		c.behind = o.Meta(c.behind)
 	}
 	for i := range o.Stores {
 		c.add(Store(i), "storehost")

@@ -12,14 +12,28 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/columbamq/columba/metadata/faulty"
 )
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the schedule of this seed alone")
 	stepsFlag = flag.Int("steps", 0, "faults of a schedule; 0: 6, and 8 of more than 100 seeds and of cp schedules")
 	firstFlag = flag.Uint64("first", 1, "first seed")
+	staleFlag = flag.Float64("stale", 0, "chance that a replica of the metadata learns of a write up to 10 s late")
+	neverFlag = flag.Float64("never", 0, "chance that a replica of the metadata learns of a write by a read repair alone")
+	lostFlag  = flag.Float64("undecided", 0, "chance that a change of the metadata by compare-and-set has no answer, and that only serial reads see it")
 	manyFlag  = flag.Int("many", seeds(100), "seeds to run; those of testdata/seeds are always run")
 )
+
+// divergence is how far the replicas of the metadata differ in the run of a seed; nil: not at all.
+func divergence(seed uint64) *faulty.Divergence {
+	if *staleFlag == 0 && *neverFlag == 0 && *lostFlag == 0 {
+		return nil
+	}
+	return &faulty.Divergence{Seed: seed, Late: *staleFlag, Delay: 10 * time.Second, Never: *neverFlag, Undecided: *lostFlag}
+}
 
 // seeds is COLUMBA_SEEDS, or otherwise.
 func seeds(otherwise int) int {
@@ -37,6 +51,8 @@ const chunk = 100
 //
 //	go test ./test/cluster -run TestSeeds -seed=N -steps=K
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
+//
+// With -stale, -never and -undecided the metadata is on three replicas that differ, see faulty.Replicas.
 func TestSeeds(t *testing.T) {
 	series{"TestSeeds", "many", *seedFlag, *manyFlag, func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }}.test(t)
 }
@@ -119,7 +135,8 @@ func (s series) inChunks(t *testing.T, steps int) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+s.name+"$", "-test.timeout=20m", "-test.parallel=1",
-				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-%s=%d", s.flag, many), fmt.Sprintf("-steps=%d", steps))
+				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-%s=%d", s.flag, many), fmt.Sprintf("-steps=%d", steps),
+				fmt.Sprintf("-stale=%g", *staleFlag), fmt.Sprintf("-never=%g", *neverFlag), fmt.Sprintf("-undecided=%g", *lostFlag))
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				return
