@@ -105,5 +105,8 @@ func AuditPartition(at time.Time) string { return at.UTC().Format(time.DateOnly)
 // AuditKey is where Audit keeps the row with that id.
 func AuditKey(at time.Time, id core.ID) Key { return Key{AuditPartition(at), id.String()} }
 
+// LeaseKey is where Leases keeps the lease of that name.
+func LeaseKey(name string) Key { return Key{PartitionID, name} }
+
 // SettingKey is where Settings keeps a cluster-wide setting.
 func SettingKey(name string) Key { return Key{PartitionCluster, name} }

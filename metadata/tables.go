@@ -17,5 +17,6 @@ var (
 	Cancels     = Table{"cancel", RuleCAS}     // ("id", extent id) → cancel.Book of core/cancel: of timer extents of which messages were cancelled
 	Operations  = Table{"operation", RuleCAS}  // ("operation", object id) → OperationRecord: the latest of that object; ("ended", id): the others; ("selected/" + id, extent id) → SelectedRecord
 	Audit       = Table{"audit", RulePut}      // (day, id) → AuditRecord
+	Leases      = Table{"lease", RuleCAS}      // ("id", name) → lease.Record, never deleted
 	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys
 )

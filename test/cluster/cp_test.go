@@ -57,7 +57,7 @@ func tryChains(t *testing.T, seed uint64) {
 		r := &trial{t: t, plan: s, load: newChains(s), calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
-			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
+			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
 			Input: func(c *inputhost.Config) { c.RollBytes, c.PublishDeadline, c.IdleAfter = s.roll, wait, 5*time.Second },
 		})
 		defer r.Close()

@@ -53,8 +53,7 @@ func tryLoad(t *testing.T, s *schedule, l *load) {
 		r := &trial{t: t, plan: s, load: l, calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
-			Divergence: divergence(s.seed),
-			Stores:     s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep,
+			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
 			Meta:  func(behind metadata.Store) metadata.Store { r.witness = newWitness(behind); return r.witness },
 			Input: func(c *inputhost.Config) { c.RollBytes, c.IdleAfter = s.roll, 10*time.Second },
 		})

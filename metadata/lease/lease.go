@@ -1,0 +1,211 @@
+// Package lease owns leases: rows of the metadata by which one process at a time does a duty.
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TTL is the time for which a contender must see a lease unchanged before it takes it. All contenders use the same.
+const TTL = 6 * time.Second
+
+const (
+	hold    = TTL - TTL/10 // a holder believes that it holds for so long after it began to ask
+	renewal = TTL / 3      // between two renewals; also the limit of one
+	look    = TTL / 6      // between two looks of a contender
+	retry   = TTL / 12     // after a call without an answer
+)
+
+// Record is the row of a lease. The row is never deleted.
+type Record struct {
+	Owner   core.HostID `json:"owner"`
+	Run     core.RunID  `json:"run,omitzero"` // zero: the owner has released the lease
+	Term    uint64      `json:"term"`         // 1 more each time that a run takes the lease
+	Counter uint64      `json:"counter"`      // 1 more with each change of the row
+}
+
+// Lease is one contender for a lease, and its holder at times.
+//
+//	          saw the row unchanged for TTL, or released
+//	waiting ──────────────────────────────────────────────▶ holding ◀─┐ renewed, every third of TTL
+//	   ▲                                                       │ └────┘
+//	   └──────── not renewed for hold, or taken by another ────┘
+//
+// What it promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount in
+// what they show:
+//  1. At no time do two contenders of one lease hold it. A holder counts from before it asked: the row was written
+//     later. A contender counts from after it saw the row, and takes the lease only from the very row that it saw. The
+//     holder's nine tenths of TTL have passed by then, also when the clock of one is slow and that of the other fast.
+//  2. Each term is that of one run, and terms only grow.
+//  3. While Serial calls to the metadata are answered within a second, another contender holds the lease at most 10 s
+//     after its holder stopped working, and 2 s after it was released.
+//
+// It does not promise that a holder which stands still between asking Held and acting acts within its lease. Whoever acts
+// needs a row's version or the term beside it. The monotonic clock of a machine that is suspended stands still as well.
+//
+// Run is for one goroutine, Held for any.
+type Lease struct {
+	meta  metadata.Store
+	name  string
+	owner core.HostID
+	run   core.RunID
+	now   func() time.Time
+
+	seen Sighting // of Run's goroutine
+	last Record   // the row as it was seen; the same
+
+	mu struct {
+		sync.Mutex
+		until time.Time // held until then; zero: not held
+		term  uint64
+	}
+}
+
+// New makes a contender for the lease of that name. now is a monotonic clock that nobody sets; nil: time.Now. A run has at
+// most one Lease for a name.
+func New(meta metadata.Store, name string, owner core.HostID, run core.RunID, now func() time.Time) *Lease {
+	if now == nil {
+		now = time.Now
+	}
+	return &Lease{meta: meta, name: name, owner: owner, run: run, now: now}
+}
+
+// Held reports whether the lease is held at now, which is a reading of the clock of New, and the term in which it is held.
+func (l *Lease) Held(now time.Time) (term uint64, held bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.term, now.Before(l.mu.until)
+}
+
+// Run asks for the lease, and renews it while it holds it, until ctx ends. It then releases the lease. The error is why
+// the release failed: others then wait for TTL.
+func (l *Lease) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			timer.Reset(l.step(ctx))
+		case <-ctx.Done():
+			return l.release(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// step does what is due and returns the pause until the next.
+func (l *Lease) step(ctx context.Context) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, renewal)
+	defer cancel()
+	asked := l.now()
+	var err error
+	if l.last.Run == l.run {
+		err = l.renew(ctx, asked)
+	} else {
+		err = l.contend(ctx)
+	}
+	switch {
+	case err != nil:
+		return retry
+	case l.last.Run == l.run:
+		return max(renewal-l.now().Sub(asked), retry)
+	}
+	return max(min(look, l.seen.Since().Add(TTL).Sub(l.now())), time.Millisecond)
+}
+
+var errOther = errors.New("another contender has changed the lease")
+
+// renew asks for more time; asked is before the question.
+func (l *Lease) renew(ctx context.Context, asked time.Time) error {
+	r, err := metadata.Change(ctx, l.meta, metadata.Leases, l.key(), func(r *Record) error {
+		if r.Run != l.run {
+			return errOther
+		}
+		r.Counter++
+		return nil
+	})
+	switch {
+	case err == nil:
+		l.holds(r, asked)
+	case errors.Is(err, errOther), core.CodeOf(err) == core.CodeNotFound:
+		l.last = Record{}
+		l.set(time.Time{}, 0)
+	}
+	return err
+}
+
+// contend reads the row, and takes the lease when it may.
+func (l *Lease) contend(ctx context.Context) error {
+	r, version, err := metadata.Read[Record](ctx, l.meta, metadata.Leases, l.key(), metadata.Quorum)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return l.create(ctx)
+	case err != nil:
+		return err
+	}
+	l.seen.See(version, l.now())
+	if l.last = r; r.Run == l.run {
+		return l.renew(ctx, l.now()) // the answer to a question of before was lost
+	}
+	if !r.Run.IsZero() && l.seen.Unchanged(l.now()) < TTL {
+		return nil
+	}
+	asked := l.now()
+	r, err = metadata.Change(ctx, l.meta, metadata.Leases, l.key(), func(now *Record) error {
+		if *now != r {
+			return errOther
+		}
+		*now = Record{Owner: l.owner, Run: l.run, Term: now.Term + 1, Counter: now.Counter + 1}
+		return nil
+	})
+	if err == nil {
+		l.holds(r, asked)
+	}
+	return err
+}
+
+// create makes the row of a lease that nobody ever asked for.
+func (l *Lease) create(ctx context.Context) error {
+	asked := l.now()
+	r := Record{Owner: l.owner, Run: l.run, Term: 1, Counter: 1}
+	err := metadata.Create(ctx, l.meta, metadata.Leases, l.key(), r)
+	if err == nil {
+		l.holds(r, asked)
+	}
+	return err
+}
+
+// release gives the lease up, if it is of this run.
+func (l *Lease) release(ctx context.Context) error {
+	l.set(time.Time{}, 0)
+	ctx, cancel := context.WithTimeout(ctx, renewal)
+	defer cancel()
+	_, err := metadata.Change(ctx, l.meta, metadata.Leases, l.key(), func(r *Record) error {
+		if r.Run != l.run {
+			return metadata.ErrNoChange
+		}
+		r.Run, r.Counter = core.RunID{}, r.Counter+1
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
+}
+
+func (l *Lease) holds(r Record, asked time.Time) {
+	l.last = r
+	l.set(asked.Add(hold), r.Term)
+}
+
+func (l *Lease) set(until time.Time, term uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.until, l.mu.term = until, term
+}
+
+func (l *Lease) key() metadata.Key { return metadata.LeaseKey(l.name) }
