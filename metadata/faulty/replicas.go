@@ -24,14 +24,14 @@ type Divergence struct {
 
 // Replicas is a metadata.Store in memory that keeps each row three times, as a cluster of three Cassandra nodes does.
 //
-// What it promises:
+// The store promises:
 //  1. Changes of CAS rows and their reads at Serial are linearizable.
 //  2. A read at Quorum sees each Put, Remove and change of a CAS row that was answered before it began, if that was
 //     written at Quorum or Serial. A later read at Quorum never sees an older row.
 //  3. Of two Puts to a row the later timestamp wins on each replica, in whatever order they arrive.
 //  4. After Repair, all replicas are equal.
 //
-// What it may show besides, by the chances of its Divergence:
+// The store may show anomalies besides, by the chances of its Divergence:
 //  1. A read at One is of a single replica, another one each time. It may be older than the read before it. A row may
 //     be missing in Get and List, an older value may be there, and a deleted row may still be there.
 //  2. A write at One is on a single replica. A read at Quorum, or at Serial of a Put row, that asks the two others

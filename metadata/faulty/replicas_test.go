@@ -34,7 +34,7 @@ func TestReplicas_Equal(t *testing.T) {
 	metadatatest.Run(t, func(*testing.T) metadata.Store { return faulty.NewReplicas(faulty.Divergence{}) })
 }
 
-// Whatever the replicas lack, who writes and reads at Quorum sees a store as all others.
+// A client that writes and reads at Quorum sees a store as all others, whatever the replicas lack.
 func TestReplicas_Quorum(t *testing.T) {
 	for seed, d := range []faulty.Divergence{{Never: 1}, {Late: 1, Delay: time.Millisecond}, {Late: 0.4, Never: 0.4, Delay: 100 * time.Microsecond}} {
 		d.Seed = uint64(seed)

@@ -36,8 +36,8 @@ type Record struct {
 //	   ▲                                                       │ └────┘
 //	   └──────── not renewed for hold, or taken by another ────┘
 //
-// What it promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount in
-// what they show:
+// The lease promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount in
+// the time that they show:
 //  1. At no time do two contenders of one lease hold it. A holder counts from before it asked: the row was written
 //     later. A contender counts from after it saw the row, and takes the lease only from the very row that it saw. The
 //     holder's nine tenths of TTL have passed by then, also when the clock of one is slow and that of the other fast.
@@ -45,8 +45,8 @@ type Record struct {
 //  3. While Serial calls to the metadata are answered within a second, another contender holds the lease at most 10 s
 //     after its holder stopped working, and 2 s after it was released.
 //
-// It does not promise that a holder which stands still between asking Held and acting acts within its lease. Whoever acts
-// needs a row's version or the term beside it. The monotonic clock of a machine that is suspended stands still as well.
+// It does not promise that a holder which stands still between asking Held and acting acts within its lease. Each action
+// needs the version of a row, or the term, beside it. The monotonic clock of a machine that is suspended stands still too.
 //
 // Run is for one goroutine, Held for any.
 type Lease struct {
