@@ -3,6 +3,7 @@ package faulty
 import (
 	"bytes"
 	"context"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -40,7 +41,7 @@ type Divergence struct {
 //     the next Serial call for that row.
 //  4. A watch is told of a change when it is made. A reader at One or Quorum may not see it then, and is not told again.
 //
-// All choices come from the seed and the order of the calls. Removed and expired rows are kept for ever.
+// All choices come from the seed and, for each table, the order of its reads and that of its writes. Removed and expired rows are kept for ever.
 type Replicas struct {
 	divergence Divergence
 	notifier   metadata.Notifier
@@ -50,9 +51,15 @@ type Replicas struct {
 
 	mu struct {
 		sync.Mutex
-		die        *rand.Rand
+		dice       map[stream]*rand.Rand
 		partitions map[area]*partition
 	}
+}
+
+// stream is the calls whose choices do not depend on other calls.
+type stream struct {
+	table string
+	reads bool
 }
 
 // area is a partition of a table.
@@ -69,7 +76,7 @@ var _ metadata.Store = (*Replicas)(nil)
 // NewReplicas makes an empty store.
 func NewReplicas(d Divergence) *Replicas {
 	r := &Replicas{divergence: d, closed: make(chan struct{})}
-	r.mu.die = rand.New(rand.NewPCG(d.Seed, 1))
+	r.mu.dice = map[stream]*rand.Rand{}
 	r.mu.partitions = map[area]*partition{}
 	return r
 }
@@ -86,7 +93,7 @@ func (r *Replicas) Get(ctx context.Context, t metadata.Table, k metadata.Key, c 
 		return metadata.Row{}, metadata.NoRow(t, k)
 	}
 	now := time.Now()
-	cell := r.readLocked(t, p.rows[k.Row], c, r.orderLocked(), now)
+	cell := r.readLocked(t, p.rows[k.Row], c, order(r.dieLocked(t, true)), now)
 	if !cell.Live(now) {
 		return metadata.Row{}, metadata.NoRow(t, k)
 	}
@@ -104,14 +111,14 @@ func (r *Replicas) List(ctx context.Context, t metadata.Table, partition, after 
 	if p == nil {
 		return nil, false, nil
 	}
-	now, order := time.Now(), r.orderLocked()
+	now, asked := time.Now(), order(r.dieLocked(t, true))
 	i, found := slices.BinarySearch(p.names, after)
 	if found {
 		i++
 	}
 	var rows []metadata.Row
 	for _, name := range p.names[i:] {
-		cell := r.readLocked(t, p.rows[name], c, order, now)
+		cell := r.readLocked(t, p.rows[name], c, asked, now)
 		if !cell.Live(now) {
 			continue
 		}
@@ -222,7 +229,7 @@ func (r *Replicas) ready(ctx context.Context, bad error) error {
 // put writes a Put row, to as many replicas at once as c asks for.
 func (r *Replicas) put(t metadata.Table, k metadata.Key, cell metadata.Cell, c metadata.Consistency) {
 	r.mu.Lock()
-	r.spreadLocked(r.rowLocked(t, k), version{cell: cell}, acknowledging(c))
+	r.spreadLocked(t, r.rowLocked(t, k), version{cell: cell}, acknowledging(c))
 	r.mu.Unlock()
 	r.notifier.Notify(t, k.Partition)
 }
@@ -247,18 +254,28 @@ func (r *Replicas) decide(t metadata.Table, k metadata.Key, change func(metadata
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	row := r.rowLocked(t, k)
-	r.finishLocked(row)
+	r.finishLocked(t, row)
 	next, err := change(row.decided.cell)
 	if err != nil {
 		return false, err
 	}
 	row.decided = version{cell: next, order: row.decided.order + 1}
 	row.pending = true
-	if r.mu.die.Float64() < r.divergence.Undecided {
+	if r.dieLocked(t, false).Float64() < r.divergence.Undecided {
 		return true, nil
 	}
-	r.finishLocked(row)
+	r.finishLocked(t, row)
 	return false, nil
+}
+
+func (r *Replicas) dieLocked(t metadata.Table, reads bool) *rand.Rand {
+	s := stream{t.Name, reads}
+	if r.mu.dice[s] == nil {
+		h := fnv.New64a()
+		h.Write([]byte(t.Name))
+		r.mu.dice[s] = rand.New(rand.NewPCG(r.divergence.Seed, h.Sum64()<<1|map[bool]uint64{true: 1}[reads]))
+	}
+	return r.mu.dice[s]
 }
 
 func (r *Replicas) rowLocked(t metadata.Table, k metadata.Key) *row {

@@ -1,6 +1,7 @@
 package faulty
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/columbamq/columba/metadata"
@@ -91,10 +92,11 @@ func (w *row) repair() {
 	w.pending = false
 }
 
-// orderLocked is the order in which a call asks the replicas.
-func (r *Replicas) orderLocked() [replicas]int {
-	order := [replicas]int{0, 1, 2}
-	r.mu.die.Shuffle(replicas, func(i, j int) { order[i], order[j] = order[j], order[i] })
+// order is the order in which a call asks the replicas.
+func order(die *rand.Rand) (order [replicas]int) {
+	for i, n := range die.Perm(replicas) {
+		order[i] = n
+	}
 	return order
 }
 
@@ -102,7 +104,7 @@ func (r *Replicas) orderLocked() [replicas]int {
 // rows are of what is decided.
 func (r *Replicas) readLocked(t metadata.Table, w *row, c metadata.Consistency, order [replicas]int, now time.Time) metadata.Cell {
 	if c == metadata.Serial && t.Rule == metadata.RuleCAS {
-		r.finishLocked(w)
+		r.finishLocked(t, w)
 		return w.decided.cell
 	}
 	if c == all && t.Rule == metadata.RuleCAS {
@@ -122,25 +124,25 @@ func (r *Replicas) readLocked(t metadata.Table, w *row, c metadata.Consistency, 
 }
 
 // finishLocked tells the replicas of a change of a CAS row that is decided.
-func (r *Replicas) finishLocked(w *row) {
+func (r *Replicas) finishLocked(t metadata.Table, w *row) {
 	if w.pending {
 		w.pending = false
-		r.spreadLocked(w, w.decided, acknowledging(metadata.Serial))
+		r.spreadLocked(t, w, w.decided, acknowledging(metadata.Serial))
 	}
 }
 
 // spreadLocked brings a version to so many replicas at once, and to the others by the chances of the divergence.
-func (r *Replicas) spreadLocked(w *row, v version, sure int) {
-	now := time.Now()
-	for n, i := range r.orderLocked() {
+func (r *Replicas) spreadLocked(t metadata.Table, w *row, v version, sure int) {
+	now, die := time.Now(), r.dieLocked(t, false)
+	for n, i := range order(die) {
 		p := &w.copies[i]
 		p.at(now)
-		chance := r.mu.die.Float64()
+		chance := die.Float64()
 		switch {
 		case n < sure || chance >= r.divergence.Late+r.divergence.Never:
 			p.learn(v)
 		case chance < r.divergence.Late:
-			p.coming = append(p.coming, arrival{v, now.Add(1 + time.Duration(r.mu.die.Int64N(max(int64(r.divergence.Delay), 1))))})
+			p.coming = append(p.coming, arrival{v, now.Add(1 + time.Duration(die.Int64N(max(int64(r.divergence.Delay), 1))))})
 		}
 	}
 }
