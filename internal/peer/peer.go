@@ -7,13 +7,13 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/duty"
 	"github.com/columbamq/columba/wire/ws"
 )
 
@@ -40,19 +40,20 @@ var options = []connect.ClientOption{connect.WithReadMaxBytes(callBytes), connec
 
 // Pool reaches hosts by address. Safe for concurrent use.
 type Pool struct {
-	cfg        Config
-	client     *http.Client
-	ctx        context.Context // ends with Close; links live under it
-	cancel     context.CancelCauseFunc
-	wg         sync.WaitGroup
-	controller atomic.Pointer[controller]
-	stores     kept[columbav1connect.StoreServiceClient]
-	outputs    kept[columbav1connect.OutputServiceClient]
-	messages   kept[columbav1connect.MessageServiceClient]
-	mu         struct {
+	cfg         Config
+	client      *http.Client
+	ctx         context.Context // ends with Close; links live under it, and calls of Ask
+	cancel      context.CancelCauseFunc
+	wg          sync.WaitGroup
+	controllers kept[columbav1connect.ControllerServiceClient]
+	stores      kept[columbav1connect.StoreServiceClient]
+	outputs     kept[columbav1connect.OutputServiceClient]
+	messages    kept[columbav1connect.MessageServiceClient]
+	mu          struct {
 		sync.Mutex
-		links  map[linkKey]*dialing
-		closed bool
+		links   map[linkKey]*dialing
+		watched duty.Watch[string] // of controllers, by address
+		closed  bool
 	}
 }
 
@@ -104,21 +105,11 @@ func (p *Pool) Dial(ctx context.Context, network, addr string) (net.Conn, error)
 	return d.DialContext(ctx, network, addr)
 }
 
-// Controller, Store, Output and Messages are RPC clients for the host at addr. They are kept; that of the latest controller, which
-// input hosts ask often, is found without a lock.
+// Controller, Store, Output and Messages are RPC clients for the host at addr. They are kept.
 func (p *Pool) Controller(addr string) columbav1connect.ControllerServiceClient {
-	if c := p.controller.Load(); c != nil && c.addr == addr {
-		return c.ControllerServiceClient
-	}
-	c := &controller{addr, columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, options...)}
-	p.controller.Store(c)
-	return c.ControllerServiceClient
-}
-
-// controller is the client for one address.
-type controller struct {
-	addr string
-	columbav1connect.ControllerServiceClient
+	return p.controllers.at(addr, func() columbav1connect.ControllerServiceClient {
+		return columbav1connect.NewControllerServiceClient(p.client, "http://"+addr, options...)
+	})
 }
 
 func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
