@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,6 +38,8 @@ type harness struct {
 	ahead    atomic.Int64                        // ns, of the host's clock
 	host     *Host
 	ctl      *controller
+	more     int     // controllers beside the first; they share all but their address
+	doors    []*door // of the controllers
 	stores   []*store
 	members  *static.Monitor
 	meta     metadata.Store
@@ -84,11 +87,16 @@ func (r *harness) start(stores int, edit func(*Config)) {
 	r.mu.outcomes = make(map[string]outcome)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.self = membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: core.RunID{ID: core.NewID(time.Now())}}
-	others := []membership.Host{{ID: "ctl", Roles: []string{"controller"}, Address: "ctl:1"}}
+	var others []membership.Host
 	r.ctl = &controller{r: r, n: min(stores, 3), seals: make(map[core.ExtentID]*sealed)}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewControllerServiceHandler(r.ctl))
-	r.serve("ctl:1", mux)
+	for i := range 1 + r.more {
+		d := &door{Handler: mux, id: core.HostID("ctl" + strings.Repeat("l", i))}
+		r.doors = append(r.doors, d)
+		others = append(others, membership.Host{ID: d.id, Roles: []string{"controller"}, Address: string(d.id) + ":1"})
+		r.serve(string(d.id)+":1", d)
+	}
 	for i := range stores {
 		s := &store{r: r, id: core.HostID(fmt.Sprintf("s%d", i)), extents: make(map[core.ExtentID]*replica)}
 		r.stores = append(r.stores, s)

@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
@@ -154,21 +153,6 @@ func (q *queue) expire(began time.Time, err error) bool {
 // unsentMost is how long a chunk that was sent to no store waits.
 func (h *Host) unsentMost() time.Duration { return min(unsentMost, h.cfg.PublishDeadline) }
 
-// refusal is what the controller itself said.
-type refusal struct{ error }
-
-func (r refusal) Unwrap() error { return r.error }
-
-// answered is the error of a call to the controller.
-func answered(err error) error {
-	said := connect.IsWireError(err)
-	err = convert.FromRPC(err)
-	if class := core.CodeOf(err).Class(); said && (class == core.ClassRetryable || class == core.ClassThrottled) {
-		return refusal{err}
-	}
-	return err
-}
-
 // takeLocked takes out of what waits the chunks that which is true for.
 func (q *queue) takeLocked(which func(*writer.Chunk) bool) (out []writer.Chunk) {
 	var kept []writer.Chunk
@@ -226,10 +210,6 @@ func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, 
 func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ctl, err := q.h.controller()
-	if err != nil {
-		return core.Extent{}, nil, err
-	}
 	self := q.h.deps.Members.Self()
 	req := &pb.EnsureExtentRequest{Queue: q.id.ID[:], Input: string(self.ID), InputRun: self.Run.ID[:], Kind: string(q.kind()), Horizon: string(q.horizon)}
 	for _, id := range q.h.stores.avoid(q.h.deps.now()) {
@@ -240,7 +220,9 @@ func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
 		req.Have = append(req.Have, w.Extent.ID.ID[:])
 	}
 	q.mu.Unlock()
-	resp, err := ctl.EnsureExtent(ctx, connect.NewRequest(req))
+	resp, err := ask(ctx, q.h, q.id.ID, anotherMay, func(ctx context.Context, at controllerClient) (*connect.Response[pb.EnsureExtentResponse], error) {
+		return at.EnsureExtent(ctx, connect.NewRequest(req))
+	})
 	if err != nil {
 		return core.Extent{}, nil, answered(err)
 	}
@@ -315,12 +297,4 @@ func (h *Host) openReplica(ctx context.Context, address string, w *writer.Writer
 		h.links.used(w.Extent.Replicas[i], link)
 	}
 	return r, err
-}
-
-func (h *Host) controller() (columbav1connect.ControllerServiceClient, error) {
-	hosts := h.deps.Members.Hosts("controller")
-	if len(hosts) == 0 {
-		return nil, core.Errorf(core.CodeUnavailable, "no controller is known")
-	}
-	return h.deps.Peers.Controller(hosts[0].Address), nil
 }

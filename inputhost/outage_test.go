@@ -53,33 +53,37 @@ func TestHost_NoExtent(t *testing.T) {
 			most:  unsentMost,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, 3, nil, func(r *harness) {
-				p := r.publisher("p", path)
-				p.send()
-				p.flush()
-				c.begin(r)
-				synctest.Wait() // what is published goes to no store that is about to be lost
-				began := time.Now()
-				if err := p.try(c.most + 3*time.Second); core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), c.why) {
-					t.Errorf("%v; want it unavailable, and why", err)
-				}
-				for time.Since(began) < time.Minute { // at every moment of the outage
-					err := p.try(300 * time.Millisecond)
-					if err != nil && core.CodeOf(err) != core.CodeUnavailable {
-						t.Fatalf("after %s: %v; want it unavailable", time.Since(began), err)
+		for _, run := range []func(*testing.T, func(*harness)){oneController, several} {
+			t.Run(name, func(t *testing.T) {
+				run(t, func(r *harness) {
+					p := r.publisher("p", path)
+					p.send()
+					p.flush()
+					c.begin(r)
+					synctest.Wait() // what is published goes to no store that is about to be lost
+					began := time.Now()
+					if err := p.try(c.most + 3*time.Second); core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), c.why) {
+						t.Errorf("%v; want it unavailable, and why", err)
 					}
-					sleep(170 * time.Millisecond)
-				}
-				c.end(r)
-				sleep(callTimeout)
-				if err := p.try(10 * time.Second); err != nil {
-					t.Errorf("after the outage: %v", err)
-				}
+					for time.Since(began) < time.Minute { // at every moment of the outage
+						err := p.try(300 * time.Millisecond)
+						if err != nil && core.CodeOf(err) != core.CodeUnavailable {
+							t.Fatalf("after %s: %v; want it unavailable", time.Since(began), err)
+						}
+						sleep(170 * time.Millisecond)
+					}
+					c.end(r)
+					sleep(callTimeout)
+					if err := p.try(10 * time.Second); err != nil {
+						t.Errorf("after the outage: %v", err)
+					}
+				})
 			})
-		})
+		}
 	}
 }
+
+func oneController(t *testing.T, f func(r *harness)) { bubble(t, 3, nil, f) }
 
 // failAll ends the open extents.
 func (r *harness) failAll() {

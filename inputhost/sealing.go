@@ -20,13 +20,11 @@ func (h *Host) seal(ctx context.Context, e core.Extent, end writer.End) (core.Se
 	defer leave()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	ctl, err := h.controller()
-	if err != nil {
-		return 0, 0, err
-	}
-	resp, err := ctl.SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{
-		Extent: convert.ExtentToProto(e), Floor: uint64(end.Floor), Reason: end.Reason, Due: convert.Time(end.Due),
-	}))
+	resp, err := ask(ctx, h, e.Queue.ID, anotherMay, func(ctx context.Context, at controllerClient) (*connect.Response[pb.SealExtentResponse], error) {
+		return at.SealExtent(ctx, connect.NewRequest(&pb.SealExtentRequest{
+			Extent: convert.ExtentToProto(e), Floor: uint64(end.Floor), Reason: end.Reason, Due: convert.Time(end.Due),
+		}))
+	})
 	if err != nil {
 		return 0, 0, convert.FromRPC(err)
 	}
@@ -75,19 +73,4 @@ func (h *Host) evict(store core.HostID, reason evictReason) {
 		}
 	}
 	h.log.Warn("store evicted; its extents are sealed", "store", store, "extents", n, "err", why)
-}
-
-// leaseQuota asks the controller what this host may publish of the limits that there are.
-func (h *Host) leaseQuota(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
-	ctl, err := h.controller()
-	if err != nil {
-		return nil, err
-	}
-	self := h.deps.Members.Self()
-	req.Input, req.Run = string(self.ID), self.Run.ID[:]
-	resp, err := ctl.LeaseQuota(ctx, connect.NewRequest(req))
-	if err != nil {
-		return nil, convert.FromRPC(err)
-	}
-	return resp.Msg, nil
 }
