@@ -28,8 +28,8 @@ type Confirmer interface {
 const (
 	// confirmTimeout bounds the wait for a confirmation. It is less than a controller waits for a store.
 	confirmTimeout = 2 * time.Second
-	// askTimeout bounds one call to a controller, so that there is time for another one.
-	askTimeout = time.Second
+	// askNextAfter is how long a controller may take to answer before the next one is asked, too.
+	askNextAfter = 300 * time.Millisecond
 	// maxConfirming bounds the calls that ask at once: a flood of them would reach the metadata.
 	maxConfirming = 64
 )
@@ -44,33 +44,30 @@ var _ Confirmer = Controllers{}
 
 // ConfirmEnd implements Confirmer.
 func (c Controllers) ConfirmEnd(ctx context.Context, id core.ExtentID, l core.Seq, checksum uint32, version uint64) error {
-	return c.ask(ctx, func(ctx context.Context, at columbav1connect.ControllerServiceClient) error {
-		_, err := at.ConfirmEnd(ctx, connect.NewRequest(&pb.ConfirmEndRequest{Extent: id.ID[:], L: uint64(l), Checksum: checksum, Version: version}))
-		return err
+	return c.ask(ctx, id, func(ctx context.Context, at columbav1connect.ControllerServiceClient) (any, error) {
+		return at.ConfirmEnd(ctx, connect.NewRequest(&pb.ConfirmEndRequest{Extent: id.ID[:], L: uint64(l), Checksum: checksum, Version: version}))
 	})
 }
 
 // ConfirmRemoval implements Confirmer.
 func (c Controllers) ConfirmRemoval(ctx context.Context, id core.ExtentID, version uint64, by core.StoreIdentity) error {
-	return c.ask(ctx, func(ctx context.Context, at columbav1connect.ControllerServiceClient) error {
-		_, err := at.ConfirmRemoval(ctx, connect.NewRequest(&pb.ConfirmRemovalRequest{Extent: id.ID[:], Version: version, Store: convert.IdentityToProto(by)}))
-		return err
+	return c.ask(ctx, id, func(ctx context.Context, at columbav1connect.ControllerServiceClient) (any, error) {
+		return at.ConfirmRemoval(ctx, connect.NewRequest(&pb.ConfirmRemovalRequest{Extent: id.ID[:], Version: version, Store: convert.IdentityToProto(by)}))
 	})
 }
 
-// ask takes the first answer of a controller: yes, or CodeConflict.
-func (c Controllers) ask(ctx context.Context, call func(context.Context, columbav1connect.ControllerServiceClient) error) error {
-	why := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
+// ask takes the first answer of a controller: yes, or CodeConflict. Any controller can answer; the extents spread over all.
+func (c Controllers) ask(ctx context.Context, id core.ExtentID, call func(context.Context, columbav1connect.ControllerServiceClient) (any, error)) error {
+	var controllers []peer.Host
 	for _, h := range c.Members.Hosts("controller") {
-		actx, cancel := context.WithTimeout(ctx, askTimeout)
-		err := convert.FromRPC(call(actx, c.Peers.Controller(h.Address)))
-		cancel()
-		if err == nil || core.CodeOf(err) == core.CodeConflict {
-			return err
-		}
-		why = err
+		controllers = append(controllers, peer.Host{ID: h.ID, Address: h.Address})
 	}
-	return core.Errorf(core.CodeUnavailable, "nothing is dropped before a controller confirms it from the metadata; try again when one answers: %w", why)
+	unsure := func(err error) bool { return core.CodeOf(err) != core.CodeConflict }
+	_, err := peer.Ask(ctx, c.Peers, controllers, peer.Question[any]{Key: id.ID, Patience: askNextAfter, Elsewhere: unsure, Call: call})
+	if err = convert.FromRPC(err); err == nil || !unsure(err) {
+		return err
+	}
+	return core.Errorf(core.CodeUnavailable, "nothing is dropped before a controller confirms it from the metadata; try again when one answers: %w", err)
 }
 
 // confirming asks, a few calls at once.

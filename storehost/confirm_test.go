@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -124,11 +125,17 @@ func TestConfirm_TheStoresOwnChecksStay(t *testing.T) {
 type answering struct {
 	columbav1connect.UnimplementedControllerServiceHandler
 	err   error
-	asked int
+	asked atomic.Int32
 }
 
-func (a *answering) ConfirmRemoval(context.Context, *connect.Request[pb.ConfirmRemovalRequest]) (*connect.Response[pb.ConfirmRemovalResponse], error) {
-	a.asked++
+// errHangs has a controller answer when its caller has left.
+var errHangs = core.Errorf(core.CodeInternal, "it hangs")
+
+func (a *answering) ConfirmRemoval(ctx context.Context, _ *connect.Request[pb.ConfirmRemovalRequest]) (*connect.Response[pb.ConfirmRemovalResponse], error) {
+	a.asked.Add(1)
+	if a.err == errHangs {
+		<-ctx.Done()
+	}
 	if a.err != nil {
 		return nil, convert.RPCError(a.err)
 	}
@@ -149,7 +156,12 @@ func TestControllers_TheFirstAnswerCounts(t *testing.T) {
 		"the second":    {[]error{away, nil}, "", 2},
 		"no metadata":   {[]error{away, away}, core.CodeUnavailable, 2},
 		"of old builds": {[]error{core.Errorf(core.CodeInternal, "no such call")}, core.CodeUnavailable, 1},
+		"three hang":    {[]error{errHangs, errHangs, errHangs, nil}, "", 4},
+		"the last no":   {[]error{errHangs, away, no}, core.CodeConflict, 3},
 	} {
+		id := extent().ID
+		ranked := []core.HostID{"c0", "c1", "c2", "c3"}[:len(c.answers)]
+		ranked = core.Rank(id.String(), ranked, func(id core.HostID) core.HostID { return id })
 		self := membership.Host{ID: "s1", Roles: []string{"storehost"}, Address: "s1:1"}
 		var others []membership.Host
 		var all []*answering
@@ -160,19 +172,21 @@ func TestControllers_TheFirstAnswerCounts(t *testing.T) {
 			server := httptest.NewServer(mux)
 			t.Cleanup(server.Close)
 			all = append(all, a)
-			others = append(others, membership.Host{ID: core.HostID("c" + string(rune('0'+i))), Roles: []string{"controller"}, Address: strings.TrimPrefix(server.URL, "http://")})
+			others = append(others, membership.Host{ID: ranked[i], Roles: []string{"controller"}, Address: strings.TrimPrefix(server.URL, "http://")})
 		}
 		members, err := static.New(self, others...)
 		must(t, err)
 		pool := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler)})
 		t.Cleanup(pool.Close)
-		err = Controllers{pool, members}.ConfirmRemoval(t.Context(), extent().ID, 1, core.StoreIdentity{Store: "s1"})
+		ctx, cancel := context.WithTimeout(t.Context(), confirmTimeout)
+		defer cancel()
+		err = Controllers{pool, members}.ConfirmRemoval(ctx, id, 1, core.StoreIdentity{Store: "s1"})
 		if core.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 		asked := 0
 		for _, a := range all {
-			asked += a.asked
+			asked += int(a.asked.Load())
 		}
 		if asked != c.asked {
 			t.Errorf("%s: %d were asked, want %d", name, asked, c.asked)
