@@ -12,12 +12,17 @@ import (
 // lookTimeout bounds one look at a replica that an inventory says something of.
 const lookTimeout = 20 * time.Second
 
-// Doubt asks a holder itself, and takes it out of the holders when it does not have what it should.
+// Doubt asks a holder itself, and takes it out of the holders when it does not have what it should. If another controller
+// has retired the extent, the holders have removed it, and this controller learns that from the row.
 func (r *Runner) Doubt(ctx context.Context, id core.ExtentID, at core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
-	if err != nil || !slices.Contains(row.Holders, at.Store) {
+	if err != nil {
+		return
+	}
+	r.cfg.Extents.Took(row)
+	if row.State == core.ExtentRetired || !slices.Contains(row.Holders, at.Store) {
 		return
 	}
 	r.verified(ctx, row, at)
@@ -39,8 +44,12 @@ func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	if err != nil {
+		return
+	}
+	r.cfg.Extents.Took(row)
 	e, ok := r.cfg.Extents.Get(id)
-	if err != nil || !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
+	if !ok || row.State != core.ExtentSealed || row.LostFrom > 0 {
 		return
 	}
 	good := 0

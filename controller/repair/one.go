@@ -142,14 +142,18 @@ func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add cor
 }
 
 // Quarantine takes a store that is damaged, or lacks something, out of the holders. The last one stays, since something may still be read from it, but counts as no
-// copy any more.
+// copy any more. The row of a retired extent stays as it is: its stores remove their replicas by its version.
 func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.HostID, why string) {
 	dropped, last := false, core.Place{}
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), func(s *metadata.SealRecord) error {
+		dropped, last = false, core.Place{}
+		if s.State == core.ExtentRetired {
+			return metadata.ErrNoChange
+		}
 		holders := s.Places()
 		left := slices.DeleteFunc(slices.Clone(holders), func(x core.Place) bool { return x.Store == from })
 		dropped = s.State.HasEnd() && len(left) > 0 && len(left) < len(holders)
-		if last = (core.Place{}); len(left) == 0 && len(holders) == 1 {
+		if len(left) == 0 && len(holders) == 1 {
 			last = holders[0]
 		}
 		if !dropped {
@@ -164,6 +168,9 @@ func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.Hos
 		return
 	}
 	r.cfg.Extents.Took(row)
+	if row.State == core.ExtentRetired {
+		return
+	}
 	if last.Store != "" {
 		if r.doubts(id, last) { // it was said
 			r.backlog.Want(id)
