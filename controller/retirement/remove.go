@@ -75,12 +75,11 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	if err := r.owner.Delete(ctx, row); err != nil {
 		return err
 	}
-	now := r.cfg.Now()
-	if err := r.cfg.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), now, metadata.One); err != nil {
+	if err := r.removeRow(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID)); err != nil {
 		return err
 	}
 	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} { // the hint by which all this is found again goes last
-		if err := r.cfg.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, e.ID), now, metadata.One); err != nil {
+		if err := r.removeRow(ctx, metadata.Work, metadata.WorkKey(partition, e.ID)); err != nil {
 			return err
 		}
 	}
@@ -91,6 +90,20 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	}
 	r.owner.Forget(e.Extent, e.Home)
 	return nil
+}
+
+// removeRow removes a row that nobody changes, by the time when it was written: the clock of its writer may be ahead of this
+// one. A row that is written again meanwhile stays: a controller that lists it finds the extent retired, and removes it.
+// Reads at Quorum that follow, as those of a group that starts, do not find the row.
+func (r *Runner) removeRow(ctx context.Context, t metadata.Table, k metadata.Key) error {
+	row, err := r.cfg.Meta.Get(ctx, t, k, metadata.Quorum)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.cfg.Meta.Remove(ctx, t, k, row.Written.Add(metadata.Tick), metadata.Quorum)
 }
 
 // removeDrained removes an extent that retention has retired, with what is kept of its groups' progress.
