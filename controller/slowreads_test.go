@@ -49,3 +49,37 @@ func TestRun_SlowLooksForDeletedQueuesHoldUpNoSeal(t *testing.T) {
 		t.Logf("sealed after %s", took)
 	})
 }
+
+// TestDeleted_SlowReadsOfManyQueues: what goes of a deleted queue, and what a queue keeps no longer, waits for no serial
+// read of each other queue.
+func TestDeleted_SlowReadsOfManyQueues(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
+		meta := &slowQueues{Store: r.meta}
+		r.ctl.end()
+		r.use(meta)
+		r.ctl = r.startController(calm)
+		for range 300 {
+			r.extent(r.queue(1, 1), 1)
+		}
+		deleted, short := r.queue(1, 1), r.queue(1, 1)
+		gone, old := r.sealed(deleted, 1), r.sealed(short, 1)
+		group := r.group(short, "g")
+		r.done(group, old)
+		r.sleep(time.Minute)
+		change := func(queue core.QueueID, f func(*core.QueueSpec)) {
+			_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error { f(&q.Spec); return nil })
+			r.ok(err)
+		}
+		change(deleted, func(q *core.QueueSpec) { q.Status = core.StatusDeleted })
+		change(short, func(q *core.QueueSpec) { q.ConsumedRetention = time.Second })
+		meta.on.Store(true)
+		took := r.eventually("the extent of the deleted queue is removed", 10*time.Minute, func() bool { return r.held(gone) == 0 })
+		if took > 30*time.Second {
+			t.Errorf("the extent of the deleted queue was removed after %s", took)
+		}
+		took += r.eventually("the consumed extent is removed", 20*time.Minute, func() bool { return r.held(old) == 0 })
+		if took > 5*time.Minute {
+			t.Errorf("the consumed extent was removed after %s", took)
+		}
+	})
+}

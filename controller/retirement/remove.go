@@ -13,12 +13,15 @@ import (
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
-	for _, queue := range r.cfg.Extents.Queues() {
-		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+	for q := range r.queueRows(ctx) {
+		if q.Spec.Status != core.StatusDeleted {
+			continue
+		}
+		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(q.ID), metadata.Serial)
 		if err != nil || q.Spec.Status != core.StatusDeleted {
 			continue
 		}
-		for _, e := range r.cfg.Extents.Of(queue) {
+		for _, e := range r.cfg.Extents.Of(q.ID) {
 			r.owner.Look(e.ID, func(ctx context.Context) {
 				if err := r.retire(ctx, q, e); err != nil && ctx.Err() == nil {
 					r.cfg.Log.Info("an extent of a deleted queue stays for now", "extent", e.ID, "queue", q.Spec.Path, "err", err)

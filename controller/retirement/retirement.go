@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -133,40 +135,70 @@ func (r *Runner) round(ctx context.Context) {
 			delete(r.names, queue)
 		}
 	}
-	for _, queue := range r.cfg.Extents.Queues() {
-		if ctx.Err() != nil {
-			return
-		}
-		if err := r.queue(ctx, queue); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Info("the extents of a queue stay for now", "queue", queue, "err", err)
+	for q := range r.queueRows(ctx) {
+		if err := r.queue(ctx, q); err != nil && ctx.Err() == nil {
+			r.cfg.Log.Info("the extents of a queue stay for now", "queue", q.ID, "err", err)
 		}
 	}
 }
 
-// queue takes the extents of one queue a step on.
-func (r *Runner) queue(ctx context.Context, queue core.QueueID) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
-	if err != nil || q.Spec.Status == core.StatusDeleted { // see Deleted
-		return err
-	}
-	policy, now := retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}, r.cfg.Now()
-	var due, marked []catalog.Extent
-	for _, e := range r.cfg.Extents.Of(queue) {
-		switch {
-		case e.State == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now):
-			due = append(due, e)
-		case e.State == core.ExtentRetiring && r.since(e, now) >= markedFor:
-			marked = append(marked, e)
-		case e.State == core.ExtentRetired && r.since(e, now) >= drainedFor && r.removes > 0:
-			r.removes--
-			r.owner.Look(e.ID, func(ctx context.Context) { r.removeDrained(ctx, e) })
+// queuesAtOnce bounds the rows of queues that are read by one call.
+const queuesAtOnce = 100
+
+// queueRows yields the rows of the queues with extents, except those that cannot be read. They may be old: the caller
+// reads a row again at Serial before it acts on it. Serial reads of all queues would fill the time between two rounds.
+func (r *Runner) queueRows(ctx context.Context) iter.Seq[metadata.QueueRecord] {
+	return func(yield func(metadata.QueueRecord) bool) {
+		for queues := range slices.Chunk(r.cfg.Extents.Queues(), queuesAtOnce) {
+			rows, err := r.readQueues(ctx, queues)
+			if err != nil && ctx.Err() == nil {
+				r.cfg.Log.Info("the extents of some queues stay for now: their rows cannot be read", "queues", len(queues), "err", err)
+			}
+			for _, row := range rows {
+				q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+				if err != nil {
+					r.cfg.Log.Info("the extents of a queue stay for now", "queue", row.Key.Row, "err", err)
+					continue
+				}
+				if ctx.Err() != nil || !yield(q) {
+					return
+				}
+			}
 		}
 	}
+}
+
+func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) ([]metadata.Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	keys := make([]metadata.Key, len(queues))
+	for i, id := range queues {
+		keys[i] = metadata.QueueKey(id)
+	}
+	return metadata.GetRows(ctx, r.cfg.Meta, metadata.Queues, keys, metadata.Quorum)
+}
+
+func policyOf(q metadata.QueueRecord) retention.Policy {
+	return retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}
+}
+
+// queue takes the extents of one queue a step on. Its row says which of them may be due; it is read again before they go.
+func (r *Runner) queue(ctx context.Context, q metadata.QueueRecord) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if q.Spec.Status == core.StatusDeleted { // see Deleted
+		return nil
+	}
+	queue, now := q.ID, r.cfg.Now()
+	due, marked := r.candidates(queue, policyOf(q), now)
 	if len(due)+len(marked) == 0 {
 		return nil
 	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+	if err != nil || q.Spec.Status == core.StatusDeleted {
+		return err
+	}
+	policy := policyOf(q)
 	marks, err := r.readMarks(ctx, marked) // before the groups: what is read of them must be younger than the mark
 	if err != nil {
 		return err
@@ -202,6 +234,23 @@ func (r *Runner) queue(ctx context.Context, queue core.QueueID) error {
 		}
 	}
 	return nil
+}
+
+// candidates are the extents of a queue that its policy may let go, and those that are marked. It has those removed that
+// are drained.
+func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now time.Time) (due, marked []catalog.Extent) {
+	for _, e := range r.cfg.Extents.Of(queue) {
+		switch {
+		case e.State == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now):
+			due = append(due, e)
+		case e.State == core.ExtentRetiring && r.since(e, now) >= markedFor:
+			marked = append(marked, e)
+		case e.State == core.ExtentRetired && r.since(e, now) >= drainedFor && r.removes > 0:
+			r.removes--
+			r.owner.Look(e.ID, func(ctx context.Context) { r.removeDrained(ctx, e) })
+		}
+	}
+	return due, marked
 }
 
 // since is for how long this controller has known an extent in its state.
