@@ -21,7 +21,7 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 			return known.Chain > 0, nil
 		}
 	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.One)
+	q, err := h.queueRow(ctx, w.queue)
 	return q.Spec.Consistency == core.CP, err
 }
 

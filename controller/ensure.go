@@ -77,6 +77,16 @@ func existing(q metadata.QueueRecord) error {
 	return nil
 }
 
+// queueRow reads the row of a queue from one copy of the metadata. One that does not have the row may be behind, so a
+// majority says whether the queue is there.
+func (h *Host) queueRow(ctx context.Context, id core.QueueID) (metadata.QueueRecord, error) {
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(id), metadata.One)
+	if core.CodeOf(err) == core.CodeNotFound {
+		q, _, err = metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(id), metadata.Quorum)
+	}
+	return q, err
+}
+
 // openExtent is ensureExtent for a queue that may be deleted meanwhile.
 func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	create := h.createExtent
@@ -132,7 +142,7 @@ func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
 
 // newExtent is an extent that nobody knows of yet; chain is its place in the chain of a CP queue.
 func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.ExtentRecord, err error) {
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.One)
+	q, err := h.queueRow(ctx, w.queue)
 	if err != nil {
 		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
