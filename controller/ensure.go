@@ -166,7 +166,8 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
 }
 
-// register writes the rows of a new extent and takes it in.
+// register writes the rows of a new extent and takes it in. If that fails, what is written is removed. The extent of a head
+// that has moved stays: it is there by its head, and another controller may have written its rows.
 func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
 	now := h.deps.now()
 	err := h.writeHints(ctx, r, now)
@@ -175,7 +176,7 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 		err = h.writeRow(ctx, r, now)
 	}
 	if err != nil {
-		if hinted {
+		if hinted && r.Chain == 0 {
 			h.unmake(r, now)
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
