@@ -55,6 +55,7 @@ const (
 // none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it, and then seals the extents that have rows. An extent that is
 // answered has its rows, and the mark is looked for after that. So either the deletion seals the extent, or nobody writes to it.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
+	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, h.deps.now())
 	e, err := h.openExtent(ctx, w)
 	if err != nil {
 		return e, err

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"net/http"
@@ -19,11 +20,11 @@ import (
 // fate of a run of a host:
 //
 //	unsure ──membership shows it──▶ alive ──membership lost it, and it does not answer──▶ gone
-//	   └──never shown for a while, or shown with another run──────────────────────────────▶ gone
+//	   └──not shown for a while, or a newer run of the host shown─────────────────────────▶ gone
 type fate uint8
 
 const (
-	unsure fate = iota // this controller has just started and was not told of it yet
+	unsure fate = iota // rows name it, or it called, and membership has not shown it yet
 	alive
 	gone
 )
@@ -35,6 +36,14 @@ type seen struct {
 	gone   time.Time // when it was found gone; zero: it is there
 }
 
+// unshown is a run that membership does not show.
+type unshown struct {
+	since    time.Time // when this controller met it, or when it called last
+	asked    time.Time // when its fate was asked for last
+	followed bool      // it was shown, and another run of its host is shown since
+	over     bool      // its time is over, and that was said
+}
+
 // hosts are the input and output hosts. Membership is a hint: one that it loses is asked directly before anybody acts. Safe for
 // concurrent use.
 type hosts struct {
@@ -42,7 +51,9 @@ type hosts struct {
 	since time.Time // of this controller
 	mu    struct {
 		sync.Mutex
-		byID map[core.HostID]*seen
+		byID    map[core.HostID]*seen
+		unshown map[catalog.HostRun]*unshown
+		hearing time.Time // since when membership shows more than this host; zero: not yet
 	}
 }
 
@@ -50,13 +61,18 @@ const (
 	probeTimeout = 500 * time.Millisecond
 	probeEvery   = time.Second // of those that membership lost and that answer
 	probesAtOnce = 32
-	// settleAfter is how long a controller waits at its start for hosts it knows from metadata only.
+	// settleAfter is for how long membership may not show a run that began before this controller. A host that joins others
+	// is told all that they know.
 	settleAfter = 5 * time.Second
+	// lateAfter is the same for a run that began since, and for all while membership shows nobody else. Gossip may tell of a
+	// host late, at the latest when hosts exchange all that they know, which they do every 10 s.
+	lateAfter = 15 * time.Second
 )
 
 func newHosts(now time.Time) *hosts {
 	x := &hosts{wake: make(chan struct{}, 1), since: now}
 	x.mu.byID = make(map[core.HostID]*seen)
+	x.mu.unshown = make(map[catalog.HostRun]*unshown)
 	return x
 }
 
@@ -107,13 +123,16 @@ func answers(ctx context.Context, probe *http.Client, m membership.Host) bool {
 	return peer.Answers(ctx, probe, m.Address, m.ID, m.Run)
 }
 
-// adopt takes over the membership; changed: a run was not there before; missing: those it lacks that were not found gone. One whose address
-// is another's by now is gone: who answers there would be the other.
+// adopt takes over the membership; changed: a run was not there before, or one was not shown in its time; missing: those it
+// lacks that were not found gone. One whose address is another's by now is gone: who answers there would be the other.
 func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, missing []membership.Host) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, s := range x.mu.byID {
 		s.member = false
+	}
+	if x.mu.hearing.IsZero() && len(members) > 1 {
+		x.mu.hearing = now
 	}
 	taken := make(map[string]bool, len(members))
 	for _, m := range members {
@@ -121,6 +140,18 @@ func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, m
 		old := x.mu.byID[m.ID]
 		changed = changed || old == nil || old.Run != m.Run || !old.gone.IsZero()
 		x.mu.byID[m.ID] = &seen{Host: m, member: true}
+		delete(x.mu.unshown, catalog.HostRun{Host: m.ID, Run: m.Run})
+		if old != nil && old.Run != m.Run { // whatever its clock said when it began
+			x.mu.unshown[catalog.HostRun{Host: m.ID, Run: old.Run}] = &unshown{asked: now, followed: true, over: true}
+		}
+	}
+	for r, u := range x.mu.unshown {
+		switch {
+		case now.Sub(u.asked) > catalog.ForgetAfter:
+			delete(x.mu.unshown, r)
+		case !u.over && x.overLocked(r.Run, u, now):
+			u.over, changed = true, true
+		}
 	}
 	for id, s := range x.mu.byID {
 		switch {
@@ -145,18 +176,59 @@ func (x *hosts) lost(m membership.Host, now time.Time) {
 	}
 }
 
-// fate of a run.
+// fate of a run. Of two runs of one host the newer one counts, as membership has it. A run that membership has not shown is
+// unsure for a while from when this controller met it: rows are read at any time, and a writer that is well must not lose
+// its extents because it is new (adr/0061).
 func (x *hosts) fate(id core.HostID, run core.RunID, now time.Time) fate {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := x.mu.byID[id]
-	switch {
-	case s == nil && now.Sub(x.since) < settleAfter:
-		return unsure
-	case s == nil, s.Run != run, !s.gone.IsZero():
+	if s := x.mu.byID[id]; s != nil {
+		switch order := bytes.Compare(run.ID[:], s.Run.ID[:]); {
+		case order == 0 && s.gone.IsZero():
+			return alive
+		case order <= 0:
+			return gone
+		}
+	}
+	u := x.metLocked(catalog.HostRun{Host: id, Run: run}, now)
+	u.asked = now
+	if x.overLocked(run, u, now) {
 		return gone
 	}
-	return alive
+	return unsure
+}
+
+// heard notes that a run called this controller. That is no proof of how others reach it, but it is there.
+func (x *hosts) heard(r catalog.HostRun, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if s := x.mu.byID[r.Host]; s != nil && bytes.Compare(r.Run.ID[:], s.Run.ID[:]) <= 0 {
+		return
+	}
+	if u := x.metLocked(r, now); !u.followed {
+		u.since, u.asked, u.over = now, now, false
+	}
+}
+
+// metLocked is what is known of a run that membership has not shown, from now on at the latest.
+func (x *hosts) metLocked(r catalog.HostRun, now time.Time) *unshown {
+	u := x.mu.unshown[r]
+	if u == nil {
+		u = &unshown{since: now}
+		x.mu.unshown[r] = u
+	}
+	return u
+}
+
+// overLocked reports whether a run was not shown in its time.
+func (x *hosts) overLocked(run core.RunID, u *unshown, now time.Time) bool {
+	switch {
+	case u.followed:
+		return true
+	case x.mu.hearing.IsZero(), run.Time().After(x.since):
+		return now.Sub(u.since) >= lateAfter
+	}
+	return now.Sub(u.since) >= settleAfter && now.Sub(x.mu.hearing) >= settleAfter
 }
 
 // live are the hosts of a role that were not found gone, sorted by id.
