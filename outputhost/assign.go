@@ -222,17 +222,14 @@ func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignme
 	return true
 }
 
-// giveShare resumes one share of a list; no group when that was deleted meanwhile.
+// giveShare resumes one share of a list; no group when that was deleted meanwhile, or deleted and made again.
 func (h *Host) giveShare(ctx context.Context, l accepted, e core.Extent, a *pb.Assignment, id core.GroupID) (*group, error) {
-	g, err := h.groupOf(ctx, l.queue, a.Name)
+	g, err := h.groupOf(ctx, l.queue, a.Name, id)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case g.id != id: // deleted and made again
-		g.release()
-		return nil, nil
 	}
 	if err := g.reach(ctx, a.Epoch); err != nil {
 		return g, err

@@ -71,13 +71,16 @@ type group struct {
 	}
 }
 
-// groupOf finds the group, or reads it from the metadata. The caller releases it.
-func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*group, error) {
-	record, at, err := h.readGroup(ctx, queue, name)
+// groupOf finds the group of that name and id, whatever its id if none is given, or reads it from the metadata. The caller releases it.
+func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id core.GroupID) (*group, error) {
+	is := func(r metadata.GroupRecord) bool {
+		return r.Started && r.Spec.Status != core.StatusDeleted && (id.IsZero() || r.ID == id)
+	}
+	record, at, err := h.readGroup(ctx, queue, name, is)
 	if err != nil {
 		return nil, err
 	}
-	if !record.Started || record.Spec.Status == core.StatusDeleted {
+	if !is(record) {
 		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there", name, record.Spec.Queue)
 	}
 	h.mu.Lock()
@@ -102,15 +105,24 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string) (*g
 	return g, nil
 }
 
-// readGroup reads the row of a group.
-func (h *Host) readGroup(ctx context.Context, queue core.QueueID, name string) (metadata.GroupRecord, metadata.Reading, error) {
-	run := membership.MetadataRun(h.deps.Members) // before the row is read: see metadata.Reading
-	record, at, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.One)
+// readGroup reads the row of a group. One copy of the metadata may lack the row, or have it as it was before: if the row is not the one that is
+// looked for, it is read again at Quorum.
+func (h *Host) readGroup(ctx context.Context, queue core.QueueID, name string, is func(metadata.GroupRecord) bool) (record metadata.GroupRecord, at metadata.Reading, err error) {
+	at.Run = membership.MetadataRun(h.deps.Members) // before the row is read: see metadata.Reading
+	for _, c := range oneThenQuorum {
+		record, at.Version, err = metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), c)
+		if err == nil && is(record) || err != nil && core.CodeOf(err) != core.CodeNotFound {
+			break
+		}
+	}
 	if err != nil {
 		err = core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
 	}
-	return record, metadata.Reading{Run: run, Version: at}, err
+	return record, at, err
 }
+
+// oneThenQuorum is how a row is read: what one copy of the metadata lacks may be in others.
+var oneThenQuorum = []metadata.Consistency{metadata.One, metadata.Quorum}
 
 // measure notes how much the group has acknowledged so far.
 func (g *group) measure(now time.Time) {
@@ -159,17 +171,37 @@ func (h *Host) lookUp(ctx context.Context, path, name string) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := h.groupOf(ctx, id, name)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there; create it with: columba create group %s %s", name, path, path, name)
+	g, err := h.groupOf(ctx, id, name, core.GroupID{})
+	if core.CodeOf(err) != core.CodeNotFound {
+		return g, err
 	}
-	return g, err
+	now, err := h.named(ctx, path, metadata.Quorum) // one copy may still have the queue that had the path before
+	if err != nil {
+		return nil, err
+	}
+	if now != id && !now.IsZero() {
+		if g, err = h.groupOf(ctx, now, name, core.GroupID{}); core.CodeOf(err) != core.CodeNotFound {
+			return g, err
+		}
+	}
+	return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s is not there; create it with: columba create group %s %s", name, path, path, name)
 }
 
+// queueID is the queue of a path.
 func (h *Host) queueID(ctx context.Context, path string) (core.QueueID, error) {
-	r, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), metadata.One)
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && r.Queue.IsZero() { // a deleted queue leaves its name behind
-		return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+	for _, c := range oneThenQuorum {
+		if id, err := h.named(ctx, path, c); err != nil || !id.IsZero() {
+			return id, err
+		}
+	}
+	return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
+}
+
+// named reads which queue has a path; zero: none has. A deleted queue leaves its name behind.
+func (h *Host) named(ctx context.Context, path string, c metadata.Consistency) (core.QueueID, error) {
+	r, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), c)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return core.QueueID{}, nil
 	}
 	return r.Queue, err
 }

@@ -52,7 +52,7 @@ func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
 	}
-	g, err := b.groupOf(t.Context(), r.Queue, "g")
+	g, err := b.groupOf(t.Context(), r.Queue, "g", core.GroupID{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
 	if b.unload(g); b.loaded() != 0 {
 		t.Error("a group without work stays loaded")
 	}
-	again, err := b.groupOf(t.Context(), r.Queue, "g")
+	again, err := b.groupOf(t.Context(), r.Queue, "g", core.GroupID{})
 	if err != nil || again == g {
 		t.Errorf("looked up again: %v, the same %v", err, again == g)
 	}

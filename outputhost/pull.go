@@ -215,25 +215,33 @@ func (h *Host) groupByID(ctx context.Context, queue core.QueueID, id core.GroupI
 	if g != nil {
 		return g, nil
 	}
-	for r, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), metadata.One) {
+	for _, c := range oneThenQuorum {
+		name, err := h.groupName(ctx, queue, id, c)
 		if err != nil {
 			return nil, err
 		}
-		if r.Value.ID != id {
+		if name == "" {
 			continue
 		}
-		g, err := h.groupOf(ctx, queue, r.Value.Spec.Name)
-		switch {
-		case err == nil && g.id == id:
-			return g, nil
-		case err == nil: // deleted meanwhile, and made again
-			g.release()
-		case core.CodeOf(err) != core.CodeNotFound:
-			return nil, err
+		if g, err = h.groupOf(ctx, queue, name, id); core.CodeOf(err) != core.CodeNotFound {
+			return g, err
 		}
-		break
+		break // it was deleted meanwhile, and its name may have been used again
 	}
 	return nil, core.Errorf(core.CodeStale, "the group of this token was deleted")
+}
+
+// groupName reads what the group of a queue is called; "": it is not there.
+func (h *Host) groupName(ctx context.Context, queue core.QueueID, id core.GroupID, c metadata.Consistency) (string, error) {
+	for r, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), c) {
+		if err != nil {
+			return "", err
+		}
+		if r.Value.ID == id {
+			return r.Value.Spec.Name, nil
+		}
+	}
+	return "", nil
 }
 
 // noShare says why there is no share for a token: its extent is consumed, or this host does not serve it (yet).

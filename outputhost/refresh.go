@@ -48,16 +48,13 @@ func (h *Host) refresh(ctx context.Context) {
 	}
 }
 
-// refreshGroups reads the records of groups, and those of their queues, all with a few calls.
+// refreshGroups reads the records of groups, and those of their queues, all with a few calls. A group whose row is missing in one copy of the metadata
+// is looked up again at Quorum; without a majority it stays as it is.
 func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 	run := membership.MetadataRun(h.deps.Members) // before the rows are read: see metadata.Reading
-	keys := make([]metadata.Key, len(groups))
-	for i, g := range groups {
-		keys[i] = metadata.GroupKey(g.queue, g.name)
-	}
-	byKey, err := h.rowsByKey(ctx, metadata.Groups, keys)
+	rows, err := h.groupRows(ctx, groups, metadata.One)
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "read the settings of %d groups: %w", len(groups), err)
+		return err
 	}
 	sources := make([]metadata.Key, 0, len(groups))
 	listed := make(map[core.QueueID]bool, len(groups))
@@ -67,25 +64,64 @@ func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 			sources = append(sources, metadata.QueueKey(g.queue))
 		}
 	}
-	queues, err := h.rowsByKey(ctx, metadata.Queues, sources)
+	queues, err := h.rowsByKey(ctx, metadata.Queues, sources, metadata.One)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "read the status of %d queues: %w", len(sources), err)
 	}
-	for i, g := range groups {
-		var record metadata.GroupRecord
-		row, there := byKey[keys[i]]
-		if there {
-			if record, err = g.decode(row, run); err != nil {
-				h.log.Warn("cannot decode the settings of a group; the group keeps its earlier settings", "queue", g.queuePath, "group", g.name, "err", err)
-				continue
-			}
-		}
+	for _, g := range groups {
 		if row, there := queues[metadata.QueueKey(g.queue)]; there {
 			g.noteSource(row, run)
 		}
-		g.apply(record, metadata.Reading{Run: run, Version: row.Version}, there && record.ID == g.id)
+	}
+	missing := h.applyRows(groups, rows, run)
+	if len(missing) == 0 {
+		return nil
+	}
+	rows, err = h.groupRows(ctx, missing, metadata.Quorum)
+	if err != nil {
+		if ctx.Err() == nil {
+			h.log.Info("cannot look up whether groups were deleted; they keep their earlier settings until the next round", "groups", len(missing), "err", err)
+		}
+		return nil
+	}
+	for _, g := range h.applyRows(missing, rows, run) {
+		g.apply(metadata.GroupRecord{}, metadata.Reading{}, false)
 	}
 	return nil
+}
+
+// groupRows reads the rows of groups.
+func (h *Host) groupRows(ctx context.Context, groups []*group, c metadata.Consistency) (map[metadata.Key]metadata.Row, error) {
+	keys := make([]metadata.Key, len(groups))
+	for i, g := range groups {
+		keys[i] = metadata.GroupKey(g.queue, g.name)
+	}
+	rows, err := h.rowsByKey(ctx, metadata.Groups, keys, c)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "read the settings of %d groups: %w", len(groups), err)
+	}
+	return rows, nil
+}
+
+// applyRows has the groups take over their rows, and answers the groups without one: it is missing, or that of another group of the name.
+func (h *Host) applyRows(groups []*group, rows map[metadata.Key]metadata.Row, run core.RunID) (missing []*group) {
+	for _, g := range groups {
+		row, there := rows[metadata.GroupKey(g.queue, g.name)]
+		if !there {
+			missing = append(missing, g)
+			continue
+		}
+		record, err := g.decode(row, run)
+		switch {
+		case err != nil:
+			h.log.Warn("cannot decode the settings of a group; the group keeps its earlier settings", "queue", g.queuePath, "group", g.name, "err", err)
+		case record.ID != g.id:
+			missing = append(missing, g)
+		default:
+			g.apply(record, metadata.Reading{Run: run, Version: row.Version}, true)
+		}
+	}
+	return missing
 }
 
 // decode is the record of the group's row: the one it has, unless the row has changed, or the group was gone in between.
@@ -100,8 +136,8 @@ func (g *group) decode(row metadata.Row, run core.RunID) (metadata.GroupRecord, 
 }
 
 // rowsByKey reads rows of one table; those that are not there are left out.
-func (h *Host) rowsByKey(ctx context.Context, t metadata.Table, keys []metadata.Key) (map[metadata.Key]metadata.Row, error) {
-	rows, err := metadata.GetRows(ctx, h.deps.Meta, t, keys, metadata.One)
+func (h *Host) rowsByKey(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) (map[metadata.Key]metadata.Row, error) {
+	rows, err := metadata.GetRows(ctx, h.deps.Meta, t, keys, c)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +267,7 @@ func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 
 // ends are the seal rows of extents; those that nobody has sealed have none.
 func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]metadata.SealRecord, error) {
-	rows, err := h.rowsByKey(ctx, metadata.Seals, keys)
+	rows, err := h.rowsByKey(ctx, metadata.Seals, keys, metadata.One)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
 	}
@@ -313,11 +349,12 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	if known >= epoch {
 		return nil
 	}
-	record, at, err := g.h.readGroup(ctx, g.queue, g.name)
+	is := func(r metadata.GroupRecord) bool { return r.ID == g.id && r.Epoch >= epoch }
+	record, at, err := g.h.readGroup(ctx, g.queue, g.name, is)
 	switch {
 	case err != nil:
 		return err
-	case record.ID != g.id || record.Epoch < epoch:
+	case !is(record):
 		return core.Errorf(core.CodeStale, "group %s is read at epoch %d, it is at %d", g.name, record.Epoch, epoch)
 	}
 	g.apply(record, at, true)

@@ -67,18 +67,16 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 func (s *service) depths(ctx context.Context, queue, group string) (*pb.GetDepthResponse, error) {
 	names := []string{group}
 	if group == "" {
-		names = nil
 		id, err := s.h.queueID(ctx, queue)
 		if err != nil {
 			return nil, err
 		}
-		for r, err := range metadata.All[metadata.GroupRecord](ctx, s.h.deps.Meta, metadata.Groups, id.String(), metadata.One) {
-			if err != nil {
-				return nil, err
-			}
-			if r.Value.Started && r.Value.Spec.Status != core.StatusDeleted {
-				names = append(names, r.Value.Spec.Name)
-			}
+		names, err = s.h.groupNames(ctx, id, metadata.Quorum) // one copy of the metadata may lack some
+		if silent(err) {
+			names, err = s.h.groupNames(ctx, id, metadata.One)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	out := &pb.GetDepthResponse{}
@@ -95,6 +93,19 @@ func (s *service) depths(ctx context.Context, queue, group string) (*pb.GetDepth
 		out.Groups = append(out.Groups, d)
 	}
 	return out, nil
+}
+
+// groupNames lists the groups of a queue.
+func (h *Host) groupNames(ctx context.Context, queue core.QueueID, c metadata.Consistency) (names []string, err error) {
+	for r, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), c) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Value.Started && r.Value.Spec.Status != core.StatusDeleted {
+			names = append(names, r.Value.Spec.Name)
+		}
+	}
+	return names, nil
 }
 
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {

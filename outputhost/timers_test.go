@@ -132,7 +132,7 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 	if err := b.give(1, list...); err != nil {
 		t.Fatal(err)
 	}
-	g, err := b.groupOf(t.Context(), record.Queue, "g")
+	g, err := b.groupOf(t.Context(), record.Queue, "g", core.GroupID{})
 	if err != nil {
 		t.Fatal(err)
 	}
