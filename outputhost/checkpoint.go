@@ -16,8 +16,8 @@ import (
 // has settled many messages since, as a crash would deliver them again, and at once when retries wait for theirs. The
 // last ones are paced by their bytes: a lone one is written at once, and more than saveBytes a second are not, but for
 // one of each group in Config.CheckpointBusy. Changes that become due meanwhile, or while a write is under way, go into the
-// next one. Claims and done rows are written beside that, of several groups at a time, so that a group whose rows hang
-// holds up no other; until its own are written, the group is not saved again.
+// next one. Claims and done rows, and checkpoints at Quorum, are written beside that, of several groups at a time, so that
+// a group whose rows hang holds up no other; until its own are written, the group is not saved again.
 type saver struct {
 	h     *Host
 	wake  chan struct{}
@@ -32,6 +32,7 @@ type saver struct {
 		err     error               // why the last one failed
 		warned  time.Time           // when that was logged last
 	}
+	majority majority
 }
 
 // saveBytes is how many bytes of checkpoints a host writes in a second before retries wait for theirs: a share whose
@@ -180,10 +181,13 @@ type saved struct {
 	done  bool   // the share was consumed to its end
 	l     core.Seq
 	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
+
+	row    metadata.Row // the checkpoint
+	secure bool         // it is to be written at Quorum, too
 }
 
 // writes reports whether rows of the part alone are to be written once its checkpoint is.
-func (p saved) writes() bool { return p.done || p.claim != nil }
+func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 
 // save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {

@@ -146,7 +146,7 @@ const (
 )
 
 // mergeOthers takes over what other owners of the group's shares have settled meanwhile, and removes the checkpoints of
-// those that will not write again once ours, which holds all of them, is durable.
+// those that will not write again once ours, which holds all of them, is at Quorum.
 func (g *group) mergeOthers(ctx context.Context) error {
 	now := g.h.deps.Now()
 	var shares []*share
@@ -199,6 +199,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 			}
 			s.others[row.Key] = &other{value: string(row.Value), since: now}
 			changed = s.rules.Absorb(state, now) > 0 || changed
+			s.secured = securedNot
 		case s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
 			over = append(over, row)
 		}
@@ -206,6 +207,14 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	for k := range s.others {
 		if !present[k] {
 			delete(s.others, k)
+		}
+	}
+	if len(over) > 0 && s.secured != securedAll { // ours may be lost: it is at One only
+		over = nil
+		if s.secured == securedNot && !g.h.saver.noMajority(now) {
+			s.secured = securedAsked
+			s.saveLocked(saveSoon)
+			defer g.h.saver.note(g, saveSoon)
 		}
 	}
 	g.mu.Unlock()

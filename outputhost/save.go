@@ -86,7 +86,8 @@ func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) 
 		if p.s.claim != nil {
 			p.claim = blob
 		}
-		rows = append(rows, metadata.Row{Key: metadata.CheckpointKey(g.id, p.s.extent.ID, p.epoch, run), Value: blob, Written: written})
+		p.row = metadata.Row{Key: metadata.CheckpointKey(g.id, p.s.extent.ID, p.epoch, run), Value: blob, Written: written}
+		rows = append(rows, p.row)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,14 +107,23 @@ func (g *group) draftLocked(all, final bool, now time.Time) (parts []saved, left
 	if final {
 		due = slices.Collect(maps.Values(g.mu.shares))
 	}
+	noMajority := g.h.saver.noMajority(now)
 	for _, s := range due {
+		done, secure := s.finished(), s.secured == securedAsked
+		if done && noMajority { // its done row waits
+			done, left = false, max(left, saveSoon)
+			s.saveLocked(saveSoon)
+		}
 		s.settled = 0
-		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !s.finished() && !(final && s.rules.LeavesUnsure()) {
+		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !done && !secure && !(final && s.rules.LeavesUnsure()) {
 			continue
 		}
 		s.savedAt = now.UnixNano()
 		draft := s.rules.Draft(final, now)
-		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: s.finished(), l: s.l})
+		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: done, l: s.l, secure: secure})
+		if secure {
+			s.secured = securedPending
+		}
 	}
 	return parts, left
 }
@@ -147,6 +157,7 @@ func (g *group) notSaved(parts []saved) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range parts {
+		p.securedLocked(false)
 		p.s.saveLocked(saveSoon)
 		g.touchLocked(p.s) // what waits for it makes it more urgent
 	}
@@ -182,6 +193,9 @@ func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, al
 			all = false
 			g.h.log.Info("cannot save a claim; the host tries again in the next round", "extent", p.s.extent.ID, "group", g.name, "err", err)
 			g.h.metrics.saveFailures.Inc()
+			g.mu.Lock()
+			p.securedLocked(false)
+			g.mu.Unlock()
 			g.saveAgain(p.s)
 		}
 	}
@@ -199,20 +213,28 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 		}
 	}
 	g.mu.Unlock()
+	g.secure(ctx, parts)
 	for _, p := range parts {
-		if p.done && p.epoch == epoch { // else it was rewound meanwhile
+		switch {
+		case !p.done || p.epoch != epoch: // with another epoch, it was rewound meanwhile
+		case g.h.saver.noMajority(g.h.deps.Now()):
+			g.saveAgain(p.s)
+		default:
 			g.finish(ctx, p, epoch)
 		}
 	}
 }
 
-// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. A failed write
-// is tried again with the next round: a finished share counts as changed.
+// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. The checkpoints say the same, so they are
+// removed only after the done row is at Quorum: the group would get the whole extent again if both were lost. A failed write is tried again: a
+// finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
 	id := p.s.extent.ID
 	done := metadata.DoneRecord{L: p.l, Epoch: epoch, Stays: g.stays(p.s.extent)}
-	err := metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id, epoch), done, now, 0, metadata.One)
+	err := g.h.saver.atQuorum(ctx, func(ctx context.Context) error {
+		return metadata.Write(ctx, meta, metadata.Dones, metadata.DoneKey(g.id, id, epoch), done, now, 0, metadata.Quorum)
+	})
 	keys := []metadata.Key{metadata.CheckpointKey(g.id, id, epoch, g.h.deps.Members.Self().Run)}
 	g.mu.Lock()
 	for k := range p.s.others {

@@ -50,6 +50,7 @@ type share struct {
 	waits      bool    // for a reader: the same
 	unsaved    bool    // it is to be saved …
 	urgency    urgency // … that soon
+	secured    secured // what was merged of other owners
 	settled    int32   // messages since the last checkpoint
 	savedAt    int64   // unix ns: when one was taken last
 
