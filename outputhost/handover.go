@@ -67,7 +67,7 @@ func (h *Host) saveGiven(ctx context.Context, groups []*group) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
+	if err := h.saver.putGiven(ctx, rows); err != nil {
 		return core.Errorf(core.CodeOf(err), "save %d shares that were given away: %w", len(rows), err)
 	}
 	if err := releaseClaims(ctx, ended); err != nil {

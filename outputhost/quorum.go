@@ -101,3 +101,22 @@ func (p saved) securedLocked(all bool) {
 		p.s.secured = securedNot
 	}
 }
+
+// putGiven writes the checkpoints of shares that were given away: at Quorum, where the next owner reads them, or at One if that fails.
+func (s *saver) putGiven(ctx context.Context, rows []metadata.Row) error {
+	put := func(ctx context.Context, c metadata.Consistency) error {
+		return s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, c)
+	}
+	err := s.atQuorum(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, givenAtQuorum)
+		defer cancel()
+		return put(ctx, metadata.Quorum)
+	})
+	if err != nil {
+		err = put(ctx, metadata.One)
+	}
+	return err
+}
+
+// givenAtQuorum is how long a share that moves waits for a majority of the metadata.
+const givenAtQuorum = time.Second

@@ -191,3 +191,23 @@ func TestMerge_MoreIsMergedMeanwhile(t *testing.T) {
 		t.Errorf("the share is at %d, as if its checkpoint had all", s.secured)
 	}
 }
+
+// TestHandover_GivenSharesAreSavedAtQuorum: the owner that follows reads at Quorum, and must not miss what this host saved last.
+func TestHandover_GivenSharesAreSavedAtQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ noMajority, hangs bool }{{false, false}, {true, false}, {true, true}} {
+			b := newHarness(t)
+			g, s := b.share(10, 6)
+			meta := b.weaken()
+			meta.noMajority, meta.hangs = c.noMajority, c.hangs
+			s.rules.Ack(1, 2, 1, time.Now(), nil)
+			g.giveAway(s, time.Now())
+			ctx, cancel := context.WithTimeout(t.Context(), b.cfg.CallTimeout)
+			defer cancel()
+			err := b.saveGiven(ctx, b.groupList())
+			if n := len(meta.strong); err != nil || n > 0 == c.noMajority || len(b.left(s)) != 1 || !s.late.durable {
+				t.Errorf("%+v: %d rows at Quorum, %d in all, %v", c, n, len(b.left(s)), err)
+			}
+		}
+	})
+}
