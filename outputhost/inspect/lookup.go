@@ -37,10 +37,11 @@ func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, due []int64
 	return x.lookIn(ctx, queue, func(e core.Extent) (bool, error) { return x.eachDueIn(ctx, e, due, f) })
 }
 
-// lookIn calls look for the extents of a queue until it answers false. One that cannot be read does not hide the others.
+// lookIn calls look for the extents of a queue until it answers false. One that cannot be read does not hide the others. The metadata are read at
+// Quorum: one copy of them may lack an extent, and what is not found is appended again.
 func (x *Inspector) lookIn(ctx context.Context, queue core.QueueID, look func(core.Extent) (more bool, err error)) error {
 	var failed []error
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.One) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -109,7 +110,7 @@ func (x *Inspector) eachSinceIn(ctx context.Context, e core.Extent, since time.T
 // appendedTo is how far an extent was appended to, acknowledged or not, and the stores to read it from; 0: nothing that
 // was appended since an instant is left of it.
 func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Time) (upTo core.Seq, from []membership.Host, err error) {
-	seal, _, err := metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), metadata.Quorum)
 	switch {
 	case err != nil && core.CodeOf(err) != core.CodeNotFound:
 		return 0, nil, err

@@ -95,3 +95,43 @@ func TestLookUp_Due(t *testing.T) {
 		}
 	}
 }
+
+// oneCopy is a store in which, at One, some rows are missing.
+type oneCopy struct {
+	metadata.Store
+	lacks metadata.Table
+}
+
+func (o oneCopy) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if t == o.lacks && c == metadata.One {
+		return metadata.Row{}, metadata.NoRow(t, k)
+	}
+	return o.Store.Get(ctx, t, k, c)
+}
+
+func (o oneCopy) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if t == o.lacks && c == metadata.One {
+		return nil, false, nil
+	}
+	return o.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// TestLookUp_RowsMissingInOneCopy: a record is appended again if the look-up does not find it, so a look-up goes by no single copy of the metadata.
+func TestLookUp_RowsMissingInOneCopy(t *testing.T) {
+	for _, lacks := range []metadata.Table{metadata.Extents, metadata.Seals} {
+		h := newHarness(t)
+		e := h.opened(core.QueueID{ID: core.NewID(time.Now())}, core.KindLog, "a")
+		h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 2, Holders: []core.HostID{"b"}}) // repaired: it is on b now
+		h.serve(map[core.HostID]*heldTo{"b": {last: 2}})
+		h.stores = []core.HostID{"b"}
+		h.meta = oneCopy{h.meta, lacks}
+		found := 0
+		err := New(Config{}, h).EachSince(t.Context(), e.Queue, time.Time{}, func(*wire.Record) bool {
+			found++
+			return true
+		})
+		if err != nil || found != 2 {
+			t.Errorf("a copy lacks the %s: %d records are found, %v; want 2", lacks.Name, found, err)
+		}
+	}
+}

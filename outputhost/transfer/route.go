@@ -60,8 +60,8 @@ func searchDead(ctx context.Context, m *Mover, g Group, some []letter, f func(*w
 // same due time.
 func searchDelayed(ctx context.Context, m *Mover, g Group, some []letter, f func(*wire.Record) (more bool)) error {
 	group := g.Record()
-	if group.Retry.IsZero() { // it was made since the group's record was read
-		now, _, err := metadata.Read[metadata.GroupRecord](ctx, m.cfg.Meta, metadata.Groups, metadata.GroupKey(group.Queue, group.Spec.Name), metadata.One)
+	if group.Retry.IsZero() { // it was made since the group's record was read; one copy of the metadata may not know that
+		now, _, err := metadata.Read[metadata.GroupRecord](ctx, m.cfg.Meta, metadata.Groups, metadata.GroupKey(group.Queue, group.Spec.Name), metadata.Quorum)
 		switch {
 		case err != nil:
 			return err
