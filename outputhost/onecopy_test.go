@@ -133,7 +133,11 @@ func TestRefresh_GroupMissingInOneCopy(t *testing.T) {
 	meta.noMajority = true
 	check("and there is no majority", "")
 	meta.noMajority = false
-	if err := b.meta.Delete(t.Context(), metadata.Groups, metadata.GroupKey(r.Queue, "g"), 1); err != nil {
+	row, err := b.meta.Get(t.Context(), metadata.Groups, metadata.GroupKey(r.Queue, "g"), metadata.Serial)
+	if err == nil {
+		err = b.meta.Delete(t.Context(), metadata.Groups, row.Key, row.Version)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	meta.noMajority = true
