@@ -96,7 +96,9 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 	g.mu.record, g.mu.recordAt = record, at
 	g.mu.paused = g.statusLocked()
 	g.mu.rules = dispatch.NewGroup(record.Spec)
-	g.mu.rules.Uncounted(len(h.deps.Members.Hosts("outputhost")), h.deps.Now())
+	if now := h.deps.Now(); now.Sub(record.ID.Time()) < madeNow { // nothing of it failed on any host
+		g.mu.rules.Retries(0, len(h.deps.Members.Hosts("outputhost")), now)
+	}
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
 	h.mu.groups[record.ID] = g
@@ -104,6 +106,10 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 	g.users.Add(1)
 	return g, nil
 }
+
+// madeNow is for how long no host can have delivered messages of a group so that its retries matter. Without a count a
+// host would take itself for one of many until the controller counts retries next, which it does every five seconds.
+const madeNow = 3 * time.Second
 
 // readGroup reads the row of a group. One copy of the metadata may lack the row, or have it as it was before: if the row is not the one that is
 // looked for, it is read again at Quorum.

@@ -2,6 +2,7 @@ package outputhost
 
 import (
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -50,17 +51,23 @@ func TestLimitRetries(t *testing.T) {
 	}
 }
 
-// TestUncounted: before it is told of a count, a host takes half of a group's limit for used up, and its own part for that
-// of one of the output hosts that it knows of.
-func TestUncounted(t *testing.T) {
-	b := newHarness(t)
-	g, s := b.share(1, 1)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if err := s.rules.Nack(1, 1, 0, nil, 0, b.deps.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if l := g.mu.rules.RetryLimit(); l.Retries != l.Most/2+1 {
-		t.Errorf("one message has failed on the only output host: it knows of %d retries, want half of %d and one", l.Retries, l.Most)
+// TestMadeNow: a group that was just made has no retries, and the host has the part of one of the output hosts that it
+// knows of. Of one that was made before it knows nothing, until it is told.
+func TestMadeNow(t *testing.T) {
+	for _, age := range []time.Duration{0, madeNow + time.Second} {
+		b := newHarness(t)
+		if age > 0 {
+			b.deps.Now = func() time.Time { return time.Now().Add(age) }
+		}
+		g, s := b.share(1, 1)
+		g.mu.Lock()
+		if err := s.rules.Nack(1, 1, 0, nil, 0, b.deps.Now()); err != nil {
+			t.Fatal(err)
+		}
+		l := g.mu.rules.RetryLimit()
+		g.mu.Unlock()
+		if one := l.Retries == 1; one != (age == 0) {
+			t.Errorf("made %s ago, one message has failed: %d retries are known", age, l.Retries)
+		}
 	}
 }

@@ -20,8 +20,8 @@ const (
 // the retry queue; see adr/0054. Each host that owns shares has an equal part, and is told every few seconds how many
 // there are in all; since then it adds each first attempt that fails here for every host, and takes off each retry that
 // ends. Below half of the limit it admits everything. From there on first attempts in flight take places, too, since
-// each may fail; retries are never held back, for otherwise none would end. It is not saved: a new owner takes half of
-// the limit for used up until it hears of the next count.
+// each may fail; retries are never held back, for otherwise none would end. It is not saved: a new owner has a tenth of
+// the limit until it hears of the next count.
 //
 // Its scope is the first deliveries of a group. A nil limit is that of a group without retries.
 type retryLimit struct {
@@ -72,30 +72,15 @@ func (g *Group) retryLimit() *retryLimit {
 		g.retries = &retryLimit{group: g, most: mostRetries(&g.spec)}
 		if g.owners != nil {
 			g.retries.owners, g.retries.until = g.owners.count, g.owners.until
-			if g.owners.uncounted {
-				g.retries.counted = g.retries.most / 2
-			}
 		}
 	}
 	return g.retries
 }
 
-// owners are the hosts that have shares of a group, as Uncounted or Retries told last.
+// owners are the hosts that have shares of a group, as Retries told last.
 type owners struct {
-	count     int64
-	until     int64 // ns: what was told stands so long
-	uncounted bool
-}
-
-// Uncounted tells how many hosts may deliver messages of the group for the first time, of a group whose retries this
-// host has not been told of. There may be many, of an earlier owner.
-func (g *Group) Uncounted(hosts int, now time.Time) {
-	g.owners = newOwners(hosts, g.at(now))
-	g.owners.uncounted = true
-}
-
-func newOwners(hosts int, now int64) *owners {
-	return &owners{count: int64(min(max(hosts, 1), math.MaxInt16)), until: now + int64(RetriesKnownFor)}
+	count int64
+	until int64 // ns: what was told stands so long
 }
 
 // retried notes that a message is a retry from now on, or not any more.
@@ -158,7 +143,7 @@ func (g *Group) CountedRetries() {
 // Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
 // messages for the first time.
 func (g *Group) Retries(all uint64, hosts int, now time.Time) {
-	g.owners = newOwners(hosts, g.at(now))
+	g.owners = &owners{int64(min(max(hosts, 1), math.MaxInt16)), g.at(now) + int64(RetriesKnownFor)}
 	if g.retries == nil && all == 0 {
 		return
 	}

@@ -318,23 +318,6 @@ func TestRetryLimit_Counts(t *testing.T) {
 	}
 }
 
-// TestRetryLimit_Uncounted: a host that has just been given shares takes half of the limit for used up, and goes on to
-// its part of the rest. A count replaces that.
-func TestRetryLimit_Uncounted(t *testing.T) {
-	for hosts, want := range map[int]int{1: 50, 2: 25} {
-		g, _ := newShare(t, limited, 1000)
-		g.Uncounted(hosts, start)
-		if n := failUntilLimit(t, g, 20*time.Second, start); n != want || !g.RetryLimit().Reached {
-			t.Errorf("one host of %d: %d failed, %+v", hosts, n, g.RetryLimit())
-		}
-		g.CountedRetries()
-		g.Retries(60, 1, second(5))
-		if n := failUntilLimit(t, g, 20*time.Second, second(5)); n != 40 {
-			t.Errorf("one host of %d, told of 60 retries: %d failed, %+v", hosts, n, g.RetryLimit())
-		}
-	}
-}
-
 // TestRetryLimit_NoneUntilNeeded: a group without a retry has no limit in memory, however often it is told of none. It
 // knows of how many hosts it is when one comes.
 func TestRetryLimit_NoneUntilNeeded(t *testing.T) {
