@@ -198,7 +198,7 @@ func (x *hosts) fate(id core.HostID, run core.RunID, now time.Time) fate {
 	return unsure
 }
 
-// heard notes that a run called this controller. That is no proof of how others reach it, but it is there.
+// heard notes that a run called this controller. The run is there, whether or not others reach it.
 func (x *hosts) heard(r catalog.HostRun, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -24,25 +25,18 @@ const (
 // away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
-	tick := time.NewTicker(reloadOften)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	lifecycle.Every(ctx, reloadOften, func(ctx context.Context) {
 		now := h.deps.now()
 		if len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone {
-			continue
+			return
 		}
 		last, alone = now, reloadEvery
-		rctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-		if err := h.load(rctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+		defer cancel()
+		if err := h.load(ctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
 			h.log.Info("extents could not be read again", "err", err)
 		}
-		cancel()
-	}
+	})
 }
 
 // load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by

@@ -338,33 +338,6 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 	}
 }
 
-// resumeTransfer goes on with what an earlier owner began. The queue may have the message already, unless that owner
-// says that it is here only.
-func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
-	x := s.transferOf(seq)
-	x.to, x.reason, x.deliverAt = e.to, e.reason, e.due
-	if e.due > 0 {
-		x.due = s.group.nanos(time.UnixMilli(e.due))
-	}
-	if !e.held {
-		x.suspect(s.group.now)
-	}
-	switch {
-	case !x.wanted(&s.group.spec): // the group was changed
-		if m.failure == Lapsed {
-			m.failure = NoFailure
-			s.setText(seq, "")
-		}
-		s.judge(seq, m, 0)
-	case e.held:
-		s.leave(seq, m, x.to, x.due)
-	case routes[x.to].early:
-		s.enqueue(seq, m, x)
-	default:
-		s.keepUntil(seq, m, x, x.certain)
-	}
-}
-
 // knownTransfer reports whether something will go on with a message that waits for no deadline.
 func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
 	to := s.table.note(seq).transfer.to
@@ -377,26 +350,3 @@ func (s *Share) knownTransfer(seq core.Seq, m *message) bool {
 	r, b := &s.transfers[to], begun{seq, s.table.note(seq).transfer.number}
 	return slices.Contains(r.waiting.all(), b) || slices.Contains(r.announced.all(), b)
 }
-
-// rebuildTransfer takes over the transfer of a message whose share is put together anew.
-func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
-	x := s.table.note(seq).transfer
-	switch was {
-	case leaving, announced:
-		s.leave(seq, m, x.to, x.due)
-	case held:
-		s.keepUntil(seq, m, x, m.due)
-	case appending:
-		if s.lent[seq] != nil {
-			s.step(seq, m, x, appending)
-			return
-		}
-		x.suspect(s.group.now)
-		s.enqueue(seq, m, x)
-	default:
-		s.enqueue(seq, m, x)
-	}
-}
-
-// TransfersWait reports whether TakeTransfers may have something to yield.
-func (g *Group) TransfersWait(to Destination) bool { return g.transfers[to].len() > 0 }
