@@ -2,6 +2,7 @@ package inputhost
 
 import (
 	"context"
+	"maps"
 	"math"
 	"time"
 
@@ -9,33 +10,53 @@ import (
 )
 
 const (
-	// paceFree is how many failures in a row have no pause: a store that was lost costs none.
-	paceFree = 1
 	// pacePause is the first pause; each further failure makes it four times as long, up to paceMost. Publishers wait longer than that
 	// (unsentMost), so a pause refuses nothing by itself.
 	pacePause = 500 * time.Millisecond
 	paceMost  = 4 * time.Second
+	// paceApart is the time after a failure in which the next one has a pause, whichever store it is by.
+	paceApart = time.Second
 	// paceForgive is the time in which one failure is forgotten.
 	paceForgive = 5 * time.Second
 	// paceLevels is the level of the longest pause, and the highest one: a longer storm would otherwise delay the second extent for longer.
-	paceLevels = paceFree + 3
+	paceLevels = 3
 	// paceCalmAfter is the longest time from the last failure until a queue is calm.
-	paceCalmAfter = (paceLevels - paceFree) * paceForgive
+	paceCalmAfter = paceLevels * paceForgive
 )
 
 // pace holds a queue back whose extents fail one after another, as they do when connections to stores are reset all the time: each new extent
-// costs rows, files and a seal, and would not live long either. It has no clock; its queue guards it.
+// costs rows, files and a seal, and would not live long either. A store that is lost costs no pause, and one that was started anew may be lost
+// again. It has no clock; its queue guards it. The zero value is ready.
 type pace struct {
-	level float64   // failures that are not forgotten, at the last one
-	last  time.Time // the last failure
+	level  float64   // failures that have a pause and are not forgotten, at the last one
+	last   time.Time // the last failure
+	stores map[core.HostID]lastFailure
 }
 
-// failed notes the failure of an extent that was begun at a time. Extents that were there together fail together: that is one failure.
-func (p *pace) failed(begun, now time.Time) {
+// lastFailure is that of a store.
+type lastFailure struct {
+	run core.RunID
+	at  time.Time
+}
+
+// failed notes that a run of a store ended an extent that was begun at a time. Extents that were there together fail together: that is one
+// failure.
+func (p *pace) failed(store core.HostID, run core.RunID, begun, now time.Time) {
+	maps.DeleteFunc(p.stores, func(_ core.HostID, f lastFailure) bool { return now.Sub(f.at) >= paceCalmAfter })
+	if p.stores == nil {
+		p.stores = make(map[core.HostID]lastFailure)
+	}
+	was, again := p.stores[store]
+	again = again && was.run == run
+	p.stores[store] = lastFailure{run: run, at: now}
 	if begun.Before(p.last) {
 		return
 	}
-	p.level, p.last = min(p.levelAt(now)+1, paceLevels), now
+	level := p.levelAt(now)
+	if again || level > 0 || now.Sub(p.last) < paceApart {
+		level = min(level+1, paceLevels)
+	}
+	p.level, p.last = level, now
 }
 
 func (p *pace) levelAt(now time.Time) float64 {
@@ -44,7 +65,7 @@ func (p *pace) levelAt(now time.Time) float64 {
 
 // wait is how long no extent is to be opened.
 func (p *pace) wait(now time.Time) time.Duration {
-	n := int(math.Ceil(p.level-0.01)) - paceFree // a hundredth is forgiven at once: it may be a rounding error
+	n := int(math.Ceil(p.level - 0.01)) // a hundredth is forgiven at once: it may be a rounding error
 	if n <= 0 {
 		return 0
 	}
@@ -56,7 +77,7 @@ func (p *pace) wait(now time.Time) time.Duration {
 }
 
 // calm: the queue may have more extents than the one it needs.
-func (p *pace) calm(now time.Time) bool { return p.levelAt(now) < paceFree+0.01 }
+func (p *pace) calm(now time.Time) bool { return p.levelAt(now) < 0.01 }
 
 // rest waits before the next extent is opened; false: the host is stopping.
 func (q *queue) rest(ctx context.Context, pause time.Duration) bool {

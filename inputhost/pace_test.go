@@ -12,7 +12,7 @@ func TestPace_Pauses(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var p pace
 	for i, want := range []time.Duration{0, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
-		p.failed(now, now)
+		p.failed("s", core.RunID{}, now, now)
 		if got := p.wait(now); got != want {
 			t.Errorf("after %d failures the next extent waits %s, want %s", i+1, got, want)
 		}
@@ -24,9 +24,8 @@ func TestPace_Pauses(t *testing.T) {
 			t.Errorf("%s are left after the pause", got)
 		}
 	}
-	level := p.levelAt(now)
-	now = now.Add(time.Duration(level * float64(paceForgive)))
-	p.failed(now, now)
+	now = p.last.Add(paceCalmAfter)
+	p.failed("s", core.RunID{}, now, now)
 	if got := p.wait(now); got != 0 || !p.calm(now) {
 		t.Errorf("the next extent waits %s though all failures are forgiven", got)
 	}
@@ -37,7 +36,7 @@ func TestPace_ForgivesAStormInBoundedTime(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var p pace
 	for range 900 {
-		p.failed(now, now)
+		p.failed("s", core.RunID{}, now, now)
 		now = now.Add(paceMost)
 	}
 	if now = p.last.Add(paceCalmAfter - time.Second); p.calm(now) {
@@ -54,11 +53,35 @@ func TestPace_CountsWhatFailsTogetherOnce(t *testing.T) {
 	var p pace
 	begun := now.Add(-time.Minute)
 	for range 8 {
-		p.failed(begun, now)
+		p.failed("s", core.RunID{}, begun, now)
 		now = now.Add(time.Millisecond)
 	}
 	if got := p.wait(now); got != 0 {
 		t.Errorf("the next extent waits %s after the loss of a store", got)
+	}
+}
+
+// TestPace_StoresThatAreKilledInTurn: each is started anew before it is killed again, so nothing waits.
+func TestPace_StoresThatAreKilledInTurn(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var p pace
+	runs := make(map[core.HostID]core.RunID)
+	for i := range 30 {
+		store := []core.HostID{"a", "b", "c"}[i%3]
+		p.failed(store, runs[store], now, now)
+		if got := p.wait(now); got != 0 || !p.calm(now) {
+			t.Fatalf("after %d stores the next extent waits %s, calm is %v", i+1, got, p.calm(now))
+		}
+		runs[store] = core.RunID{ID: core.ID{byte(i + 1)}}
+		now = now.Add(time.Second)
+	}
+	now = now.Add(time.Minute)
+	if p.failed("c", runs["c"], now, now); len(p.stores) != 1 {
+		t.Errorf("the last failures of %d stores are known a minute later, want that of one", len(p.stores))
+	}
+	now = now.Add(paceApart / 2)
+	if p.failed("a", runs["a"], now, now); p.wait(now) != pacePause {
+		t.Errorf("after two stores in half a second the next extent waits %s, want %s", p.wait(now), pacePause)
 	}
 }
 

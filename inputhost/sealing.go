@@ -37,10 +37,11 @@ func (q *queue) ended(w *writer.Writer, store core.HostID, cause error) {
 	if store != "" && q.h.stores.failed(now, store, cause) {
 		q.h.log.Warn("a store failed; its extents are sealed", "store", store, "err", cause)
 	}
+	run := q.h.stores.run(store)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if countsAgainstPace(cause) {
-		q.mu.pace.failed(q.mu.writers[w], now)
+		q.mu.pace.failed(store, run, q.mu.writers[w], now)
 	}
 	was := q.mu.open.drop(w)
 	if needed, urgent := q.needLocked(now); needed && (urgent || was) {

@@ -264,6 +264,13 @@ func (s *stores) members(hosts []membership.Host) {
 	}
 }
 
+// run is that of a store as membership shows it; zero: it shows none.
+func (s *stores) run(id core.HostID) core.RunID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.runs[id]
+}
+
 // avoid are the stores to leave out when there are others, the one that failed last first: of the others it is likelier that they are well again.
 func (s *stores) avoid(now time.Time) []core.HostID {
 	s.mu.Lock()
