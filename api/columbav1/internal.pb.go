@@ -1102,6 +1102,7 @@ func (x *RenewSharesRequest) GetRun() []byte {
 
 type RenewSharesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Handovers     uint64                 `protobuf:"varint,1,opt,name=handovers,proto3" json:"handovers,omitempty"` // how often the controller stopped being responsible for some queues
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1136,6 +1137,109 @@ func (*RenewSharesResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{19}
 }
 
+func (x *RenewSharesResponse) GetHandovers() uint64 {
+	if x != nil {
+		return x.Handovers
+	}
+	return 0
+}
+
+type AcknowledgeSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Controller    string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"` // of the caller's session lease
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeSessionRequest) Reset() {
+	*x = AcknowledgeSessionRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeSessionRequest) ProtoMessage() {}
+
+func (x *AcknowledgeSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeSessionRequest.ProtoReflect.Descriptor instead.
+func (*AcknowledgeSessionRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *AcknowledgeSessionRequest) GetController() string {
+	if x != nil {
+		return x.Controller
+	}
+	return ""
+}
+
+func (x *AcknowledgeSessionRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *AcknowledgeSessionRequest) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+type AcknowledgeSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcknowledgeSessionResponse) Reset() {
+	*x = AcknowledgeSessionResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcknowledgeSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcknowledgeSessionResponse) ProtoMessage() {}
+
+func (x *AcknowledgeSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcknowledgeSessionResponse.ProtoReflect.Descriptor instead.
+func (*AcknowledgeSessionResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+}
+
 type LeaseQuotaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Input         string                 `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
@@ -1148,7 +1252,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1264,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1277,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -1216,7 +1320,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1332,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1345,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -1278,7 +1382,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1394,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1407,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -1345,7 +1449,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1461,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1474,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -1404,7 +1508,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1520,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1533,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -1459,7 +1563,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1575,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1588,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -1525,7 +1629,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1537,7 +1641,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1550,7 +1654,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -1585,7 +1689,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1701,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1714,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -1695,7 +1799,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1811,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1824,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AssignmentList) GetQueue() []byte {
@@ -1755,7 +1859,7 @@ type AssignRequest struct {
 
 func (x *AssignRequest) Reset() {
 	*x = AssignRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1871,7 @@ func (x *AssignRequest) String() string {
 func (*AssignRequest) ProtoMessage() {}
 
 func (x *AssignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1884,7 @@ func (x *AssignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignRequest.ProtoReflect.Descriptor instead.
 func (*AssignRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AssignRequest) GetRun() []byte {
@@ -1813,7 +1917,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +1929,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +1942,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AssignResponse) GetLists() []*ListAnswer {
@@ -1858,7 +1962,7 @@ type ListAnswer struct {
 
 func (x *ListAnswer) Reset() {
 	*x = ListAnswer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1974,7 @@ func (x *ListAnswer) String() string {
 func (*ListAnswer) ProtoMessage() {}
 
 func (x *ListAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1987,7 @@ func (x *ListAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnswer.ProtoReflect.Descriptor instead.
 func (*ListAnswer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListAnswer) GetNewest() *ListVersion {
@@ -1917,7 +2021,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2033,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2046,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -2022,7 +2126,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2138,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2151,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -2103,7 +2207,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2115,7 +2219,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2128,7 +2232,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -2169,7 +2273,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2181,7 +2285,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2194,7 +2298,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -2273,7 +2377,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2389,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2402,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -2344,7 +2448,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2356,7 +2460,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2369,7 +2473,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 type ReadRangeRequest struct {
@@ -2386,7 +2490,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2398,7 +2502,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2411,7 +2515,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -2465,7 +2569,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2581,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2594,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -2511,7 +2615,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2523,7 +2627,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2536,7 +2640,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -2569,7 +2673,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2685,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2698,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -2614,7 +2718,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +2730,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +2743,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -2665,7 +2769,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +2781,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +2794,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -2710,7 +2814,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +2826,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +2839,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -2771,7 +2875,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2887,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2900,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -2884,7 +2988,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2896,7 +3000,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2909,7 +3013,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 type StoreDescription struct {
@@ -2927,7 +3031,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3043,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3056,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -3018,7 +3122,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3134,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3147,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -3090,7 +3194,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3102,7 +3206,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3115,7 +3219,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -3185,7 +3289,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3197,7 +3301,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3210,7 +3314,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -3242,7 +3346,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3358,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3371,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 type VerifyReplicaRequest struct {
@@ -3280,7 +3384,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3396,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3409,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -3334,7 +3438,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3346,7 +3450,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3359,7 +3463,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -3406,7 +3510,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3522,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3535,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -3505,7 +3609,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3621,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3634,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -3593,7 +3697,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +3709,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +3722,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -3651,7 +3755,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3767,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3780,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -3695,7 +3799,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3707,7 +3811,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3720,7 +3824,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -3738,7 +3842,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3854,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3867,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
 }
 
 type SettleRequest struct {
@@ -3779,7 +3883,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +3895,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +3908,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -3851,7 +3955,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +3967,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,7 +3980,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -3895,7 +3999,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4011,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4024,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -3942,7 +4046,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4058,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4071,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -4010,7 +4114,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4126,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4139,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -4079,7 +4183,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4091,7 +4195,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4104,7 +4208,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -4158,7 +4262,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4170,7 +4274,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4183,7 +4287,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -4302,7 +4406,7 @@ type LimitRetriesRequest struct {
 
 func (x *LimitRetriesRequest) Reset() {
 	*x = LimitRetriesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4314,7 +4418,7 @@ func (x *LimitRetriesRequest) String() string {
 func (*LimitRetriesRequest) ProtoMessage() {}
 
 func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4327,7 +4431,7 @@ func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
 func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *LimitRetriesRequest) GetRun() []byte {
@@ -4359,7 +4463,7 @@ type LimitRetriesResponse struct {
 
 func (x *LimitRetriesResponse) Reset() {
 	*x = LimitRetriesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4371,7 +4475,7 @@ func (x *LimitRetriesResponse) String() string {
 func (*LimitRetriesResponse) ProtoMessage() {}
 
 func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4384,7 +4488,7 @@ func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
 func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
 }
 
 type GroupRetries struct {
@@ -4398,7 +4502,7 @@ type GroupRetries struct {
 
 func (x *GroupRetries) Reset() {
 	*x = GroupRetries{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4514,7 @@ func (x *GroupRetries) String() string {
 func (*GroupRetries) ProtoMessage() {}
 
 func (x *GroupRetries) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4527,7 @@ func (x *GroupRetries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
 func (*GroupRetries) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GroupRetries) GetGroup() []byte {
@@ -4467,7 +4571,7 @@ type ParkedMessage struct {
 
 func (x *ParkedMessage) Reset() {
 	*x = ParkedMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4583,7 @@ func (x *ParkedMessage) String() string {
 func (*ParkedMessage) ProtoMessage() {}
 
 func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4596,7 @@ func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
 func (*ParkedMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ParkedMessage) GetId() string {
@@ -4587,7 +4691,7 @@ type ListParkedRequest struct {
 
 func (x *ListParkedRequest) Reset() {
 	*x = ListParkedRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4599,7 +4703,7 @@ func (x *ListParkedRequest) String() string {
 func (*ListParkedRequest) ProtoMessage() {}
 
 func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4612,7 +4716,7 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
 func (*ListParkedRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ListParkedRequest) GetQueue() string {
@@ -4675,7 +4779,7 @@ type ListParkedResponse struct {
 
 func (x *ListParkedResponse) Reset() {
 	*x = ListParkedResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4687,7 +4791,7 @@ func (x *ListParkedResponse) String() string {
 func (*ListParkedResponse) ProtoMessage() {}
 
 func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4700,7 +4804,7 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
 func (*ListParkedResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
@@ -4735,7 +4839,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4747,7 +4851,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4760,7 +4864,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -4796,7 +4900,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4808,7 +4912,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4821,7 +4925,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -4862,7 +4966,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4874,7 +4978,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4887,7 +4991,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -4916,7 +5020,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4928,7 +5032,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4941,7 +5045,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -4982,7 +5086,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5098,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5111,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -5035,7 +5139,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5047,7 +5151,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5060,7 +5164,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -5097,7 +5201,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5109,7 +5213,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5122,7 +5226,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -5171,7 +5275,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5183,7 +5287,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5196,7 +5300,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -5295,8 +5399,16 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\rR\x04done\"<\n" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"\x15\n" +
-	"\x13RenewSharesResponse\"\xa5\x01\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"3\n" +
+	"\x13RenewSharesResponse\x12\x1c\n" +
+	"\thandovers\x18\x01 \x01(\x04R\thandovers\"a\n" +
+	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x01 \x01(\tR\n" +
+	"controller\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\x1c\n" +
+	"\x1aAcknowledgeSessionResponse\"\xa5\x01\n" +
 	"\x11LeaseQuotaRequest\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\tR\x05input\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x129\n" +
@@ -5613,7 +5725,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\"a\n" +
 	"\x13ListWaitingResponse\x126\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next2\x90\v\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next2\xf5\v\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -5629,7 +5741,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\rPreviewRewind\x12\x1e.columba.v1.RewindGroupRequest\x1a\x17.columba.v1.SeekPreview\x12Z\n" +
 	"\x0fListAssignments\x12\".columba.v1.ListAssignmentsRequest\x1a#.columba.v1.ListAssignmentsResponse\x12W\n" +
 	"\x0eGetAssignments\x12!.columba.v1.GetAssignmentsRequest\x1a\".columba.v1.GetAssignmentsResponse\x12N\n" +
-	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12K\n" +
+	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12c\n" +
+	"\x12AcknowledgeSession\x12%.columba.v1.AcknowledgeSessionRequest\x1a&.columba.v1.AcknowledgeSessionResponse\x12K\n" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
 	"\n" +
@@ -5684,7 +5797,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -5706,253 +5819,257 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*GetAssignmentsResponse)(nil),       // 17: columba.v1.GetAssignmentsResponse
 	(*RenewSharesRequest)(nil),           // 18: columba.v1.RenewSharesRequest
 	(*RenewSharesResponse)(nil),          // 19: columba.v1.RenewSharesResponse
-	(*LeaseQuotaRequest)(nil),            // 20: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 21: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 22: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 23: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 24: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 25: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 26: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 27: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 28: columba.v1.AssignmentList
-	(*AssignRequest)(nil),                // 29: columba.v1.AssignRequest
-	(*AssignResponse)(nil),               // 30: columba.v1.AssignResponse
-	(*ListAnswer)(nil),                   // 31: columba.v1.ListAnswer
-	(*SelectDeadLettersRequest)(nil),     // 32: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 33: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 34: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 35: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 36: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 37: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 38: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 39: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 40: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 41: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 42: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 43: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 44: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 45: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 46: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 47: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 48: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 49: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 50: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 51: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 52: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 53: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 54: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 55: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 56: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 57: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 58: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 59: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 60: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 61: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 62: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 63: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 64: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 65: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 66: columba.v1.ShareCounts
-	(*LimitRetriesRequest)(nil),          // 67: columba.v1.LimitRetriesRequest
-	(*LimitRetriesResponse)(nil),         // 68: columba.v1.LimitRetriesResponse
-	(*GroupRetries)(nil),                 // 69: columba.v1.GroupRetries
-	(*ParkedMessage)(nil),                // 70: columba.v1.ParkedMessage
-	(*ListParkedRequest)(nil),            // 71: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),           // 72: columba.v1.ListParkedResponse
-	(*ListTimersRequest)(nil),            // 73: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 74: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 75: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 76: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 77: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 78: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 79: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 80: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 81: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 82: columba.v1.Extent
-	(*HostAddress)(nil),                  // 83: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 84: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 85: columba.v1.UndecidedExtent
-	(*Error)(nil),                        // 86: columba.v1.Error
-	(*DeadLetterSelection)(nil),          // 87: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 88: google.protobuf.Duration
-	(*Message)(nil),                      // 89: columba.v1.Message
-	(*DelayedMessage)(nil),               // 90: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 91: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 92: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 93: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 94: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 95: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 96: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 97: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 98: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 99: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 100: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 101: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 102: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 103: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 104: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 105: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 106: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 107: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 108: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 109: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 110: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 111: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 112: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 113: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 114: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 115: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 116: columba.v1.ListDeadLettersResponse
+	(*AcknowledgeSessionRequest)(nil),    // 20: columba.v1.AcknowledgeSessionRequest
+	(*AcknowledgeSessionResponse)(nil),   // 21: columba.v1.AcknowledgeSessionResponse
+	(*LeaseQuotaRequest)(nil),            // 22: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 23: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 24: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 25: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 26: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 27: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 28: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 29: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 30: columba.v1.AssignmentList
+	(*AssignRequest)(nil),                // 31: columba.v1.AssignRequest
+	(*AssignResponse)(nil),               // 32: columba.v1.AssignResponse
+	(*ListAnswer)(nil),                   // 33: columba.v1.ListAnswer
+	(*SelectDeadLettersRequest)(nil),     // 34: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 35: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 36: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 37: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 38: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 39: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 40: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 41: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 42: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 43: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 44: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 45: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 46: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 47: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 48: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 49: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 50: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 51: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 52: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 53: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 54: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 55: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 56: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 57: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 58: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 59: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 60: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 61: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 62: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 63: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 64: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 65: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 66: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 67: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 68: columba.v1.ShareCounts
+	(*LimitRetriesRequest)(nil),          // 69: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 70: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 71: columba.v1.GroupRetries
+	(*ParkedMessage)(nil),                // 72: columba.v1.ParkedMessage
+	(*ListParkedRequest)(nil),            // 73: columba.v1.ListParkedRequest
+	(*ListParkedResponse)(nil),           // 74: columba.v1.ListParkedResponse
+	(*ListTimersRequest)(nil),            // 75: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 76: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 77: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 78: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 79: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 80: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 81: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 82: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 83: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 84: columba.v1.Extent
+	(*HostAddress)(nil),                  // 85: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 86: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 87: columba.v1.UndecidedExtent
+	(*Error)(nil),                        // 88: columba.v1.Error
+	(*DeadLetterSelection)(nil),          // 89: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 90: google.protobuf.Duration
+	(*Message)(nil),                      // 91: columba.v1.Message
+	(*DelayedMessage)(nil),               // 92: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 93: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 94: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 95: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 96: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 97: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 98: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 99: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 100: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 101: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 102: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 103: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 104: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 105: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 106: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 107: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 108: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 109: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 110: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 111: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 112: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 113: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 114: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 115: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 116: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 117: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 118: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	81,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	82,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	83,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	82,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	84,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	85,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	83,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	84,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	85,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	84,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	86,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	87,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	15,  // 6: columba.v1.ListAssignmentsResponse.lists:type_name -> columba.v1.QueueVersion
 	14,  // 7: columba.v1.QueueVersion.version:type_name -> columba.v1.ListVersion
 	15,  // 8: columba.v1.GetAssignmentsRequest.known:type_name -> columba.v1.QueueVersion
-	28,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
-	21,  // 10: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	22,  // 11: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	23,  // 12: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	25,  // 13: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	26,  // 14: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	82,  // 15: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	30,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
+	23,  // 10: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	24,  // 11: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	25,  // 12: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	27,  // 13: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	28,  // 14: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	84,  // 15: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	14,  // 16: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
-	27,  // 17: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	28,  // 18: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
-	31,  // 19: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
+	29,  // 17: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	30,  // 18: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
+	33,  // 19: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
 	14,  // 20: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
-	86,  // 21: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
-	87,  // 22: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	82,  // 23: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	82,  // 24: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	82,  // 25: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	81,  // 26: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	81,  // 27: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	82,  // 28: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	81,  // 29: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	81,  // 30: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	81,  // 31: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	84,  // 32: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	81,  // 33: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	82,  // 34: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	81,  // 35: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	81,  // 36: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	45,  // 37: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	81,  // 38: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	81,  // 39: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	76,  // 40: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	77,  // 41: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	78,  // 42: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	88,  // 43: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	79,  // 44: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	80,  // 45: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	65,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	66,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	69,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	89,  // 49: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	84,  // 50: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	84,  // 51: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	84,  // 52: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	84,  // 53: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	70,  // 54: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
-	90,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	88,  // 21: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
+	89,  // 22: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	84,  // 23: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	84,  // 24: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	84,  // 25: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	83,  // 26: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	83,  // 27: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	84,  // 28: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	83,  // 29: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	83,  // 30: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	83,  // 31: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	86,  // 32: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	83,  // 33: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	84,  // 34: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	83,  // 35: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	83,  // 36: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	47,  // 37: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	83,  // 38: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	83,  // 39: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	78,  // 40: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	79,  // 41: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	80,  // 42: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	90,  // 43: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	81,  // 44: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	82,  // 45: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	67,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	68,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	71,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	91,  // 49: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
+	86,  // 50: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
+	86,  // 51: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	86,  // 52: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
+	86,  // 53: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
+	72,  // 54: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	92,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
 	4,   // 56: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
 	6,   // 57: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
 	8,   // 58: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	91,  // 59: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	92,  // 60: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	93,  // 59: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	94,  // 60: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
 	10,  // 61: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	93,  // 62: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	94,  // 63: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	95,  // 64: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	95,  // 65: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	95,  // 62: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	96,  // 63: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	97,  // 64: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	97,  // 65: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
 	12,  // 66: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
 	16,  // 67: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
 	18,  // 68: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	20,  // 69: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	96,  // 70: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 71: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 72: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	34,  // 73: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	36,  // 74: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	38,  // 75: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	40,  // 76: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	42,  // 77: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	44,  // 78: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	46,  // 79: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	48,  // 80: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	50,  // 81: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	52,  // 82: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	54,  // 83: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	61,  // 84: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	29,  // 85: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
-	97,  // 86: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	60,  // 87: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	98,  // 88: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	99,  // 89: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	100, // 90: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	101, // 91: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	102, // 92: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	56,  // 93: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	58,  // 94: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	32,  // 95: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	71,  // 96: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
-	73,  // 97: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	74,  // 98: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	63,  // 99: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	67,  // 100: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
-	5,   // 101: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 102: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 103: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	103, // 104: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	104, // 105: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 106: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	105, // 107: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	106, // 108: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	107, // 109: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	108, // 110: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	13,  // 111: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
-	17,  // 112: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
-	19,  // 113: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	24,  // 114: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	109, // 115: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 116: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 117: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	35,  // 118: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	37,  // 119: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	39,  // 120: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	41,  // 121: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	43,  // 122: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	45,  // 123: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	47,  // 124: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	49,  // 125: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	51,  // 126: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	53,  // 127: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	55,  // 128: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	62,  // 129: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	30,  // 130: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	110, // 131: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	111, // 132: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	112, // 133: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	113, // 134: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	114, // 135: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	115, // 136: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	116, // 137: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	57,  // 138: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	59,  // 139: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	33,  // 140: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	72,  // 141: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
-	115, // 142: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	75,  // 143: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	64,  // 144: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	68,  // 145: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
-	101, // [101:146] is the sub-list for method output_type
-	56,  // [56:101] is the sub-list for method input_type
+	20,  // 69: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
+	22,  // 70: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	98,  // 71: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 72: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 73: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	36,  // 74: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	38,  // 75: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	40,  // 76: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	42,  // 77: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	44,  // 78: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	46,  // 79: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	48,  // 80: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	50,  // 81: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	52,  // 82: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	54,  // 83: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	56,  // 84: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	63,  // 85: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	31,  // 86: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
+	99,  // 87: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	62,  // 88: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	100, // 89: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	101, // 90: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	102, // 91: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	103, // 92: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	104, // 93: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	58,  // 94: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	60,  // 95: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	34,  // 96: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	73,  // 97: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	75,  // 98: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	76,  // 99: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	65,  // 100: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	69,  // 101: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 102: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 103: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 104: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	105, // 105: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	106, // 106: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 107: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	107, // 108: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	108, // 109: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	109, // 110: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	110, // 111: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	13,  // 112: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
+	17,  // 113: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
+	19,  // 114: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	21,  // 115: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
+	26,  // 116: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	111, // 117: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 118: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 119: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	37,  // 120: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	39,  // 121: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	41,  // 122: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	43,  // 123: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	45,  // 124: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	47,  // 125: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	49,  // 126: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	51,  // 127: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	53,  // 128: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	55,  // 129: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	57,  // 130: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	64,  // 131: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	32,  // 132: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	112, // 133: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	113, // 134: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	114, // 135: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	115, // 136: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	116, // 137: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	117, // 138: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	118, // 139: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	59,  // 140: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	61,  // 141: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	35,  // 142: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	74,  // 143: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	117, // 144: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	77,  // 145: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	66,  // 146: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	70,  // 147: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	102, // [102:148] is the sub-list for method output_type
+	56,  // [56:102] is the sub-list for method input_type
 	56,  // [56:56] is the sub-list for extension type_name
 	56,  // [56:56] is the sub-list for extension extendee
 	0,   // [0:56] is the sub-list for field type_name
@@ -5973,7 +6090,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   81,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -76,6 +76,9 @@ const (
 	// ControllerServiceRenewSharesProcedure is the fully-qualified name of the ControllerService's
 	// RenewShares RPC.
 	ControllerServiceRenewSharesProcedure = "/columba.v1.ControllerService/RenewShares"
+	// ControllerServiceAcknowledgeSessionProcedure is the fully-qualified name of the
+	// ControllerService's AcknowledgeSession RPC.
+	ControllerServiceAcknowledgeSessionProcedure = "/columba.v1.ControllerService/AcknowledgeSession"
 	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
 	// LeaseQuota RPC.
 	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
@@ -184,6 +187,9 @@ type ControllerServiceClient interface {
 	GetAssignments(context.Context, *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
+	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
+	// decided without the caller is under way any more.
+	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
@@ -283,6 +289,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
 			connect.WithClientOptions(opts...),
 		),
+		acknowledgeSession: connect.NewClient[columbav1.AcknowledgeSessionRequest, columbav1.AcknowledgeSessionResponse](
+			httpClient,
+			baseURL+ControllerServiceAcknowledgeSessionProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
+			connect.WithClientOptions(opts...),
+		),
 		leaseQuota: connect.NewClient[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse](
 			httpClient,
 			baseURL+ControllerServiceLeaseQuotaProcedure,
@@ -312,23 +324,24 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 
 // controllerServiceClient implements ControllerServiceClient.
 type controllerServiceClient struct {
-	ensureExtent    *connect.Client[columbav1.EnsureExtentRequest, columbav1.EnsureExtentResponse]
-	sealExtent      *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
-	listUndecided   *connect.Client[columbav1.ListUndecidedRequest, columbav1.ListUndecidedResponse]
-	sealAllOfStore  *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
-	deleteOrphans   *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
-	startGroup      *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
-	beginOperation  *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
-	endOperation    *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
-	rewindGroup     *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
-	previewRewind   *connect.Client[columbav1.RewindGroupRequest, columbav1.SeekPreview]
-	listAssignments *connect.Client[columbav1.ListAssignmentsRequest, columbav1.ListAssignmentsResponse]
-	getAssignments  *connect.Client[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse]
-	renewShares     *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
-	leaseQuota      *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
-	listDepths      *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
-	confirmEnd      *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
-	confirmRemoval  *connect.Client[columbav1.ConfirmRemovalRequest, columbav1.ConfirmRemovalResponse]
+	ensureExtent       *connect.Client[columbav1.EnsureExtentRequest, columbav1.EnsureExtentResponse]
+	sealExtent         *connect.Client[columbav1.SealExtentRequest, columbav1.SealExtentResponse]
+	listUndecided      *connect.Client[columbav1.ListUndecidedRequest, columbav1.ListUndecidedResponse]
+	sealAllOfStore     *connect.Client[columbav1.SealAllOfStoreRequest, columbav1.SealAllOfStoreResponse]
+	deleteOrphans      *connect.Client[columbav1.DeleteOrphansRequest, columbav1.DeleteOrphansResponse]
+	startGroup         *connect.Client[columbav1.StartGroupRequest, columbav1.StartGroupResponse]
+	beginOperation     *connect.Client[columbav1.BeginOperationRequest, columbav1.BeginOperationResponse]
+	endOperation       *connect.Client[columbav1.EndOperationRequest, columbav1.EndOperationResponse]
+	rewindGroup        *connect.Client[columbav1.RewindGroupRequest, columbav1.RewindGroupResponse]
+	previewRewind      *connect.Client[columbav1.RewindGroupRequest, columbav1.SeekPreview]
+	listAssignments    *connect.Client[columbav1.ListAssignmentsRequest, columbav1.ListAssignmentsResponse]
+	getAssignments     *connect.Client[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse]
+	renewShares        *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
+	acknowledgeSession *connect.Client[columbav1.AcknowledgeSessionRequest, columbav1.AcknowledgeSessionResponse]
+	leaseQuota         *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
+	listDepths         *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
+	confirmEnd         *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
+	confirmRemoval     *connect.Client[columbav1.ConfirmRemovalRequest, columbav1.ConfirmRemovalResponse]
 }
 
 // EnsureExtent calls columba.v1.ControllerService.EnsureExtent.
@@ -396,6 +409,11 @@ func (c *controllerServiceClient) RenewShares(ctx context.Context, req *connect.
 	return c.renewShares.CallUnary(ctx, req)
 }
 
+// AcknowledgeSession calls columba.v1.ControllerService.AcknowledgeSession.
+func (c *controllerServiceClient) AcknowledgeSession(ctx context.Context, req *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error) {
+	return c.acknowledgeSession.CallUnary(ctx, req)
+}
+
 // LeaseQuota calls columba.v1.ControllerService.LeaseQuota.
 func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
 	return c.leaseQuota.CallUnary(ctx, req)
@@ -444,6 +462,9 @@ type ControllerServiceHandler interface {
 	GetAssignments(context.Context, *connect.Request[columbav1.GetAssignmentsRequest]) (*connect.Response[columbav1.GetAssignmentsResponse], error)
 	// RenewShares says that the run of an output host is there: its shares are no other host's for a while. It is cheap: hosts ask twice a second.
 	RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error)
+	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
+	// decided without the caller is under way any more.
+	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
@@ -539,6 +560,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("RenewShares")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceAcknowledgeSessionHandler := connect.NewUnaryHandler(
+		ControllerServiceAcknowledgeSessionProcedure,
+		svc.AcknowledgeSession,
+		connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceLeaseQuotaHandler := connect.NewUnaryHandler(
 		ControllerServiceLeaseQuotaProcedure,
 		svc.LeaseQuota,
@@ -591,6 +618,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceGetAssignmentsHandler.ServeHTTP(w, r)
 		case ControllerServiceRenewSharesProcedure:
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
+		case ControllerServiceAcknowledgeSessionProcedure:
+			controllerServiceAcknowledgeSessionHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		case ControllerServiceListDepthsProcedure:
@@ -658,6 +687,10 @@ func (UnimplementedControllerServiceHandler) GetAssignments(context.Context, *co
 
 func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *connect.Request[columbav1.RenewSharesRequest]) (*connect.Response[columbav1.RenewSharesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.RenewShares is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.AcknowledgeSession is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
