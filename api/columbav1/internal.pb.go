@@ -1206,6 +1206,7 @@ func (x *AcknowledgeSessionRequest) GetTerm() uint64 {
 
 type AcknowledgeSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Counter       uint64                 `protobuf:"varint,1,opt,name=counter,proto3" json:"counter,omitempty"` // of the newest list of shares that the other has made; those of the caller are newer from now on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1238,6 +1239,13 @@ func (x *AcknowledgeSessionResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use AcknowledgeSessionResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeSessionResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AcknowledgeSessionResponse) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
 }
 
 type LeaseQuotaRequest struct {
@@ -5407,8 +5415,9 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"controller\x18\x01 \x01(\tR\n" +
 	"controller\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\x1c\n" +
-	"\x1aAcknowledgeSessionResponse\"\xa5\x01\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"6\n" +
+	"\x1aAcknowledgeSessionResponse\x12\x18\n" +
+	"\acounter\x18\x01 \x01(\x04R\acounter\"\xa5\x01\n" +
 	"\x11LeaseQuotaRequest\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\tR\x05input\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x129\n" +

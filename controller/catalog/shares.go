@@ -146,6 +146,45 @@ func (x *Shares) dropLocked(k Share) (old Decision, under *move) {
 	return d.Decision, under
 }
 
+// SetComing makes a decision count that another controller wrote a moment ago. The owner before may still have the share,
+// so it has to confirm a list without it first, and has until then for it.
+func (x *Shares) SetComing(d Decision, before HostRun, until time.Time) (old Decision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now, old, _ := x.setLocked(d)
+	from := x.listLocked(before, d.Queue)
+	x.raiseLocked(from)
+	x.moveLocked(now, &move{from: from, counter: from.counter, until: until})
+	return old
+}
+
+// Leave forgets all decisions about a queue, and its lists. Owners hear nothing: another controller is responsible for the
+// queue.
+func (x *Shares) Leave(queue core.QueueID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for l := range x.mu.queues[queue] {
+		for d := range l.shares {
+			x.endMoveLocked(d)
+			delete(x.mu.owned, d.Share)
+			delete(x.mu.epochs, d.Group)
+		}
+		clear(l.shares)
+	}
+	for l := range x.mu.queues[queue] { // nothing moves between them any more
+		x.forgetEmptyLocked(l)
+	}
+}
+
+// Counter is that of the list that changed last, at least this: lists from now on are newer than those of a controller that
+// named it.
+func (x *Shares) Counter(atLeast uint64) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.counter = max(x.mu.counter, atLeast)
+	return x.mu.counter
+}
+
 // Touch has the owners of an extent's shares told of it again: something of it changed that lists tell.
 func (x *Shares) Touch(extent core.ExtentID, groups []core.GroupID) {
 	x.mu.Lock()

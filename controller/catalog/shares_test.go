@@ -253,3 +253,53 @@ func TestShares_RunThatComesBackIsToldAgain(t *testing.T) {
 		t.Error("the run was told all lists, though one of them was forgotten before it confirmed it")
 	}
 }
+
+// TestShares_LeaveTellsNobody: of a queue that another controller is responsible for nothing is named, sent or waited for, also in the
+// middle of a move.
+func TestShares_LeaveTellsNobody(t *testing.T) {
+	x, a, b := newSharesForTest(), ownerOf(1), ownerOf(2)
+	for n := range byte(4) {
+		x.Set(decision(1, n, a))
+		x.Set(decision(2, n, a))
+	}
+	x.take(a)
+	moved := decision(1, 0, b)
+	moved.Counter = 2
+	x.SetAll([]Decision{moved}, func(HostRun) bool { return true }, sharesNow.Add(time.Minute))
+	marked := x.Mark([]core.QueueID{queueID(1)})
+	x.Leave(queueID(1))
+	for _, o := range []HostRun{a, b} {
+		if due := x.due(o); len(due) != 0 {
+			t.Errorf("lists of %v are due to %s", due, o.Host)
+		}
+		for _, v := range must(x.Versions(o, core.QueueID{}, 10)) {
+			if v.Queue == queueID(1) {
+				t.Errorf("the list of the queue is named to %s", o.Host)
+			}
+		}
+	}
+	if n := len(x.mu.moving) + len(x.mu.queues[queueID(1)]) + len(x.Unheard(marked)); n != 0 || x.Count() != 4 {
+		t.Errorf("%d moves, lists and waits are left, and %d shares, want 0 and the 4 of the other queue", n, x.Count())
+	}
+	if d := x.Get(moved.Share); d.Counter != 0 {
+		t.Errorf("a decision is left: %+v", d)
+	}
+}
+
+func must(page []QueueVersion, _ bool) []QueueVersion { return page }
+
+// TestShares_ComingShareWaitsForTheOwnerBefore: another controller moved a share just before; its owner before may not have heard of it.
+func TestShares_ComingShareWaitsForTheOwnerBefore(t *testing.T) {
+	x, a, b := newSharesForTest(), ownerOf(1), ownerOf(2)
+	d := decision(1, 1, b)
+	x.SetComing(d, a, sharesNow.Add(time.Minute))
+	if l := x.List(b, queueID(1), core.ListVersion{}); len(l.Shares) != 0 {
+		t.Error("the new owner is told of the share before the one before gave it away")
+	}
+	if got := x.take(a); len(got) != 1 || len(got[queueID(1)].Shares) != 0 {
+		t.Fatalf("the owner before is sent %v, want an empty list", got)
+	}
+	if l := x.List(b, queueID(1), core.ListVersion{}); len(l.Shares) != 1 {
+		t.Error("the new owner is not told of the share though the one before gave it away")
+	}
+}
