@@ -37,7 +37,6 @@ type Consumer struct {
 		reaching map[core.HostID]bool // being connected to, or waited for after a failure
 		failures map[core.HostID]int  // to connect, in a row
 		part     wire.Credit          // of the prefetch, for each host
-		version  uint64
 		hosts    []consumeHost // told by a host; nil: look up
 		hasHosts bool
 		lastErr  error

@@ -212,9 +212,6 @@ func (c *Consumer) route() ([]consumeHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.mu.version = max(c.mu.version, res.Version)
-	c.mu.Unlock()
 	return hostsOf(res.Hosts)
 }
 
@@ -231,18 +228,13 @@ func hostsOf(in []*pb.HostAddress) ([]consumeHost, error) {
 	return out, nil
 }
 
-// reconfigure accepts a route that a host sent, unless a newer one is known.
-func (c *Consumer) reconfigure(version uint64, in []*pb.HostAddress) error {
+// reconfigure accepts a route that a host sent.
+func (c *Consumer) reconfigure(in []*pb.HostAddress) error {
 	hosts, err := hostsOf(in)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	if version < c.mu.version {
-		c.mu.Unlock()
-		return nil
-	}
-	c.mu.version = version
 	c.mu.hosts, c.mu.hasHosts = hosts, true
 	c.mu.Unlock()
 	signal(c.wake)

@@ -115,7 +115,7 @@ func TestConsumer_RouteOfManyHosts(t *testing.T) {
 	con := consume(t, c)
 	many.Store(true)
 	hosts, _ := f.route()
-	if err := con.reconfigure(1, hosts); core.CodeOf(err) != core.CodeUnavailable {
+	if err := con.reconfigure(hosts); core.CodeOf(err) != core.CodeUnavailable {
 		t.Errorf("a list of %d hosts ends with %v, want unavailable", len(hosts), err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // a busy machine takes its time for the first route

@@ -54,7 +54,7 @@ func TestPrefetch_IsDividedAnewWhenHostsChange(t *testing.T) {
 				eventually(t, what, func() bool { n := con.inbox.waitingMessages(all...); return least <= n && n <= most })
 			}
 			holds("one host fills the prefetch", prefetch, prefetch)
-			if err := con.reconfigure(1, route); err != nil {
+			if err := con.reconfigure(route); err != nil {
 				t.Fatal(err)
 			}
 			holds("the new hosts deliver their parts", prefetch+2*prefetch/3, prefetch+2*prefetch/3)
@@ -64,7 +64,7 @@ func TestPrefetch_IsDividedAnewWhenHostsChange(t *testing.T) {
 			holds("three hosts share the prefetch", prefetch/3, prefetch)
 			work(2 * prefetch)
 			holds("three hosts share the prefetch", prefetch/3, prefetch)
-			if err := con.reconfigure(2, route[:1]); err != nil {
+			if err := con.reconfigure(route[:1]); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the others rest", func() bool {

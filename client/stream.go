@@ -42,6 +42,7 @@ type consumeStream struct {
 	run core.ID
 
 	greeted   bool
+	route     uint64 // version of the last route that the host sent
 	quietOnce sync.Once
 	deliver   wire.Deliver
 	results   wire.AckResult
@@ -82,8 +83,10 @@ func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 		err = s.greet(f.Body)
 	case wire.TypeReconfigure:
 		var m pb.Reconfigure
-		if err = proto.Unmarshal(f.Body, &m); err == nil {
-			err = s.con.reconfigure(m.Version, m.Hosts)
+		// Versions are clocks of the hosts that send them: those of two streams cannot be compared.
+		if err = proto.Unmarshal(f.Body, &m); err == nil && m.Version >= s.route {
+			s.route = m.Version
+			err = s.con.reconfigure(m.Hosts)
 		}
 	case wire.TypeThrottled:
 		var m pb.Throttled
