@@ -25,7 +25,7 @@ const (
 type Record struct {
 	Owner   core.HostID `json:"owner"`
 	Run     core.RunID  `json:"run,omitzero"` // zero: the owner has released the lease
-	Term    uint64      `json:"term"`         // 1 more each time that a run takes the lease
+	Term    uint64      `json:"term"`         // 1 more each time that a run takes the lease, or again holds it after it lapsed
 	Counter uint64      `json:"counter"`      // 1 more with each change of the row
 }
 
@@ -41,7 +41,8 @@ type Record struct {
 //  1. At no time do two contenders of one lease hold it. A holder counts from before it asked: the row was written
 //     later. A contender counts from after it saw the row, and takes the lease only from the very row that it saw. The
 //     holder's nine tenths of TTL have passed by then, also when the clock of one is slow and that of the other fast.
-//  2. Each term is that of one run, and terms only grow.
+//  2. Each term is that of one run, and terms only grow. A run that did not renew in time holds the lease in another term
+//     afterwards.
 //  3. While Serial calls to the metadata are answered within a second, another contender holds the lease at most 10 s
 //     after its holder stopped working, and 2 s after it was released.
 //
@@ -121,11 +122,15 @@ var errOther = errors.New("another contender has changed the lease")
 
 // renew asks for more time; asked is before the question.
 func (l *Lease) renew(ctx context.Context, asked time.Time) error {
+	_, held := l.Held(asked)
 	r, err := metadata.Change(ctx, l.meta, metadata.Leases, l.key(), func(r *Record) error {
 		if r.Run != l.run {
 			return errOther
 		}
 		r.Counter++
+		if !held {
+			r.Term++
+		}
 		return nil
 	})
 	switch {
