@@ -1103,6 +1103,8 @@ func (x *RenewSharesRequest) GetRun() []byte {
 type RenewSharesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Handovers     uint64                 `protobuf:"varint,1,opt,name=handovers,proto3" json:"handovers,omitempty"` // how often the controller stopped being responsible for some queues
+	Held          bool                   `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`           // the controller holds its session lease; if not, it only promises to move nothing itself
+	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`              // of the controller
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1142,6 +1144,20 @@ func (x *RenewSharesResponse) GetHandovers() uint64 {
 		return x.Handovers
 	}
 	return 0
+}
+
+func (x *RenewSharesResponse) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *RenewSharesResponse) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
 }
 
 type AcknowledgeSessionRequest struct {
@@ -5407,9 +5423,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\rR\x04done\"<\n" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"3\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"Y\n" +
 	"\x13RenewSharesResponse\x12\x1c\n" +
-	"\thandovers\x18\x01 \x01(\x04R\thandovers\"a\n" +
+	"\thandovers\x18\x01 \x01(\x04R\thandovers\x12\x12\n" +
+	"\x04held\x18\x02 \x01(\bR\x04held\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\fR\x03run\"a\n" +
 	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +

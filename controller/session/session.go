@@ -1,0 +1,320 @@
+// Package session owns the session lease of a controller, and knows for which keys, such as queues, this controller is
+// responsible: at most one controller is at any time (docs/adr/0062).
+package session
+
+import (
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/lease"
+)
+
+// Owner is the controller, as far as its session needs it. All methods are safe for concurrent use, and must not call the
+// Session but for Responsible.
+type Owner interface {
+	// Ask has another controller acknowledge a session of this one. The answer is the counter of the other's newest list of
+	// shares.
+	Ask(ctx context.Context, other core.HostID, term uint64) (counter uint64, err error)
+	// Newer has the lists of this controller be newer than that from now on.
+	Newer(counter uint64)
+	// Yield returns when nothing is under way any more that the controller did for keys that it is not responsible for. It
+	// answers the counter of its newest list.
+	Yield() (counter uint64)
+	// Changed is told that the controller may be responsible for other keys than before. It does not block.
+	Changed()
+}
+
+// Config of a Session.
+type Config struct {
+	Meta metadata.Store
+	Self core.HostID
+	Run  core.RunID
+	Now  func() time.Time // a monotonic clock that nobody sets; nil: time.Now
+	Log  *slog.Logger
+}
+
+// Session is what this controller is responsible for. Run keeps it; the other methods are safe for concurrent use.
+type Session struct {
+	cfg   Config
+	owner Owner
+	view  atomic.Pointer[view]
+	looks chan struct{} // capacity 1: one at a time reads the rows and takes them over
+	mu    struct {
+		sync.Mutex
+		members   members
+		lease     *lease.Lease // that is contended for, or held
+		slot      int
+		handovers uint64
+		full      bool // it was said that all slots are taken
+	}
+}
+
+// view is what Responsible needs.
+type view struct {
+	lease *lease.Lease
+	term  uint64 // of the session that all members know; 0: there is none
+	hosts []core.HostID
+}
+
+const (
+	lookEvery = time.Second
+	// stepEvery is how often it is looked whether the lease is held, which costs nothing.
+	stepEvery   = 100 * time.Millisecond
+	callTimeout = 2 * time.Second // of a look, and of a question to another controller
+)
+
+// New session, which is responsible for nothing yet; it does no I/O.
+func New(cfg Config, owner Owner) *Session {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1)}
+	s.mu.members.self = cfg.Run
+	s.view.Store(&view{})
+	return s
+}
+
+// Holds reports whether this controller holds its session lease.
+func (s *Session) Holds() bool {
+	v := s.view.Load()
+	if v.lease == nil {
+		return false
+	}
+	_, held := v.lease.Held(s.cfg.Now())
+	return held
+}
+
+// Responsible reports whether this controller is responsible for a key, such as the id of a queue.
+func (s *Session) Responsible(key core.ID) bool {
+	v := s.view.Load()
+	if v.term == 0 {
+		return false
+	}
+	if term, held := v.lease.Held(s.cfg.Now()); !held || term != v.term {
+		return false
+	}
+	return s.first(key, v.hosts)
+}
+
+// first reports whether this host ranks before the others.
+func (s *Session) first(key core.ID, others []core.HostID) bool {
+	if len(others) == 0 {
+		return true
+	}
+	all := append(make([]core.HostID, 0, Slots+1), others...)
+	return core.Rank(key.String(), append(all, s.cfg.Self), func(id core.HostID) core.HostID { return id })[0] == s.cfg.Self
+}
+
+// Handovers is how often this controller stopped being responsible for some keys.
+func (s *Session) Handovers() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.handovers
+}
+
+// Acknowledge counts a session of another run as a member. It returns when nothing of before is under way, with the
+// counter of the newest list of shares that this controller made.
+func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error) {
+	if err := s.look(ctx, false); err != nil {
+		return 0, core.Errorf(core.CodeOf(err), "read the session leases: %w", err)
+	}
+	s.mu.Lock()
+	is, ok := s.mu.members.termOf(run)
+	s.mu.Unlock()
+	if !ok || is != term {
+		return 0, core.Errorf(core.CodeConflict, "run %s does not hold a session lease in term %d", run, term)
+	}
+	return s.owner.Yield(), nil
+}
+
+// Run takes a session lease and keeps it until ctx ends. It then releases the lease.
+func (s *Session) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	tick := time.NewTicker(stepEvery)
+	defer tick.Stop()
+	var looked time.Time
+	contending := func() {}
+	for ctx.Err() == nil {
+		now := s.cfg.Now()
+		begins := s.begins(now)
+		if begins || looked.IsZero() || now.Sub(looked) >= lookEvery {
+			looked = now
+			if err := s.look(ctx, begins); err != nil && ctx.Err() == nil {
+				s.cfg.Log.Info("the session leases of controllers cannot be read", "err", err)
+			} else if l, ok := s.contend(); ok {
+				contending()
+				lctx, cancel := context.WithCancel(ctx)
+				contending = cancel
+				wg.Go(func() {
+					if err := l.Run(lctx); err != nil {
+						s.cfg.Log.Info("a session lease could not be released; it ends by itself", "err", err)
+					}
+				})
+			}
+			s.ask(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	contending()
+}
+
+// begins reports whether the lease is held in a term that is not the session's.
+func (s *Session) begins(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.lease == nil {
+		return false
+	}
+	term, held := s.mu.lease.Held(now)
+	return held && term != s.mu.members.term
+}
+
+// look reads all slots, and takes over what it sees; begin: the lease has been taken, and a session begins with what is seen.
+func (s *Session) look(ctx context.Context, begin bool) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	select {
+	case s.looks <- struct{}{}:
+		defer func() { <-s.looks }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	l := s.mu.lease
+	s.mu.Unlock()
+	asked, term := s.cfg.Now(), uint64(0)
+	if begin {
+		if t, held := l.Held(asked); held {
+			term = t
+		}
+	}
+	keys, slots := make([]metadata.Key, Slots), make(map[metadata.Key]int, Slots)
+	for i := range keys {
+		keys[i] = metadata.LeaseKey(slotName(i))
+		slots[keys[i]] = i
+	}
+	rows, err := metadata.GetRows(ctx, s.cfg.Meta, metadata.Leases, keys, metadata.Quorum)
+	if err != nil {
+		return err
+	}
+	answered := s.cfg.Now()
+	shrunk := s.sees(rows, slots, asked, answered, term)
+	if shrunk {
+		s.owner.Yield()
+	}
+	s.owner.Changed()
+	return nil
+}
+
+// sees takes over the rows, begins a session of a term unless that is 0, and reports whether this controller may have
+// stopped being responsible for something.
+func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, answered time.Time, term uint64) (shrunk bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, row := range rows {
+		r, err := metadata.Decode[lease.Record](metadata.Leases, row)
+		if err != nil {
+			s.cfg.Log.Error("a session lease cannot be decoded", "row", row.Key.Row, "err", err)
+			continue
+		}
+		s.mu.members.sees(slots[row.Key], r, row.Version, asked, answered)
+	}
+	if term > 0 {
+		shrunk = s.mu.members.term > 0 // it lapsed
+		s.mu.members.begin(term)
+	}
+	return s.showLocked() || shrunk
+}
+
+// showLocked makes the view anew, and reports whether there are members that were none.
+func (s *Session) showLocked() (shrunk bool) {
+	old := s.view.Load()
+	all, ignorant := s.mu.members.others()
+	v := &view{lease: s.mu.lease}
+	if len(ignorant) == 0 {
+		v.term = s.mu.members.term
+	}
+	known := make(map[core.HostID]bool)
+	for _, id := range old.hosts {
+		known[id] = true
+	}
+	for _, r := range all {
+		v.hosts = append(v.hosts, r.Owner)
+		shrunk = shrunk || !known[r.Owner]
+	}
+	shrunk = old.term > 0 && (shrunk || v.term != old.term)
+	if shrunk {
+		s.mu.handovers++
+	}
+	s.view.Store(v)
+	return shrunk
+}
+
+// contend chooses a slot, unless this run contends for one that no other run has.
+func (s *Session) contend() (l *lease.Lease, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := &s.mu.members
+	if s.mu.lease != nil {
+		if x := &m.slots[s.mu.slot]; !x.lives() || x.Run == s.cfg.Run || x.Owner == s.cfg.Self {
+			return nil, false
+		}
+	}
+	h := fnv.New32a()
+	h.Write([]byte(s.cfg.Self))
+	slot, full := m.choose(s.cfg.Self, int(h.Sum32()%Slots))
+	if full && !s.mu.full {
+		s.cfg.Log.Warn("as many controllers as can be are there; this one waits until another one stops", "most", Slots)
+	}
+	s.mu.full = full
+	if s.mu.lease != nil && slot == s.mu.slot {
+		return nil, false
+	}
+	s.mu.slot, s.mu.lease = slot, lease.New(s.cfg.Meta, slotName(slot), s.cfg.Self, s.cfg.Run, s.cfg.Now)
+	m.end()
+	s.showLocked()
+	return s.mu.lease, true
+}
+
+// ask the members that do not know this session to acknowledge it, side by side.
+func (s *Session) ask(ctx context.Context) {
+	s.mu.Lock()
+	_, ignorant := s.mu.members.others()
+	term := s.mu.members.term
+	s.mu.Unlock()
+	if term == 0 || len(ignorant) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var g errgroup.Group
+	for _, r := range ignorant {
+		g.Go(func() error {
+			counter, err := s.owner.Ask(ctx, r.Owner, term)
+			if err != nil {
+				s.cfg.Log.Debug("another controller does not acknowledge this one yet", "controller", r.Owner, "err", err)
+				return nil
+			}
+			s.owner.Newer(counter)
+			s.mu.Lock()
+			s.mu.members.knows(r.Run, term)
+			s.showLocked()
+			s.mu.Unlock()
+			s.owner.Changed()
+			return nil
+		})
+	}
+	g.Wait()
+}
