@@ -37,7 +37,7 @@ type Consumer struct {
 		reaching map[core.HostID]bool // being connected to, or waited for after a failure
 		failures map[core.HostID]int  // to connect, in a row
 		part     wire.Credit          // of the prefetch, for each host
-		hosts    []consumeHost // told by a host; nil: look up
+		hosts    []consumeHost        // told by a host; nil: look up
 		hasHosts bool
 		lastErr  error
 		groupID  string // as the first host told it
