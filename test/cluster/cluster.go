@@ -30,19 +30,22 @@ const (
 	Frontend   core.HostID = "frontend-0"
 )
 
-// Store, InputOf and OutputOf are the ids of hosts of which there may be several.
-func Store(i int) core.HostID    { return nth("store", i) }
-func InputOf(i int) core.HostID  { return nth("input", i) }
-func OutputOf(i int) core.HostID { return nth("output", i) }
+// Store, ControllerOf, InputOf and OutputOf are the ids of hosts of which there may be several.
+func Store(i int) core.HostID        { return nth("store", i) }
+func ControllerOf(i int) core.HostID { return nth("controller", i) }
+func InputOf(i int) core.HostID      { return nth("input", i) }
+func OutputOf(i int) core.HostID     { return nth("output", i) }
 
 func nth(role string, i int) core.HostID { return core.HostID(role + "-" + strconv.Itoa(i)) }
 
 // Options of a cluster. Zero fields take the roles' defaults.
 type Options struct {
-	Stores     int // 1
-	Inputs     int // 1
-	Outputs    int // 1
-	Replicas   int // of queues; as many as there are stores
+	Stores      int // 1
+	Controllers int // 1
+	Inputs      int // 1
+	Outputs     int // 1
+	Replicas    int // of queues; as many as there are stores
+
 	Controller func(*controller.Config)
 	Input      func(*inputhost.Config)
 	Output     func(*outputhost.Config)
@@ -64,6 +67,7 @@ type Cluster struct {
 	roster *roster
 	hosts  map[core.HostID]*host
 	order  []core.HostID
+	acting acting
 	log    *logs
 	closed chan struct{}
 	wg     sync.WaitGroup // of what is done later, and of processes that die
@@ -72,7 +76,7 @@ type Cluster struct {
 // Start starts a cluster; Close stops it.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	o.Stores, o.Inputs, o.Outputs = max(o.Stores, 1), max(o.Inputs, 1), max(o.Outputs, 1)
+	o.Stores, o.Controllers, o.Inputs, o.Outputs = max(o.Stores, 1), max(o.Controllers, 1), max(o.Inputs, 1), max(o.Outputs, 1)
 	if o.Replicas == 0 {
 		o.Replicas = o.Stores
 	}
@@ -90,7 +94,9 @@ func Start(t testing.TB, o Options) *Cluster {
 	for i := range o.Stores {
 		c.add(Store(i), "storehost")
 	}
-	c.add(Controller, "controller")
+	for i := range o.Controllers {
+		c.add(ControllerOf(i), "controller")
+	}
 	for i := range o.Outputs {
 		c.add(OutputOf(i), "outputhost")
 	}

@@ -47,7 +47,7 @@ func TestChains(t *testing.T) {
 }
 
 func tryChains(t *testing.T, seed uint64) {
-	s := draw(seed, steps(8))
+	s := draw(seed, steps(8), *ctlFlag)
 	s.single = false
 	random := rand.New(rand.NewPCG(seed, 7))
 	aimAtInputs(s, random)
@@ -57,11 +57,13 @@ func tryChains(t *testing.T, seed uint64) {
 		r := &trial{t: t, plan: s, load: newChains(s), calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
-			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
+			Stores: s.stores, Controllers: s.controllers, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
+			Meta:  r.watched,
 			Input: func(c *inputhost.Config) { c.RollBytes, c.PublishDeadline, c.IdleAfter = s.roll, wait, 5*time.Second },
 		})
 		defer r.Close()
 		defer r.report()
+		r.witness.looksAt(r.Meta)
 		r.net.delays(s.latency, rand.New(rand.NewPCG(s.seed, 4)))
 		r.runChains(random, publish)
 	})
@@ -109,6 +111,7 @@ func (t *trial) runChains(random *rand.Rand, timeout time.Duration) {
 		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
 		t.must(err)
 	}
+	defer t.watchDuties()()
 	var publishers, consumers sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
 	for _, q := range t.load.queues {
@@ -139,6 +142,7 @@ func (t *trial) runChains(random *rand.Rand, timeout time.Duration) {
 		t.load.mu.history.Chains = append(t.load.mu.history.Chains, t.chain(q.Path))
 	}
 	t.judge()
+	t.judgeWitness()
 }
 
 // publishInOrder publishes through a network port of its own, whose connections break now and then.

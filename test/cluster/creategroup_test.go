@@ -51,12 +51,7 @@ func TestCreateGroup_TwoAtOnce(t *testing.T) {
 // TestCreateGroup_BySecondController: two controllers are there, and one has not heard of the extents that the other one made. Where a group begins, and
 // where a seek leads, does not depend on the controller that is asked.
 func TestCreateGroup_BySecondController(t *testing.T) {
-	bubble(t, Options{Input: rollAt(500)}, func(w *world) {
-		second := core.HostID("controller-1")
-		w.add(second, "controller")
-		w.roster.announce(w.hosts[second].member())
-		w.tell(second)
-		w.ok(w.hosts[second].start())
+	bubble(t, Options{Controllers: 2, Input: rollAt(500)}, func(w *world) {
 		sleep(10 * time.Second)
 		drain := func(path string) (n int) {
 			con, err := w.Client.Consumer(w.t.Context(), path, "g")

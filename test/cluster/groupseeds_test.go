@@ -17,11 +17,12 @@ var (
 //	go test ./test/cluster -run TestGroupSeeds -groupseed=N -steps=K
 //	go test ./test/cluster -run TestGroupSeeds -groupseeds=10000 -timeout 6h
 func TestGroupSeeds(t *testing.T) {
-	series{"TestGroupSeeds", "groupseeds", *groupSeed, *groupSeeds, tryHabits}.test(t)
+	series{"TestGroupSeeds", "groupseeds", *groupSeed, *groupSeeds, func(t *testing.T, seed uint64, steps int) {
+		tryHabits(t, draw(seed, steps, *ctlFlag))
+	}}.test(t)
 }
 
-func tryHabits(t *testing.T, seed uint64, steps int) {
-	s := draw(seed, steps)
+func tryHabits(t *testing.T, s *schedule) {
 	s.single = false
 	tryLoad(t, s, newHabits(s))
 }

@@ -77,6 +77,7 @@ func (h *host) start() error {
 	p.listener = p.port.listen()
 	p.begin(func(err error) { h.c.t.Errorf("run %s: %v", h.id, err) })
 	h.process = p
+	h.c.acting.begin(h.id, p.role)
 	return nil
 }
 
@@ -103,6 +104,7 @@ func (h *host) crash(left func(*memdisk.Disk)) {
 
 func (h *host) down() {
 	h.process = nil
+	h.c.acting.end(h.id)
 	h.c.roster.leave(h.id)
 	h.c.tell(h.id)
 }

@@ -127,8 +127,14 @@ func (n *nemesis) begin(e event) {
 		n.lasting(e, n.net.drop(path{h.addr, metaAddr}))
 	case kindAllMeta:
 		n.lasting(e, n.separate([]core.HostID{"metadata-0"}))
+	case kindNoAnswers:
+		n.lasting(e, n.net.drop(path{metaAddr, h.addr}))
 	case kindBadMeta:
 		n.badMeta(e)
+	case kindLateWrites:
+		n.lateWrites(e)
+	case kindSlowHost:
+		n.lasting(e, n.net.slow(h.addr, time.Duration(100+e.n%900)*time.Millisecond))
 	case kindReset:
 		n.Cut(e.a, e.b)
 		n.crashed("reset", time.Now(), time.Now())

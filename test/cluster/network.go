@@ -13,7 +13,8 @@ import (
 )
 
 // network connects addresses, in memory. It loses packets between addresses that are cut off from each other: connections stand
-// still, in that direction, and are not made. An address whose process stands still neither reads nor writes.
+// still, in that direction, and are not made. An address whose process stands still neither reads nor writes. A slow one waits
+// before each read, and so does who reads from it.
 type network struct {
 	mu struct {
 		sync.Mutex
@@ -21,6 +22,7 @@ type network struct {
 		ends      map[*end]struct{}
 		paused    map[string]bool
 		dropped   map[path]int // directions that lose packets, and how many reasons there are
+		slow      map[string]time.Duration
 		changed   chan struct{}
 		latency   time.Duration // most that a read waits
 		random    *rand.Rand
@@ -36,6 +38,7 @@ func newNetwork() *network {
 	n.mu.ends = make(map[*end]struct{})
 	n.mu.paused = make(map[string]bool)
 	n.mu.dropped = make(map[path]int)
+	n.mu.slow = make(map[string]time.Duration)
 	n.mu.changed = make(chan struct{})
 	n.mu.random = rand.New(rand.NewPCG(1, 1))
 	return n
@@ -85,11 +88,29 @@ func (n *network) standsStill(addr string) <-chan struct{} {
 	return nil
 }
 
-// unreachable is a channel to wait for while packets between two addresses, or back, are lost.
-func (n *network) unreachable(a, b string) <-chan struct{} {
+// slow makes an address wait before each read, and those that read from it, until the returned function is called.
+func (n *network) slow(addr string, by time.Duration) (heal func()) {
+	add := func(by time.Duration) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.mu.slow[addr] += by
+	}
+	add(by)
+	return sync.OnceFunc(func() { add(-by) })
+}
+
+// slowness is by how much.
+func (n *network) slowness(addr string) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.unreachableLocked(a, b) {
+	return n.mu.slow[addr]
+}
+
+// unsent is a channel to wait for while nothing goes from one address to another.
+func (n *network) unsent(from, to string) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.dropped[path{from, to}] > 0 || n.mu.paused[from] {
 		return n.mu.changed
 	}
 	return nil
@@ -292,9 +313,9 @@ func (e *end) Read(b []byte) (int, error) {
 		return k, err
 	}
 	e.n.mu.Lock()
-	wait := time.Duration(0)
+	wait := e.n.mu.slow[e.self] + e.n.mu.slow[e.peer]
 	if most := e.n.mu.latency; most > 0 {
-		wait = time.Duration(e.n.mu.random.Int64N(int64(most)))
+		wait += time.Duration(e.n.mu.random.Int64N(int64(most)))
 	}
 	e.n.mu.Unlock()
 	if wait > 0 {

@@ -12,14 +12,15 @@ import (
 
 // schedule is one run's choices: all come from its seed.
 type schedule struct {
-	seed    uint64
-	stores  int
-	single  bool // there is a queue without replication
-	destroy bool // a disk loses what it had, or some of it
-	latency time.Duration
-	gossip  time.Duration // most that news of a host take
-	roll    uint64        // bytes of an extent
-	events  []event
+	seed        uint64
+	stores      int
+	controllers int
+	single      bool // there is a queue without replication
+	destroy     bool // a disk loses what it had, or some of it
+	latency     time.Duration
+	gossip      time.Duration // most that news of a host take
+	roll        uint64        // bytes of an extent
+	events      []event
 }
 
 // event is one thing that goes wrong, and when it ends.
@@ -64,10 +65,10 @@ var weights = []struct {
 	{kindNoMeta, 2}, {kindAllMeta, 1}, {kindBadMeta, 2}, {kindReset, 3}, {kindSlow, 2}, {kindBroken, 2}, {kindWipe, 1}, {kindDamage, 1}, {kindClock, 1}, {kindSuspect, 3},
 }
 
-// draw makes the schedule of a seed with that many events; all is what the cluster may have of hosts.
-func draw(seed uint64, steps int) *schedule {
+// draw makes the schedule of a seed with that many events, for a cluster with that many controllers.
+func draw(seed uint64, steps, controllers int) *schedule {
 	r := rand.New(rand.NewPCG(seed, 1))
-	s := &schedule{seed: seed, stores: 3 + r.IntN(3)}
+	s := &schedule{seed: seed, stores: 3 + r.IntN(3), controllers: controllers}
 	s.latency = []time.Duration{0, 200 * time.Microsecond, 5 * time.Millisecond}[r.IntN(3)]
 	s.gossip = []time.Duration{time.Millisecond, time.Second, 4 * time.Second}[r.IntN(3)]
 	s.roll = []uint64{2_000, 5_000, 1 << 30}[r.IntN(3)]
@@ -119,6 +120,9 @@ func draw(seed uint64, steps int) *schedule {
 	}
 	s.single = !destroyed && r.IntN(2) == 0
 	s.destroy = destroyed
+	if controllers > 1 {
+		s.aimAtControllers(rand.New(rand.NewPCG(seed, 9)))
+	}
 	return s
 }
 
@@ -135,7 +139,7 @@ func (s *schedule) hosts() []core.HostID {
 	for i := range s.stores {
 		out = append(out, Store(i))
 	}
-	return out
+	return append(out, s.controllerHosts()[1:]...)
 }
 
 func (e event) String() string {
@@ -151,7 +155,8 @@ func (e event) String() string {
 
 func (s *schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "-seed=%d -steps=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t\n", s.seed, len(s.events), s.stores, s.latency, s.gossip, s.roll, s.single)
+	fmt.Fprintf(&b, "-seed=%d -steps=%d -controllers=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t\n",
+		s.seed, len(s.events), s.controllers, s.stores, s.latency, s.gossip, s.roll, s.single)
 	for _, e := range s.events {
 		fmt.Fprintln(&b, e)
 	}

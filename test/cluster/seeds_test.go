@@ -24,6 +24,7 @@ var (
 	staleFlag = flag.Float64("stale", 0, "chance that a replica of the metadata learns of a write up to 10 s late")
 	neverFlag = flag.Float64("never", 0, "chance that a replica of the metadata learns of a write by a read repair alone")
 	lostFlag  = flag.Float64("undecided", 0, "chance that a change of the metadata by compare-and-set has no answer, and that only serial reads see it")
+	ctlFlag   = flag.Int("controllers", 1, "controllers of the clusters of random schedules; of more than one half of the faults are theirs")
 	manyFlag  = flag.Int("many", seeds(100), "seeds to run; those of testdata/seeds are always run")
 )
 
@@ -52,9 +53,10 @@ const chunk = 100
 //	go test ./test/cluster -run TestSeeds -seed=N -steps=K
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 //
-// With -stale, -never and -undecided the metadata is on three replicas that differ, see faulty.Replicas.
+// With -stale, -never and -undecided the metadata is on three replicas that differ, see faulty.Replicas. With -controllers
+// there are several controllers.
 func TestSeeds(t *testing.T) {
-	series{"TestSeeds", "many", *seedFlag, *manyFlag, func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }}.test(t)
+	series{"TestSeeds", "many", *seedFlag, *manyFlag, func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps, *ctlFlag)) }}.test(t)
 }
 
 // series is a test of many seeds.
@@ -96,12 +98,12 @@ func (s series) run(t *testing.T, seed uint64, steps int) {
 
 // TestFailedSeeds runs those that have failed before: lines of a seed, its steps and what was wrong.
 func TestFailedSeeds(t *testing.T) {
-	runListed(t, "testdata/seeds", series{try: func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps)) }})
+	runListed(t, "testdata/seeds", series{try: func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps, 1)) }})
 }
 
 // TestFailedGroupSeeds runs those of TestGroupSeeds.
 func TestFailedGroupSeeds(t *testing.T) {
-	runListed(t, "testdata/groupseeds", series{try: tryHabits})
+	runListed(t, "testdata/groupseeds", series{try: func(t *testing.T, seed uint64, steps int) { tryHabits(t, draw(seed, steps, 1)) }})
 }
 
 func runListed(t *testing.T, file string, all series) {
@@ -136,7 +138,7 @@ func (s series) inChunks(t *testing.T, steps int) {
 			defer func() { <-slots }()
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+s.name+"$", "-test.timeout=20m", "-test.parallel=1",
 				fmt.Sprintf("-first=%d", first), fmt.Sprintf("-%s=%d", s.flag, many), fmt.Sprintf("-steps=%d", steps),
-				fmt.Sprintf("-stale=%g", *staleFlag), fmt.Sprintf("-never=%g", *neverFlag), fmt.Sprintf("-undecided=%g", *lostFlag))
+				fmt.Sprintf("-controllers=%d", *ctlFlag), fmt.Sprintf("-stale=%g", *staleFlag), fmt.Sprintf("-never=%g", *neverFlag), fmt.Sprintf("-undecided=%g", *lostFlag))
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				return

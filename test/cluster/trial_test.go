@@ -53,15 +53,22 @@ func tryLoad(t *testing.T, s *schedule, l *load) {
 		r := &trial{t: t, plan: s, load: l, calm: make(chan struct{})}
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
-			Stores: s.stores, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
-			Meta:  func(behind metadata.Store) metadata.Store { r.witness = newWitness(behind); return r.witness },
+			Stores: s.stores, Controllers: s.controllers, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
+			Meta:  r.watched,
 			Input: func(c *inputhost.Config) { c.RollBytes, c.IdleAfter = s.roll, 10*time.Second },
 		})
 		defer r.Close()
 		defer r.report()
+		r.witness.looksAt(r.Meta)
 		r.net.delays(s.latency, rand.New(rand.NewPCG(s.seed, 4)))
 		r.run()
 	})
+}
+
+// watched puts a witness before the metadata.
+func (t *trial) watched(behind metadata.Store) metadata.Store {
+	t.witness = newWitness(behind)
+	return t.witness
 }
 
 func (t *trial) run() {
@@ -80,6 +87,7 @@ func (t *trial) run() {
 			t.witness.claims(made.ID)
 		}
 	}
+	defer t.watchDuties()()
 	var publishers, consumers, chores sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})
 	keys, err := metadata.TokenKeys(t.t.Context(), t.Meta, time.Now())
@@ -115,6 +123,11 @@ func (t *trial) run() {
 	t.judge()
 	t.judgeHabits()
 	t.compareAll()
+	t.judgeWitness()
+}
+
+// judgeWitness reports the decisions that were changed.
+func (t *trial) judgeWitness() {
 	for _, w := range t.witness.findings() {
 		t.t.Error(w)
 	}

@@ -13,12 +13,14 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, and what is acknowledged.
+// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, what is acknowledged, and
+// the order of a chain, whose next extent is made when the one before has its end.
 // Safe for concurrent use.
 type witness struct {
 	metadata.Store
 	mu struct {
 		sync.Mutex
+		whole  metadata.Store // see looksAt; nil: heads are not looked at
 		seals  map[metadata.Key]metadata.SealRecord
 		levels map[metadata.Key]core.Seq  // of acknowledgements, by checkpoint
 		stamps map[metadata.Key]time.Time // of the checkpoints that say so
@@ -37,7 +39,9 @@ func newWitness(behind metadata.Store) *witness {
 }
 
 func (w *witness) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	premature := w.premature(ctx, t, value)
 	err := w.Store.Insert(ctx, t, k, value)
+	w.headMoved(premature, err)
 	if err == nil && t.Name == metadata.Seals.Name {
 		w.seal(k, value)
 	}
@@ -46,7 +50,10 @@ func (w *witness) Insert(ctx context.Context, t metadata.Table, k metadata.Key, 
 
 func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
 	if t.Name != metadata.Seals.Name {
-		return w.Store.Update(ctx, t, k, old, value)
+		premature := w.premature(ctx, t, value)
+		err := w.Store.Update(ctx, t, k, old, value)
+		w.headMoved(premature, err)
+		return err
 	}
 	w.mu.Lock() // so that changes are seen in their order
 	defer w.mu.Unlock()
@@ -55,6 +62,44 @@ func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, 
 		w.sealLocked(k, value)
 	}
 	return err
+}
+
+// looksAt gives it the metadata as it is, without faults.
+func (w *witness) looksAt(whole metadata.Store) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.whole = whole
+}
+
+// premature says why a head must not move to where a row has it: the place before has no end yet. A controller knows that end before it
+// moves the head.
+func (w *witness) premature(ctx context.Context, t metadata.Table, value []byte) string {
+	w.mu.Lock()
+	whole := w.mu.whole
+	w.mu.Unlock()
+	var next metadata.HeadRecord
+	if t.Name != metadata.Heads.Name || whole == nil || json.Unmarshal(value, &next) != nil || next.Extent.Chain < 2 {
+		return ""
+	}
+	head, err := metadata.ReadHead(context.WithoutCancel(ctx), whole, next.Queue, metadata.Serial)
+	if err != nil || head.Extent.Chain+1 != next.Extent.Chain { // it does not move
+		return ""
+	}
+	row, _, err := metadata.Read[metadata.SealRecord](context.WithoutCancel(ctx), whole, metadata.Seals, metadata.SealKey(head.Extent.ID), metadata.Serial)
+	if err == nil && row.State.HasEnd() {
+		return ""
+	}
+	return fmt.Sprintf("queue %s has two heads: place %d was made while place %d, extent %s, was %q (%v)", next.Queue, next.Extent.Chain, head.Extent.Chain, head.Extent.ID, row.State, err)
+}
+
+// headMoved notes a head that was premature, unless it did not move.
+func (w *witness) headMoved(premature string, err error) {
+	if premature == "" || err != nil && core.CodeOf(err) != core.CodeUnknown {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sayLocked("%s", premature)
 }
 
 func (w *witness) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
