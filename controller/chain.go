@@ -38,6 +38,9 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "read the head of queue %s: %w", w.queue, err)
 	}
 	if old.Extent.Chain > 0 {
+		if err := h.knowChain(ctx, old.Extent); err != nil {
+			return core.Extent{}, err
+		}
 		state, err := h.adoptHead(ctx, old)
 		if err != nil {
 			return core.Extent{}, err
@@ -66,7 +69,71 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 		}
 		return core.Extent{}, core.Errorf(code, "move the head of queue %s: %w", w.queue, err)
 	}
-	return h.register(ctx, w, r)
+	made, err := h.register(ctx, w, r)
+	if err == nil {
+		h.knows(made)
+	}
+	return made, err
+}
+
+// knowChain takes in the extents of a chain up to one of them: other controllers may have made some. An extent that is
+// given out while this controller does not know the places before is delivered before them.
+func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
+	h.mu.Lock()
+	known := h.mu.chains[last.Queue]
+	h.mu.Unlock()
+	if known >= last.Chain {
+		return nil
+	}
+	var unknown []metadata.ExtentRecord
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, last.Queue.String(), metadata.Quorum) {
+		if err != nil {
+			return core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", last.Queue, err)
+		}
+		if _, have := h.extents.Get(r.Value.ID); !have && r.Value.Chain > 0 && r.Value.Chain < last.Chain {
+			unknown = append(unknown, r.Value)
+		}
+	}
+	for some := range slices.Chunk(unknown, sealRowsAtOnce) {
+		if err := h.takeInSealed(ctx, some); err != nil {
+			return err
+		}
+	}
+	h.shares.touch(last.Queue)
+	h.knows(last)
+	return nil
+}
+
+// takeInSealed takes in extents of a chain that have a successor, and so an end.
+func (h *Host) takeInSealed(ctx context.Context, some []metadata.ExtentRecord) error {
+	keys := make([]metadata.Key, len(some))
+	records := make(map[metadata.Key]metadata.ExtentRecord, len(some))
+	for i, r := range some {
+		keys[i] = metadata.SealKey(r.ID)
+		records[keys[i]] = r
+	}
+	rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Serial)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "read the ends of a chain: %w", err)
+	}
+	for _, row := range rows {
+		sealed, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
+		if err != nil {
+			return err
+		}
+		if sealed.State != core.ExtentRetired {
+			r := records[row.Key]
+			h.extents.Put(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(sealed))
+		}
+	}
+	return nil
+}
+
+// knows notes that the chain is known up to an extent.
+func (h *Host) knows(last core.Extent) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.chains[last.Queue] = max(h.mu.chains[last.Queue], last.Chain)
 }
 
 // headOf reports whether the open head is the asker's to use; false without an error: nobody will use it any more.

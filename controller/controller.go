@@ -123,6 +123,7 @@ type Host struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
 		creations map[ensureKey]*creation
+		chains    map[core.QueueID]uint64    // the place up to which this controller knows the chain of a queue
 		looking   map[core.ExtentID]struct{} // extents that a round looks after just now
 		leftOut   bool                       // there were more of them
 		stuck     map[core.ExtentID]retry    // extents that cannot be sealed yet
@@ -168,6 +169,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.mu.looking = make(map[core.ExtentID]struct{})
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.creations = make(map[ensureKey]*creation)
+	h.mu.chains = make(map[core.QueueID]uint64)
 	h.mu.stuck = make(map[core.ExtentID]retry)
 	return h, nil
 }

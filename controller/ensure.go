@@ -261,13 +261,18 @@ func (h *Host) backOff(key ensureKey, now time.Time) time.Duration {
 	return 0
 }
 
-// forgetCreations drops those that are too old to matter.
+// forgetCreations drops those that are too old to matter, and what is known of chains without extents.
 func (h *Host) forgetCreations(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, c := range h.mu.creations {
 		if now.Sub(c.at) > 2*maxBackOff+atOnce {
 			delete(h.mu.creations, key)
+		}
+	}
+	for queue := range h.mu.chains {
+		if !h.extents.Has(queue) {
+			delete(h.mu.chains, queue)
 		}
 	}
 }

@@ -47,8 +47,13 @@ func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time
 	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
 }
 
+// writeRow writes the create row. That of a chain is at Quorum: another controller that gives the next place out must find it.
 func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, metadata.One)
+	c := metadata.One
+	if r.Chain > 0 {
+		c = metadata.Quorum
+	}
+	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, c)
 }
 
 // unmake removes the rows of a new extent that could not be written completely, or whose write may arrive late. No

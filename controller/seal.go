@@ -256,6 +256,9 @@ func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	if _, known := h.extents.Get(row.Extent.ID); !known && row.State != core.ExtentRetired {
+		if err := h.knowChain(ctx, row.Extent); err != nil {
+			return err
+		}
 		r, err := h.registration(ctx, row.Extent)
 		if err == nil {
 			err = h.writeExtent(ctx, r, h.deps.now())
