@@ -118,8 +118,12 @@ func (g *group) takeLocked(now time.Time) []delivery {
 	return out
 }
 
-// leaveLocked takes the messages that are to be transferred now.
+// leaveLocked takes the messages that are to be transferred now; none while the host drains, as its last checkpoints say
+// of the others that they were not appended.
 func (g *group) leaveLocked(w *work) {
+	if g.h.draining.Load() {
+		return
+	}
 	for to := range dispatch.Destination(dispatch.Destinations) {
 		if !g.mu.rules.TransfersWait(to) {
 			continue

@@ -204,12 +204,15 @@ func (s *Share) savedTransfers(token uint64) {
 }
 
 // entry is how a checkpoint tells of a message that leaves. One for the retry queue that is not announced may be handed
-// out from here by a later owner; a dead letter may not.
-func (x *transfer) entry(m *message, e *entry) {
+// out from here by a later owner; a dead letter may not. After a final checkpoint nothing is appended any more, so it
+// tells of messages that were not appended that they are here only: the next owner need not look for them.
+func (x *transfer) entry(m *message, final bool, e *entry) {
+	here := final && m.phase != appending && !x.mayBeThere
 	e.leaves = m.phase != leaving
-	if !e.leaves && routes[x.to].returns {
-		e.kind, e.due = kindWaiting, milli(x.due)
+	if routes[x.to].returns && (!e.leaves || here && e.attempts > 0) {
+		e.kind, e.due, e.leaves = kindWaiting, milli(x.due), false
 		return
 	}
 	e.kind, e.to, e.reason, e.due = kindTransferring, x.to, x.reason, x.deliverAt
+	e.held = here && e.dies()
 }

@@ -12,8 +12,8 @@ import (
 
 // Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
 // next attempt of every retry for which there is credit as handed out, since it may be right after (a first attempt, of what was
-// returned unseen, is not counted: it may be forgotten); see Want. final says that nothing
-// will be handed out after it (the owner hands the share over), and records the plain truth. It is Draft, Encode and
+// returned unseen, is not counted: it may be forgotten); see Want. final says that nothing will be handed out, and no
+// transfer taken, after it (the owner hands the share over), and records the plain truth. It is Draft, Encode and
 // Conclude in one.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	d := s.Draft(final, now)
@@ -152,7 +152,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 				e.attempts = saturate(m.attempts)
 			}
 		case leaving, announced, transferring, appending, held:
-			x.transfer.entry(m, &e)
+			x.transfer.entry(m, final, &e)
 		default: // blocked
 			e.kind = kindBlocked
 			if x := x.transfer; x != nil && x.mayBeThere { // the group had other rules before
@@ -169,8 +169,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 	return out, chunks
 }
 
-// State is what the share's last checkpoint would hold if it were given away now, in full. A message that leaves for the
-// retry queue and is here only waits: the next owner need not look for it.
+// State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()
 	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
@@ -181,19 +180,6 @@ func (s *Share) State(now time.Time) State {
 			st.messages[first+i] = e
 		}
 	}
-	s.table.eachNote(func(seq core.Seq, m *message, n note) {
-		x, e := n.transfer, st.messages[seq]
-		if !m.phase.leaves() || m.phase == appending || x.mayBeThere {
-			return
-		}
-		switch {
-		case !routes[x.to].returns:
-			e.held = true
-		case e.attempts > 0:
-			e.kind, e.to, e.reason, e.due = kindWaiting, 0, 0, milli(x.due)
-		}
-		st.messages[seq] = e
-	})
 	return st
 }
 

@@ -216,6 +216,64 @@ func TestState_OfWhatDidNotLeave(t *testing.T) {
 	}
 }
 
+// TestCheckpoint_FinalOfWhatDidNotLeave: the next owner of a share appends at once what the last checkpoint of the owner
+// before says is there only, in whatever step of its transfer. It looks for a message whose append had begun.
+func TestCheckpoint_FinalOfWhatDidNotLeave(t *testing.T) {
+	steps := []struct {
+		name string
+		to   func(g *Group, s *Share, to Destination)
+		sure bool
+	}{
+		{"leaving", func(*Group, *Share, Destination) {}, true},
+		{"announced", func(_ *Group, s *Share, _ Destination) { s.Checkpoint(nil, false, start) }, true},
+		{"transferring", func(_ *Group, s *Share, _ Destination) { save(s, start) }, true},
+		{"appending", func(g *Group, s *Share, to Destination) {
+			save(s, start)
+			g.TakeTransfers(to, 9, nil)
+		}, false},
+		{"refused", func(g *Group, s *Share, to Destination) {
+			save(s, start)
+			g.TakeTransfers(to, 9, nil)
+			s.TransferFailed(1, false, start.Add(time.Second), start)
+		}, true},
+		{"unknown", func(g *Group, s *Share, to Destination) {
+			save(s, start)
+			g.TakeTransfers(to, 9, nil)
+			s.TransferFailed(1, true, start.Add(time.Second), start)
+		}, false},
+	}
+	for _, step := range steps {
+		for to, fail := range map[Destination]func(*Share) error{
+			DeadLetterQueue: func(s *Share) error { return s.Reject(1, 1, nil, start) },
+			RetryQueue:      func(s *Share) error { return s.Nack(1, 1, time.Hour, nil, 0, start) },
+		} {
+			g, s := newShare(t, core.GroupSpec{}, 1)
+			take(g, 1, start)
+			if err := fail(s); err != nil {
+				t.Fatal(err)
+			}
+			step.to(g, s, to)
+			if step.sure && !s.LeavesUnsure() {
+				t.Errorf("%s, to the %s: nothing is left unsure without a final checkpoint", step.name, to)
+			}
+			blob, _ := s.Checkpoint(nil, true, start)
+			if s.LeavesUnsure() {
+				t.Errorf("%s, to the %s: something is left unsure by the final checkpoint", step.name, to)
+			}
+			g, s = resume(t, core.GroupSpec{}, blob, 1, start)
+			save(s, start)
+			some := g.TakeTransfers(to, 9, nil)
+			if !step.sure {
+				g.Tick(start.Add(TransferDoubt))
+				some = append(some, g.TakeTransfers(to, 9, nil)...)
+			}
+			if len(some) != 1 || some[0].Again == step.sure {
+				t.Errorf("%s, to the %s: %+v leave, want one, and it is looked for: %v", step.name, to, some, !step.sure)
+			}
+		}
+	}
+}
+
 // TestState_OfDeadLettersThatDidNotLeave: a dead letter that was not appended is appended by the next owner at once,
 // however often the share moves. One that a later owner may have appended is looked for, whatever an earlier one said.
 func TestState_OfDeadLettersThatDidNotLeave(t *testing.T) {

@@ -191,6 +191,8 @@ func (s *Share) unexcuse(seq core.Seq, m *message) {
 	}
 }
 
-// LeavesUnsure reports whether the next owner would find attempts unsure by the last checkpoint, which a final one would
-// settle.
-func (s *Share) LeavesUnsure() bool { return !s.final && s.of(inFlight, unsaved, ready) > 0 }
+// LeavesUnsure reports whether the next owner would find attempts or transfers unsure by the last checkpoint, which a
+// final one would settle.
+func (s *Share) LeavesUnsure() bool {
+	return !s.final && s.of(inFlight, unsaved, ready, leaving, announced, transferring, held) > 0
+}

@@ -57,6 +57,7 @@ func TestCheckpoint_Content(t *testing.T) {
 	}
 	final, _ := s.Checkpoint(nil, true, now)
 	exp[3] = entry{kind: kindWaiting, attempts: 1, failure: Nacked}
+	exp[5] = entry{kind: kindTransferring, held: true, attempts: 1, failure: Rejected}
 	for _, seq := range []core.Seq{7, 8} {
 		exp[seq] = entry{kind: kindLocked, held: true, attempts: 1, due: ms(10 * time.Second)}
 	}
