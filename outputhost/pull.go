@@ -274,6 +274,9 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, 
 		if s.beyondLocked(t) {
 			return core.Errorf(core.CodeUnavailable, "message %s was not published, as far as this host knows: it knows of %d messages in the extent; try again", t.Receipt(), s.last)
 		}
+		if !s.rules.TakesProven(t.Seq) {
+			return core.Errorf(core.CodeUnavailable, "message %s was not read by this host yet, which has no room to note more acks of such messages; try again", t.Receipt())
+		}
 		if !s.rules.AckProven(t.Seq, now) {
 			return core.Errorf(core.CodeStale, "message %s was settled before, or is delayed in the retry queue; there is nothing to be done with this token", t.Receipt())
 		}

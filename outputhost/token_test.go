@@ -78,6 +78,37 @@ func TestToken_SettlesSoManyAtOnce(t *testing.T) {
 	}
 }
 
+// TestToken_OfUnreadMessagesLeavesRoom: a consumer derives tokens of messages all over a long extent, which the new
+// owner has not read. The checkpoint has room for so many acks of those only.
+func TestToken_OfUnreadMessagesLeavesRoom(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(10, 4)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.last = 1 << 40
+	token := deliverytoken.Token{Queue: g.queue, Group: g.id, Extent: s.extent.ID, Attempt: 1, Generation: s.generation - 1, Derived: true}
+	ack := func(seq core.Seq) error {
+		token.Seq = seq
+		return s.settleTokenLocked(&pb.SettleRequest{Verb: "ack"}, token, b.deps.Now())
+	}
+	var err error
+	acks := 0
+	for ; err == nil && acks < 20_000; acks++ {
+		err = ack(core.Seq(100 + 1_000_000*acks))
+	}
+	if core.CodeOf(err) != core.CodeUnavailable || acks < 1000 {
+		t.Errorf("after %d acks: %v, want unavailable, and not before some thousand", acks, err)
+	}
+	if blob, _ := s.rules.Checkpoint(nil, false, b.deps.Now()); len(blob) > dispatch.MaxCheckpoint/2 {
+		t.Errorf("the checkpoint has %d bytes", len(blob))
+	}
+	for _, seq := range []core.Seq{2, 7} { // in flight, and read
+		if err := ack(seq); err != nil {
+			t.Errorf("message %d, which was read here: %v", seq, err)
+		}
+	}
+}
+
 // remade is a store in which a group is deleted, and made again under its name, after its row was listed.
 type remade struct {
 	metadata.Store

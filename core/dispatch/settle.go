@@ -145,34 +145,6 @@ func (s *Share) settleUnseen(seq core.Seq) {
 	s.change()
 }
 
-// AckProven settles one message whose delivery, by any owner in the current epoch, the caller has verified (an ack
-// token, a forwarded ack): also one this owner has not read or handed out yet. It reports false when it was settled
-// before, see tooLate. In a group that delivers at most once it does nothing.
-func (s *Share) AckProven(seq core.Seq, now time.Time) bool {
-	if s.group.atMostOnce() {
-		return true
-	}
-	if m := s.table.get(seq); m != nil && s.tooLate(seq, m) {
-		return false
-	}
-	return s.ackProven(seq, now)
-}
-
-func (s *Share) ackProven(seq core.Seq, now time.Time) bool {
-	s.group.at(now)
-	if s.done.Done(seq) || seq == 0 || s.gone {
-		return false
-	}
-	s.group.counters.Acked++
-	s.group.succeeded(1)
-	if m := s.table.get(seq); m != nil {
-		s.group.acked(m.session)
-	}
-	s.settleAnywhere(seq)
-	s.wake()
-	return true
-}
-
 // settleAnywhere settles a message that is not settled, whether it was handed out, waits in the supply or was not read.
 func (s *Share) settleAnywhere(seq core.Seq) {
 	if m := s.table.get(seq); m != nil {
