@@ -175,8 +175,14 @@ func (x inspectedShare) View(now time.Time) stuck.View {
 	s, h := x.s, x.s.group.h
 	return stuck.View{
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(), MemoryFull: h.memory.Room(s.rules.HeldBatches()) == 0,
-		Unreadable: s.failing() || len(s.sourcesLocked(now)) == 0, Lapsed: !h.lease.Holds(now),
+		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, Lapsed: !h.lease.Holds(now),
 	}
+}
+
+// answeredLocked reports whether a store that reads the extent has told how far it goes. Failures of before stay counted
+// until messages come: a timer extent may have none that are due.
+func (s *share) answeredLocked() bool {
+	return s.reader != nil && s.reader.told && !s.reader.stopped.Load()
 }
 
 func (x inspectedShare) Trouble() error { return x.s.trouble }

@@ -78,6 +78,7 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 	if out.Detail == "" && slices.Contains(reasons, stuck.RetryLimit) {
 		out.Detail = retryLimitText(g.Rules().RetryLimit())
 	}
+	addUnreadable(out, all, now)
 	if v.Standing.Record == nil {
 		v.Standing.Record = worst.record
 	}
@@ -86,6 +87,26 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 		out.Message.Enqueued = unixMicro(worst.enqueued)
 	}
 	return out, nil
+}
+
+// addUnreadable adds that messages behind the oldest one cannot be read from any store.
+func addUnreadable(out *pb.WhyStuckResponse, all []*blocked, now time.Time) {
+	word := string(stuck.NoReplica)
+	if out.Reason == word {
+		return
+	}
+	for _, b := range all {
+		if !b.lost && !b.s.View(now).Unreadable {
+			continue
+		}
+		if !slices.Contains(out.Also, word) {
+			out.Also = append(out.Also, word)
+		}
+		if err := b.s.Trouble(); out.Detail == "" && err != nil {
+			out.Detail = fmt.Sprintf("extent %s: %v", b.s.Extent().ID, err)
+		}
+		return
+	}
 }
 
 func retryLimitText(l dispatch.RetryLimit) string {
