@@ -52,6 +52,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.accepting = make(chan struct{}, 1)
 	h.relisting = make(chan struct{}, 1)
 	h.routing = make(chan struct{}, 1)
+	h.transferred = make(chan struct{}, 1)
 	h.mu.groups = make(map[core.GroupID]*group)
 	h.mu.byQueue = make(map[core.QueueID][]*group)
 	h.mu.lists = make(map[core.QueueID]*queueList)
@@ -79,7 +80,7 @@ func (h *Host) Start(ctx context.Context) error {
 	return nil
 }
 
-// Run delivers until ctx ends, then drains: it tells consumers to go elsewhere and checkpoints.
+// Run delivers until ctx ends, then drains: it tells consumers to go elsewhere, waits for appends and checkpoints.
 func (h *Host) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { h.relist(ctx) })
@@ -96,6 +97,7 @@ func (h *Host) Run(ctx context.Context) error {
 		s.drain()
 	}
 	loops.Wait()
+	h.awaitTransfers(h.tasks.Context())
 	last, cancel := context.WithTimeout(h.tasks.Context(), h.cfg.CallTimeout)
 	defer cancel()
 	h.saver.save(last, h.saver.all(true), true)

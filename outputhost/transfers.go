@@ -73,6 +73,11 @@ func (l leaver) Settle(t dispatch.Transfer, err error, retryAt, now time.Time) {
 	}
 }
 
-func (l leaver) Pump() { l.g.pump() }
+func (l leaver) Pump() {
+	l.g.pump()
+	if l.g.h.draining.Load() {
+		poke(l.g.h.transferred)
+	}
+}
 
 func (l leaver) Outbox() *transfer.Outbox { return &l.g.outbox }

@@ -53,5 +53,15 @@ func (s *Share) rebuildTransfer(seq core.Seq, m *message, was phase) {
 	}
 }
 
+// Appends reports whether the outcome of a transfer that TakeTransfers yielded is missing.
+func (g *Group) Appends() bool {
+	for _, s := range g.shares {
+		if s.of(appending) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // TransfersWait reports whether TakeTransfers may have something to yield.
 func (g *Group) TransfersWait(to Destination) bool { return g.transfers[to].len() > 0 }
