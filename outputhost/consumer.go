@@ -70,8 +70,8 @@ func (w *window) recall() wire.Credit {
 
 // holding is what tells how many messages a consumer holds under a lock. The group's mutex's.
 type holding struct {
-	lapsed  int    // of those handed out and not settled, how many are not locked any more
-	changes uint64 // of the group when they were counted, see changesLocked
+	timedOut int    // of those handed out and not settled, how many are not locked any more
+	changes  uint64 // of the group when they were counted, see changesLocked
 }
 
 // Why a settlement of a share that is not there is refused; made once, as they may be frequent.
@@ -269,10 +269,10 @@ const (
 	leastHeld = 100
 )
 
-// changesLocked counts what ends locks without a word on their consumer's stream: locks that ran out, settlements by
+// changesLocked counts what ends locks without a word on their consumer's stream: locks that timed out, settlements by
 // token or by another consumer, and shares that are here no more.
 func (g *group) changesLocked() uint64 {
-	return g.mu.rules.Counters().Expired + g.mu.elsewhere + g.mu.dropped
+	return g.mu.rules.Counters().LockTimeouts + g.mu.elsewhere + g.mu.dropped
 }
 
 // settledLocked takes note that a consumer has settled so many messages; before, it held that many under a lock. Others
@@ -290,9 +290,9 @@ func (g *group) holdsLocked(c *consumer) int {
 		return 0
 	}
 	if n := g.changesLocked(); n != c.holding.changes {
-		c.holding = holding{lapsed: max(0, c.held-g.mu.rules.InFlightOf(c.id)), changes: n}
+		c.holding = holding{timedOut: max(0, c.held-g.mu.rules.InFlightOf(c.id)), changes: n}
 	}
-	return max(0, c.held-c.holding.lapsed)
+	return max(0, c.held-c.holding.timedOut)
 }
 
 // admitLocked refuses a consumer of a group that has as many as it may have on this host.

@@ -119,7 +119,7 @@ func TestCountShares_AsDepthCounts(t *testing.T) {
 	r.g.mu.Unlock()
 	compare("nobody reads on")
 	s.rules.Returning()
-	compare("they are parked")
+	compare("they are in the retry queue")
 }
 
 // TestCountShares_Refuses: who asks to look at more than the bound, or at nothing that can be.

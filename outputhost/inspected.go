@@ -175,7 +175,7 @@ func (x inspectedShare) View(now time.Time) stuck.View {
 	s, h := x.s, x.s.group.h
 	return stuck.View{
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(), MemoryFull: h.memory.Room(s.rules.HeldBatches()) == 0,
-		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, Lapsed: !h.lease.Holds(now),
+		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, LeaseExpired: !h.lease.Holds(now),
 	}
 }
 

@@ -141,7 +141,7 @@ func (g *group) series(now time.Time) groupSeries {
 	x := groupSeries{
 		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(),
 		events: [events]uint64{
-			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Cancelled,
+			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.LockTimeouts, c.Rejected, c.Returned, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Expired, c.NotCounted, c.Cancelled,
 		},
 		rate: g.ackRateLocked(now),
 	}
@@ -160,7 +160,7 @@ func (g *group) series(now time.Time) groupSeries {
 // weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
 	d := x.depth
-	w := float64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.Dying+d.Blocked) + 60*x.rate
+	w := float64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.DeadLettering+d.Blocked) + 60*x.rate
 	if x.opened > 0 || x.limited > 0 {
 		w += 1e9
 	}
@@ -176,7 +176,7 @@ func (x *groupSeries) add(o groupSeries) {
 	x.depth.InFlight += o.depth.InFlight
 	x.depth.Delayed += o.depth.Delayed
 	x.depth.RetryQueueing += o.depth.RetryQueueing
-	x.depth.Dying += o.depth.Dying
+	x.depth.DeadLettering += o.depth.DeadLettering
 	x.depth.Blocked += o.depth.Blocked
 	x.oldest, x.opened, x.limited = max(x.oldest, o.oldest), max(x.opened, o.opened), max(x.limited, o.limited)
 	x.unsaved += o.unsaved
@@ -240,7 +240,7 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
 	d := x.depth
-	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.RetryQueueing, d.Dying, d.Blocked} {
+	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.RetryQueueing, d.DeadLettering, d.Blocked} {
 		gauge(groupDepth, float64(n), depthStates[i])
 	}
 	for i, n := range x.events {

@@ -362,7 +362,7 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 }
 
 // rewindLocked begins another epoch: what was handed out in the one before, from, is settled no more, and nothing of it is saved in this one. The
-// shares, without what they knew, come with the next list. The readers are to be stopped by the caller. Shares of what was merged or parked go on.
+// shares, without what they knew, come with the next list. The readers are to be stopped by the caller. Shares of merged messages and of the retry queue go on.
 func (g *group) rewindLocked(from uint64) (readers []*reader) {
 	for id, s := range g.mu.shares {
 		if g.stays(s.extent) {

@@ -241,8 +241,8 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 	return done, nil
 }
 
-// stays reports whether a rewind of the group leaves its progress in an extent as it is: one of what was merged into it, or parked. Its checkpoints
-// count in every epoch, so nothing has to be carried over, however much is settled, or parked, while the rewind is under way.
+// stays reports whether a rewind of the group leaves its progress in an extent as it is: the extent holds merged messages, or is of the retry queue. Its checkpoints
+// count in every epoch, so nothing has to be carried over, however much is settled, or moves to the retry queue, while the rewind is under way.
 func (g *group) stays(e core.Extent) bool { return e.Queue != g.queue }
 
 // counts says whether a checkpoint of an extent, by its key, counts in an epoch.

@@ -17,7 +17,7 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 		"reason code":   func(r *Record) { r.ReasonCode = []byte("nack") },
 		"reason":        func(r *Record) { r.Reason = []byte("no") },
 		"last consumer": func(r *Record) { r.LastConsumer = []byte("worker") },
-		"past":          func(r *Record) { r.Extra = WithHistory(nil, History{Excused: 3, Unsure: 3}) },
+		"past":          func(r *Record) { r.Extra = WithHistory(nil, History{NotCounted: 3, Unsure: 3}) },
 		"life":          func(r *Record) { r.Extra = AppendLife(nil, Life{Attempts: 5, ReasonCode: []byte("nack")}) },
 		"":              func(r *Record) { r.Extra = []byte{9, 0, 1, 0, 'x'} }, // of a type that is not known
 	} {
@@ -45,7 +45,7 @@ func TestCheckPublished_PastIsOfHosts(t *testing.T) {
 
 // TestPast_WithoutUnsure is written as builds wrote it that knew no unsure attempts.
 func TestPast_WithoutUnsure(t *testing.T) {
-	for _, p := range []History{{Settled: 1, Excused: 2, Epoch: 3}, {Settled: 1, Excused: 2, Epoch: 3, Unsure: 2}} {
+	for _, p := range []History{{Settled: 1, NotCounted: 2, Epoch: 3}, {Settled: 1, NotCounted: 2, Epoch: 3, Unsure: 2}} {
 		extra := WithHistory(nil, p)
 		if got := ReadHistory(extra); got != p {
 			t.Errorf("got %+v, want %+v", got, p)

@@ -33,7 +33,7 @@ type Record struct {
 	Headers      []byte // encoded: see AppendHeaders, EachHeader
 	TraceParent  []byte
 	Metadata     []byte
-	Origin       core.Receipt // of a parked or dead-lettered message
+	Origin       core.Receipt // of a message in a retry queue or a dead letter queue
 	ReasonCode   []byte
 	Reason       []byte
 	LastConsumer []byte

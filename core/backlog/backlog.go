@@ -35,7 +35,7 @@ type Delayed struct {
 
 // DelayedIn counts the delayed messages of a share, or of a group.
 func DelayedIn(d dispatch.Depth) Delayed {
-	return Delayed{Publish: uint64(d.Delayed - d.Kept - d.Failed), Retry: uint64(d.Failed + d.RetryQueueing + d.Dying), Group: uint64(d.Kept)}
+	return Delayed{Publish: uint64(d.Delayed - d.Kept - d.Failed), Retry: uint64(d.Failed + d.RetryQueueing + d.DeadLettering), Group: uint64(d.Kept)}
 }
 
 // Sum is how many messages are delayed.

@@ -175,7 +175,7 @@ func TestGroup_ExpiredMessagesDie(t *testing.T) {
 		checkDead := func(g *Group, attempts uint16, lapsed uint64) {
 			t.Helper()
 			dead := takeDead(g, 10)
-			if len(dead) != 2 || dead[0].Failure.String() != "expired" || g.Counters().Lapsed != lapsed || g.Depth().Dying != 2 {
+			if len(dead) != 2 || dead[0].Failure.String() != "expired" || g.Counters().Expired != lapsed || g.Depth().DeadLettering != 2 {
 				t.Fatalf("timers: %v: dead are %+v, depth %+v, %+v", timers, dead, g.Depth(), g.Counters())
 			}
 			for _, d := range dead {
@@ -236,8 +236,8 @@ func TestGroup_ExpiredMessages(t *testing.T) {
 	}
 	save(s, start)
 	want(t, "neither a retry nor a first delivery of what has expired meanwhile", take(g, 9, second(10)), "3+1@2", "7+1@1")
-	if c := g.Counters(); c.Lapsed != 5 || c.Acked != 0 {
-		t.Errorf("got %+v, want 5 lapsed", c)
+	if c := g.Counters(); c.Expired != 5 || c.Acked != 0 {
+		t.Errorf("got %+v, want 5 expired", c)
 	}
 	if bad := s.Ack(5, 1, 1, second(30), nil); bad != nil {
 		t.Errorf("what was handed out in time is refused: %v", bad)
@@ -252,7 +252,7 @@ func TestGroup_ExpiredMessages(t *testing.T) {
 // TestGroup_DeadLettersSayWhy resumes a message that expired on its way to the dead letters, and one that was nacked, in a group that lowered max
 // deliveries since, also from a checkpoint that had no room for reasons: each dies of something, and what expired of that.
 func TestGroup_DeadLettersSayWhy(t *testing.T) {
-	for level, other := range map[detail]Failure{everything: Nacked, attemptsOnly: LockExpired} {
+	for level, other := range map[detail]Failure{everything: Nacked, attemptsOnly: LockTimedOut} {
 		spec := core.GroupSpec{MaxDeliveries: 3, Expired: core.ExpiredDLQ}
 		g, s := newShare(t, spec, 0)
 		offer := func(s *Share) {
@@ -286,7 +286,7 @@ func TestGroup_DeadLettersSayWhy(t *testing.T) {
 		offer(s)
 		g.Tick(second(6).Add(TransferDoubt))
 		dead := takeDead(g, 9)
-		if len(dead) != 2 || dead[0].Failure != Lapsed || dead[1].Failure != other {
+		if len(dead) != 2 || dead[0].Failure != Expired || dead[1].Failure != other {
 			t.Errorf("with detail %d got %+v, want one that expired and one for %q", level, dead, other)
 		}
 	}

@@ -40,10 +40,10 @@ func (s *Share) leave(seq core.Seq, m *message, to Destination, due int64) {
 // reasonOf is why a message leaves that has its last failure.
 func reasonOf(to Destination, m *message) Reason {
 	switch {
-	case m.failure == Lapsed && m.attempts == 0:
+	case m.failure == Expired && m.attempts == 0:
 		return Swept
-	case m.failure == Lapsed:
-		return Expired
+	case m.failure == Expired:
+		return ExpiredRetry
 	case to == RetryQueue || m.failure == Rejected:
 		return Failed
 	}

@@ -130,7 +130,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 		if m.failure != NoFailure {
 			e.text = x.text
 		}
-		e.excused, e.unsure = x.uncounted.attempts, x.uncounted.unsure
+		e.notCounted, e.unsure = x.uncounted.attempts, x.uncounted.unsure
 		if x.transfer != nil {
 			e.metadata = string(x.transfer.metadata)
 		}
@@ -215,7 +215,7 @@ func (s *Share) restore(st State) {
 		s.missing++
 		s.top = max(s.top, seq)
 		m.attempts, m.failure = e.attempts, e.failure
-		s.setUncounted(seq, uncounted{e.excused, e.unsure, e.kind == kindLocked && !e.held})
+		s.setUncounted(seq, uncounted{e.notCounted, e.unsure, e.kind == kindLocked && !e.held})
 		if e.text != "" && e.failure != NoFailure {
 			s.setText(seq, e.text)
 		}

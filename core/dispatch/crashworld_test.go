@@ -246,8 +246,8 @@ func (w *crashWorld) append(t Transfer) {
 		if w.dead++; w.dead > 1 {
 			w.fail("%d dead letters", w.dead)
 		}
-		if counted := int(t.Attempts - t.Excused); t.Reason == Exhausted && counted != w.spec.MaxDeliveries {
-			w.fail("exhausted after %d of %d attempts, %d of them not counted", t.Attempts, w.spec.MaxDeliveries, t.Excused)
+		if counted := int(t.Attempts - t.NotCounted); t.Reason == Exhausted && counted != w.spec.MaxDeliveries {
+			w.fail("exhausted after %d of %d attempts, %d of them not counted", t.Attempts, w.spec.MaxDeliveries, t.NotCounted)
 		}
 		if n := len(w.attempts); t.Reason == Exhausted && n < w.spec.MaxDeliveries {
 			w.fail("exhausted after %d deliveries", n)
@@ -255,7 +255,7 @@ func (w *crashWorld) append(t Transfer) {
 		return
 	}
 	origin := core.Receipt{Extent: extent(1), Seq: 1}
-	w.retries = append(w.retries, retryCopy{History{Origin: origin, Attempts: t.Attempts, Excused: t.Excused, Unsure: t.Unsure}, t.Due})
+	w.retries = append(w.retries, retryCopy{History{Origin: origin, Attempts: t.Attempts, NotCounted: t.NotCounted, Unsure: t.Unsure}, t.Due})
 }
 
 // do applies an event, and reports whether it did anything.

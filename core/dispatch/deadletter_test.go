@@ -29,7 +29,7 @@ func TestDead_NotBeforeItsIntentIsDurable(t *testing.T) {
 	if err := s.Reject(1, 1, nil, start); err != nil {
 		t.Fatal(err)
 	}
-	if s.Leaving() != 1 || g.Depth().Dying != 1 {
+	if s.Leaving() != 1 || g.Depth().DeadLettering != 1 {
 		t.Fatalf("%d wait for a checkpoint, depth %+v; want one", s.Leaving(), g.Depth())
 	}
 	if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); dead != nil {
@@ -129,7 +129,7 @@ func TestDead_ExpiredUnseen(t *testing.T) {
 		offer(s)
 		g.Tick(second(3).Add(TransferDoubt))
 		blob = save(s, second(3).Add(TransferDoubt))
-		if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Lapsed {
+		if dead := g.TakeTransfers(DeadLetterQueue, 9, nil); len(dead) != 1 || !dead[0].Again || dead[0].Attempts != 0 || dead[0].Failure != Expired {
 			t.Fatalf("%+v leave, want one that expired without an attempt", dead)
 		}
 	}
@@ -168,7 +168,7 @@ func TestDead_CutShort(t *testing.T) {
 	for i := range MaxOutstanding {
 		seq := core.Seq(13*i + 1)
 		done.AckRange(seq+1, 11)
-		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), excused: uint16(i % 2), due: int64(i * 7919 % 100_000), failure: Nacked}
+		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), notCounted: uint16(i % 2), due: int64(i * 7919 % 100_000), failure: Nacked}
 		if i >= MaxOutstanding-transfersAtOnce {
 			e.kind, e.due, e.leaves = kindTransferring, 0, true
 		}
@@ -285,7 +285,7 @@ func TestDead_BreakerTakesBackWhatDidNotLeave(t *testing.T) {
 	if m := s.table.get(away[0]); !s.mayBeDead(away[0], m) {
 		t.Fatalf("seq %d, whose append is unknown, was taken back: phase %d", away[0], m.phase)
 	}
-	if n := g.Depth().Dying; n != 1 {
+	if n := g.Depth().DeadLettering; n != 1 {
 		t.Fatalf("%d are still on their way, want the one", n)
 	}
 	if err := g.check(); err != nil {

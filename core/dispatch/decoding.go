@@ -159,11 +159,11 @@ func (d *decoder) entry(version byte, at *place) (e entry) {
 	}
 	e.attempts = uint16(d.uvarint(math.MaxUint16))
 	d.must(e.attempts > 0 || version == stateVersion && e.dies())
-	if with&excusedBit != 0 {
-		e.excused = uint16(d.uvarint(uint64(e.attempts)))
-		d.must(e.excused > 0)
+	if with&notCountedBit != 0 {
+		e.notCounted = uint16(d.uvarint(uint64(e.attempts)))
+		d.must(e.notCounted > 0)
 	}
-	d.must(uint16(e.unsure) <= e.excused)
+	d.must(uint16(e.unsure) <= e.notCounted)
 	if e.hasDue() {
 		e.due = at.due + d.varint()
 		d.must(e.due >= 0 && e.due <= maxDue)
@@ -187,7 +187,7 @@ func (d *decoder) flags(e *entry) (with uint64) {
 	e.kind, e.failure = kind(with&3), Failure(with>>failureShift&7)
 	e.to, e.reason = Destination(with>>toShift&3), Reason(with>>reasonShift&7)
 	e.unsure, e.held = uint8(with>>unsureShift&3), with&heldBit != 0
-	d.must(e.failure <= Lapsed && e.to < Destinations && e.reason < reasons)
+	d.must(e.failure <= Expired && e.to < Destinations && e.reason < reasons)
 	d.must(e.kind == kindTransferring || e.to == 0 && e.reason == 0)
 	d.must(e.kind == kindLocked || e.dies() || !e.held)
 	return with
@@ -195,17 +195,17 @@ func (d *decoder) flags(e *entry) (with uint64) {
 
 // Versions of checkpoints that earlier builds wrote. They are read, and never written:
 //
-//	1  the window has ranges only; no entry is excused, has metadata or leaves for the retry queue
-//	2  the window may have bits, and entries may be excused
+//	1  the window has ranges only; no entry has attempts that do not count, has metadata or leaves for the retry queue
+//	2  the window may have bits, and entries may have attempts that do not count
 //	3  entries may have metadata, and may leave for the retry queue
 //
-// They have no policies. Flags are one byte: the kind, 2 bits; the failure, 2 bits; text, excused, metadata, a bit
+// They have no policies. Flags are one byte: the kind, 2 bits; the failure, 2 bits; text, notCounted, metadata, a bit
 // each. A due counts from that of the entry before, from 0 after an entry without one. The kinds 0 and 1 are those of
 // today. The others become:
 //
 //	3  leaves for the retry queue      kindTransferring to the retry queue, Failed
 //	2  had its last attempt: blocked, or perhaps in the dead letter queue already
-//	                                   kindTransferring to the dead letter queue: rejected ones as Failed, those without a failure, which expired, as Expired or
+//	                                   kindTransferring to the dead letter queue: rejected ones as Failed, those without a failure, which expired, as ExpiredRetry or
 //	                                   Swept with an attempt less, others as Exhausted
 //
 // So whoever resumes a blocked one of those looks for it before it appends it, and blocks it again in a group that
@@ -213,28 +213,28 @@ func (d *decoder) flags(e *entry) (with uint64) {
 const (
 	plainVersion = 1
 	bitsVersion  = 2
-	parkVersion  = 3
+	retryVersion = 3
 )
 
 const (
-	oldTextBit     = 1 << 4
-	oldExcusedBit  = 1 << 5
-	oldMetadataBit = 1 << 6
-	oldEnded       = 2
-	oldDeparting   = 3
+	oldTextBit       = 1 << 4
+	oldNotCountedBit = 1 << 5
+	oldMetadataBit   = 1 << 6
+	oldEnded         = 2
+	oldDeparting     = 3
 )
 
 // oldFlags reads the flags of an earlier version.
 func (d *decoder) oldFlags(e *entry, version byte) (with uint64) {
 	flags, known := d.byte(), byte(2*oldTextBit-1)
 	if version >= bitsVersion {
-		known |= oldExcusedBit
+		known |= oldNotCountedBit
 	}
-	if version >= parkVersion {
+	if version >= retryVersion {
 		known |= oldMetadataBit
 	}
 	old := flags & 3
-	d.must(flags&^known == 0 && (old != oldDeparting || version >= parkVersion))
+	d.must(flags&^known == 0 && (old != oldDeparting || version >= retryVersion))
 	e.failure = Failure(flags >> 2 & 3)
 	switch {
 	case old == oldDeparting:
@@ -245,14 +245,14 @@ func (d *decoder) oldFlags(e *entry, version byte) (with uint64) {
 		e.kind, e.to = kindTransferring, DeadLetterQueue
 		switch e.failure {
 		case NoFailure:
-			e.reason = Expired
+			e.reason = ExpiredRetry
 		case Rejected:
 			e.reason = Failed
 		default:
 			e.reason = Exhausted
 		}
 	}
-	for _, bit := range [][2]uint64{{oldTextBit, textBit}, {oldExcusedBit, excusedBit}, {oldMetadataBit, metadataBit}} {
+	for _, bit := range [][2]uint64{{oldTextBit, textBit}, {oldNotCountedBit, notCountedBit}, {oldMetadataBit, metadataBit}} {
 		if uint64(flags)&bit[0] != 0 {
 			with |= bit[1]
 		}
@@ -266,9 +266,9 @@ func (e *entry) upgrade(at *place) {
 		return
 	}
 	at.due = 0
-	if e.reason == Expired {
+	if e.reason == ExpiredRetry {
 		e.attempts--
-		e.excused = min(e.excused, e.attempts)
+		e.notCounted = min(e.notCounted, e.attempts)
 		if e.attempts == 0 {
 			e.reason = Swept
 		}

@@ -50,7 +50,7 @@ type History struct {
 	Origin       core.Receipt // in the queue, before it first went to the retry queue
 	Attempts     uint16       // deliveries so far, in all
 	Settled      uint16       // of them, those of an earlier life, before it was merged back from the dead letter queue
-	Excused      uint16       // of the others, those that do not count
+	NotCounted   uint16       // of the others, those that do not count
 	Unsure       uint8        // of these, those that do not count since they were unsure
 	LockTimedOut bool         // the lock of the last of them timed out; else it was nacked
 }
@@ -90,23 +90,23 @@ type Refusal struct {
 type Failure uint8
 
 const (
-	NoFailure   Failure = iota
-	LockExpired         // neither settled nor extended in time
-	Nacked              // the consumer asked for another attempt
-	Rejected            // the consumer asked for no other attempt
-	Lapsed              // the message expired
+	NoFailure    Failure = iota
+	LockTimedOut         // neither settled nor extended in time
+	Nacked               // the consumer asked for another attempt
+	Rejected             // the consumer asked for no other attempt
+	Expired              // the message expired
 )
 
 // String is the reason code written to a dead letter.
 func (f Failure) String() string {
 	switch f {
-	case LockExpired:
+	case LockTimedOut:
 		return "lock_timeout"
 	case Nacked:
 		return "nack"
 	case Rejected:
 		return "rejected"
-	case Lapsed:
+	case Expired:
 		return "expired"
 	}
 	return ""
@@ -134,19 +134,19 @@ func (d Destination) String() string {
 type Reason uint8
 
 const (
-	Failed    Reason = 0 // an attempt failed: it is rejected, or it waits for its next attempt
-	Exhausted Reason = 1 // it had its last attempt
-	Expired   Reason = 2 // it was delivered, and expired before it was delivered again
-	Swept     Reason = 3 // it was never delivered, and attempts are 0
-	reasons          = 4
+	Failed       Reason = 0 // an attempt failed: it is rejected, or it waits for its next attempt
+	Exhausted    Reason = 1 // it had its last attempt
+	ExpiredRetry Reason = 2 // it was delivered, and expired before it was delivered again
+	Swept        Reason = 3 // it expired, and was never delivered, and attempts are 0
+	reasons             = 4
 )
 
-func (r Reason) expired() bool { return r == Expired || r == Swept }
+func (r Reason) expired() bool { return r == ExpiredRetry || r == Swept }
 
 // Source is what the messages of a share are. It outlives the share, in Transfers.
 type Source struct {
 	Extent    core.ExtentID
-	Returning bool // they were parked
+	Returning bool // they come back from the retry queue
 	Merged    bool // they were merged into the group
 }
 
@@ -158,7 +158,7 @@ type Depth struct {
 	Kept          int   // of Delayed: waits for the group's delay
 	Failed        int   // of Delayed: waits after a nack
 	RetryQueueing int   // on its way to the retry queue
-	Dying         int   // on its way to the dead letter queue
+	DeadLettering int   // on its way to the dead letter queue
 	Blocked       int   // exhausted in a group that blocks
 	Retries       int   // of all: failed, and not at their end; see RetryLimit
 	OldestReady   int64 // enqueue time, or due time, unix µs, of the oldest ready message by extent order; 0 = none
@@ -166,19 +166,19 @@ type Depth struct {
 
 // Counters only grow.
 type Counters struct {
-	Delivered   uint64 // attempts handed out
-	Redelivered uint64 // of those, attempts after the first
-	Acked       uint64
-	Nacked      uint64
-	Expired     uint64 // locks that ran out
-	Rejected    uint64
-	Returned    uint64
-	Dead        uint64 // dead-lettered
-	RetryQueued uint64 // appended to the retry queue
-	Dropped     uint64 // exhausted in a group that drops
-	Skipped     uint64 // never handed out: too old for the group
-	Lapsed      uint64 // expired before they were handed out, or out again
-	NotCounted  uint64 // attempts that failed and do not count, because the breaker was open or opened by them
-	Opened      uint64 // times that the breaker opened
-	Cancelled   uint64 // never handed out: taken back
+	Delivered    uint64 // attempts handed out
+	Redelivered  uint64 // of those, attempts after the first
+	Acked        uint64
+	Nacked       uint64
+	LockTimeouts uint64 // locks that timed out
+	Rejected     uint64
+	Returned     uint64
+	Dead         uint64 // dead-lettered
+	RetryQueued  uint64 // appended to the retry queue
+	Dropped      uint64 // exhausted in a group that drops
+	Skipped      uint64 // never handed out: too old for the group
+	Expired      uint64 // expired before they were handed out, or out again
+	NotCounted   uint64 // attempts that failed and do not count, because the breaker was open or opened by them
+	Opened       uint64 // times that the breaker opened
+	Cancelled    uint64 // never handed out: taken back
 }

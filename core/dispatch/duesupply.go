@@ -206,10 +206,10 @@ func (d *dueSupply) choose(_, _ int, budget *budget) chosen {
 		s.group.counters.Skipped++
 		d.drop(seq)
 		s.settleUnseen(seq)
-	case s.lapsed(r.batch, i):
+	case s.expired(r.batch, i):
 		d.begin(c, message{})
-		s.lapse(seq, s.table.get(seq))
-	case s.returning && s.attemptsLeft(r.batch.historyAt(i)) <= 0: // max deliveries was lowered since it was parked
+		s.expire(seq, s.table.get(seq))
+	case s.returning && s.attemptsLeft(r.batch.historyAt(i)) <= 0: // max deliveries was lowered since it moved to the retry queue
 		d.begin(c, message{})
 		s.judge(seq, s.table.get(seq), 0)
 	case s.returning && r.batch.historyAt(i).LockTimedOut && s.attemptsLeft(r.batch.historyAt(i)) == 1 && !s.group.atMostOnce():

@@ -17,7 +17,7 @@ import (
 //
 //	version u8 | policies | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
 //	policies: n uvarint | n × (id u8, rising from 1 | length uvarint | bytes), at most MaxPolicies in all
-//	entry: gap uvarint | count−1 uvarint | flags uvarint | attempts uvarint | with excused: excused uvarint |
+//	entry: gap uvarint | count−1 uvarint | flags uvarint | attempts uvarint | with notCounted: notCounted uvarint |
 //	       but for blocked and dead ones: due varint, ms since the last due before | with text: length uvarint, text |
 //	       with metadata: length uvarint, metadata
 //
@@ -28,15 +28,15 @@ const stateVersion = 4
 // flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
 // below. Bits that have no meaning are zero: a meaning for one of them is a new version.
 const (
-	failureShift = 2
-	textBit      = 1 << 5
-	excusedBit   = 1 << 6 // up to here they fit into one byte
-	metadataBit  = 1 << 7
-	toShift      = 8  // the destination, 2 bits; only of kindTransferring, like the reason
-	reasonShift  = 10 // 3 bits
-	unsureShift  = 13 // 2 bits: how many attempts do not count since they were unsure
-	heldBit      = 1 << 15
-	flagBits     = 16
+	failureShift  = 2
+	textBit       = 1 << 5
+	notCountedBit = 1 << 6 // up to here they fit into one byte
+	metadataBit   = 1 << 7
+	toShift       = 8  // the destination, 2 bits; only of kindTransferring, like the reason
+	reasonShift   = 10 // 3 bits
+	unsureShift   = 13 // 2 bits: how many attempts do not count since they were unsure
+	heldBit       = 1 << 15
+	flagBits      = 16
 )
 
 const (
@@ -226,16 +226,16 @@ func appendEntry(b []byte, e *entry, at place) ([]byte, place) {
 	if e.text != "" {
 		flags |= textBit
 	}
-	if e.excused > 0 {
-		flags |= excusedBit
+	if e.notCounted > 0 {
+		flags |= notCountedBit
 	}
 	if e.metadata != "" {
 		flags |= metadataBit
 	}
 	b = binary.AppendUvarint(b, flags)
 	b = binary.AppendUvarint(b, uint64(e.attempts))
-	if e.excused > 0 {
-		b = binary.AppendUvarint(b, uint64(e.excused))
+	if e.notCounted > 0 {
+		b = binary.AppendUvarint(b, uint64(e.notCounted))
 	}
 	at.next = e.first + core.Seq(e.count)
 	if e.hasDue() {

@@ -28,34 +28,34 @@ func goldenDue(seconds int) int64 {
 // goldenEntries is what the goldens of a version say.
 func goldenEntries(version byte) map[core.Seq]entry {
 	out := map[core.Seq]entry{
-		3:  {kind: kindLocked, attempts: 2, due: goldenDue(10), failure: LockExpired},
+		3:  {kind: kindLocked, attempts: 2, due: goldenDue(10), failure: LockTimedOut},
 		5:  {kind: kindWaiting, attempts: 1, due: goldenDue(5), failure: Nacked, text: "later"},
 		6:  {kind: kindTransferring, reason: Failed, attempts: 1, failure: Rejected, text: "bad"},
 		7:  {kind: kindTransferring, reason: Exhausted, attempts: 4, failure: Nacked},
-		8:  {kind: kindTransferring, reason: Expired, attempts: 2},
+		8:  {kind: kindTransferring, reason: ExpiredRetry, attempts: 2},
 		9:  {kind: kindTransferring, reason: Swept},
 		11: {kind: kindLocked, attempts: 1, due: goldenDue(12)},
 	}
 	if version > 1 {
 		for _, seq := range []core.Seq{3, 7, 8} {
 			e := out[seq]
-			e.excused = 1
+			e.notCounted = 1
 			out[seq] = e
 		}
 	}
 	if version > 2 {
-		out[12] = entry{kind: kindTransferring, to: RetryQueue, reason: Failed, attempts: 3, excused: 1, due: goldenDue(3600), failure: Nacked, metadata: "step 2", text: "wait"}
+		out[12] = entry{kind: kindTransferring, to: RetryQueue, reason: Failed, attempts: 3, notCounted: 1, due: goldenDue(3600), failure: Nacked, metadata: "step 2", text: "wait"}
 		out[13] = entry{kind: kindLocked, attempts: 1, due: goldenDue(20), metadata: "m"}
 	}
 	if version > 3 {
 		for _, seq := range []core.Seq{8, 9} {
 			e := out[seq]
-			e.failure = Lapsed
-			e.excused = 0
+			e.failure = Expired
+			e.notCounted = 0
 			out[seq] = e
 		}
-		out[14] = entry{kind: kindBlocked, attempts: 3, failure: LockExpired}
-		out[15] = entry{kind: kindLocked, attempts: 3, excused: 2, unsure: 2, due: goldenDue(30), failure: Nacked}
+		out[14] = entry{kind: kindBlocked, attempts: 3, failure: LockTimedOut}
+		out[15] = entry{kind: kindLocked, attempts: 3, notCounted: 2, unsure: 2, due: goldenDue(30), failure: Nacked}
 		out[16] = entry{kind: kindLocked, attempts: 1, held: true, due: goldenDue(40)}
 	}
 	return out

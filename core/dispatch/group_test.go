@@ -159,7 +159,7 @@ func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
 	take(g, 1, start)
 	g.Tick(start.Add(time.Minute))
 	dead := takeDead(g, 1)
-	if len(dead) != 1 || dead[0].Failure != LockExpired || dead[0].Text != "boom" {
+	if len(dead) != 1 || dead[0].Failure != LockTimedOut || dead[0].Text != "boom" {
 		t.Fatalf("got %+v, want the lock's end as the reason, and the text of the nack before", dead)
 	}
 }

@@ -17,7 +17,7 @@ import (
 //
 // Its scope is one session. The methods of a nil isolation are those of one that knows of no message.
 //
-//	inFlight ── lock expired, one attempt left ─▶ isolated ── its turn ─▶ unclaimed, unsaved ── Saved ─▶ ready ── Take, alone
+//	inFlight ── lock timeout, one attempt left ─▶ isolated ── its turn ─▶ unclaimed, unsaved ── Saved ─▶ ready ── Take, alone
 //	                 nobody was idle for long, or there is one session only ─▶ unclaimed, like any retry
 const isolationPatience = 30 * time.Second
 
@@ -82,7 +82,7 @@ func (g *Group) Connected(sessions int) {
 
 // needsIsolation reports whether the next attempt of a message that failed is to be made alone.
 func (s *Share) needsIsolation(seq core.Seq, m *message) bool {
-	return m.failure == LockExpired && s.isLast(seq, m) && !s.group.atMostOnce()
+	return m.failure == LockTimedOut && s.isLast(seq, m) && !s.group.atMostOnce()
 }
 
 // setApart has a message wait to be handed out alone.
@@ -215,14 +215,14 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	}
 	m := x.share.table.get(x.seq)
 	i := x.share.place(m.batch, x.seq)
-	if x.share.lapsed(m.batch, i) {
+	if x.share.expired(m.batch, i) {
 		a.counted = isolatedMessage{}
-		x.share.lapse(x.seq, m)
+		x.share.expire(x.seq, m)
 		g.chooseNext()
 		return false
 	}
 	c := chosen{batch: m.batch, first: x.seq, count: 1, size: m.batch.sizeAt(i), retry: true}
-	if !h.fits(c.size) { // its window is not free: it still has messages whose locks ran out
+	if !h.fits(c.size) { // its window is not free: it still has messages whose locks timed out
 		h.stopped = false
 		return false
 	}

@@ -225,7 +225,7 @@ func TestIsolation_OpenBesideOneThatHangs(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(2))
 }
 
-// TestIsolation_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock ran out still fills its window: it is
+// TestIsolation_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock timed out still fills its window: it is
 // given nothing, and the message once there is room.
 func TestIsolation_FitsTheWindow(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)

@@ -16,12 +16,12 @@ func (s *Share) due(seq core.Seq, m *message) {
 	s.change()
 	switch m.phase {
 	case inFlight:
-		s.group.counters.Expired++
+		s.group.counters.LockTimeouts++
 		if s.pardon(seq, m) { // what is known of the attempt before stays
 			s.judge(seq, m, 0)
 			break
 		}
-		m.failure = LockExpired // what a consumer said of an earlier attempt stays: this one said nothing
+		m.failure = LockTimedOut // what a consumer said of an earlier attempt stays: this one said nothing
 		s.failed(seq, m, 0)
 	case delayed:
 		if s.exhausted(seq, m) {
@@ -138,7 +138,7 @@ func (s *Share) judge(seq core.Seq, m *message, until int64) {
 // exhausted reports whether a message has had its last attempt.
 func (s *Share) exhausted(seq core.Seq, m *message) bool {
 	most := s.group.spec.MaxDeliveries
-	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) >= most
+	return m.failure == Rejected || most != core.UnlimitedDeliveries && int(m.attempts)-s.notCounted(seq) >= most
 }
 
 // retry queues a message for its next attempt.
@@ -163,7 +163,7 @@ func (s *Share) await(seq core.Seq, m *message) {
 
 // A message that fails when MaxFailed others of its share have failed before is displaced, or another one in its place:
 // it is transferred to the retry queue however short its delay, and not handed out from here on its way unless the
-// retry queue refuses it. A nacked message is displaced itself. One whose lock expired stays while a nacked one waits,
+// retry queue refuses it. A nacked message is displaced itself. One whose lock timed out stays while a nacked one waits,
 // since its consumer may ack it late: of those the one that was nacked last goes. Groups that block, or deliver at most
 // once, displace nothing. In a share of the retry queue what is read and not handed out counts for a nacked message,
 // too, and one without a delay goes behind it in any case: while it waited here the share would claim no other. See

@@ -101,20 +101,20 @@ func (l *logSupply) choose(most, bytes int, budget *budget) chosen {
 	return chosen{batch: b, first: first, count: count, size: int(b.Offsets[i+count] - start)}
 }
 
-// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. Lapsed messages
+// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. Expired messages
 // before them are settled.
 func (l *logSupply) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
 	for ; first <= b.last; first++ {
 		if !l.has(first) {
 			continue
 		}
-		if !l.share.lapsed(b, int(first-b.Base)) {
+		if !l.share.expired(b, int(first-b.Base)) {
 			break
 		}
-		l.lapse(b, first)
+		l.expire(b, first)
 	}
 	n := 0
-	for ; n < count && first+core.Seq(n) <= b.last && l.has(first+core.Seq(n)) && !l.share.lapsed(b, int(first-b.Base)+n); n++ {
+	for ; n < count && first+core.Seq(n) <= b.last && l.has(first+core.Seq(n)) && !l.share.expired(b, int(first-b.Base)+n); n++ {
 	}
 	return first, n
 }
@@ -124,17 +124,17 @@ func (l *logSupply) has(seq core.Seq) bool {
 	return !l.share.done.Done(seq) && l.share.table.get(seq) == nil
 }
 
-// lapse ends a message that has expired.
-func (l *logSupply) lapse(b *batch, seq core.Seq) {
+// expire ends a message that has expired.
+func (l *logSupply) expire(b *batch, seq core.Seq) {
 	s := l.share
 	if s.group.spec.Expired != core.ExpiredDLQ {
-		s.group.counters.Lapsed += l.settle(b, seq, 1)
+		s.group.counters.Expired += l.settle(b, seq, 1)
 		return
 	}
 	l.n--
 	m := s.table.put(seq)
 	m.batch = b
-	s.lapse(seq, m)
+	s.expire(seq, m)
 }
 
 // settle ends n messages of a batch from seq on, which nobody sees, and answers how many they are.

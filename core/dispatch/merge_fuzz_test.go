@@ -34,7 +34,7 @@ func FuzzMerge(f *testing.F) {
 		both, reversed := merged(a, b), merged(b, a)
 		for seq, e := range both.messages {
 			o := reversed.messages[seq]
-			if e.finality() != o.finality() || e.attempts != o.attempts || e.excused != o.excused || e.unsure != o.unsure {
+			if e.finality() != o.finality() || e.attempts != o.attempts || e.notCounted != o.notCounted || e.unsure != o.unsure {
 				t.Errorf("seq %d is %+v, and merged in the other order %+v", seq, e, o)
 			}
 		}

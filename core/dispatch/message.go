@@ -13,7 +13,7 @@ import (
 //	         Offer               Take                        Ack (any attempt so far), AckProven; see tooLate
 //	unread ────────▶ supply ───────────▶ inFlight ─────────────────────────────────────▶ done
 //	                                     │  ▲  │  ▲                                        ▲
-//	    Nack, lock expired, attempts left│  │  │  └──────────── Take ────────────┐         │ also from
+//	    Nack, lock timeout, attempts left│  │  │  └──────────── Take ────────────┐         │ also from
 //	            ┌────────────────────────┤  │  └─ Return ──────────────────▶ ready         │ every phase
 //	            ▼ no delay               │  │                                  ▲           │ below
 //	        unclaimed ── Want ──▶ unsaved ── Checkpoint, Saved ────────────────┘           │
@@ -27,7 +27,7 @@ import (
 //	          (drop)                     ├─────────────────────────────────────────────────┘
 //	          (block)                    └─▶ blocked ── Update ─▶ unclaimed | leaving | done
 //
-// A message whose lock ran out the time before its last attempt takes another way, see isolation.go.
+// A message whose lock timed out the time before its last attempt takes another way, see isolation.go.
 type phase uint8
 
 const (

@@ -131,7 +131,7 @@ func (m *mixed) transfer() {
 				if p.Share == m.back {
 					at = m.retries[p.Seq-1].Origin
 				}
-				m.retries = append(m.retries, parkedThere{History{Origin: at, Attempts: p.Attempts, Excused: p.Excused}, p.Due})
+				m.retries = append(m.retries, parkedThere{History{Origin: at, Attempts: p.Attempts, NotCounted: p.NotCounted}, p.Due})
 				due := max(p.Due.UnixNano(), m.now.UnixNano())/int64(mixedStep) + 1
 				m.coming[due] = append(m.coming[due], core.Seq(len(m.retries)))
 			}

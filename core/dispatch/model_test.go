@@ -78,7 +78,7 @@ type machine struct {
 	timers     map[core.Seq]timerTimes  // of a timer extent, of what was offered ever; nil: a log
 	nacks      map[SessionID]int        // in a row
 	paces      map[SessionID]*paceModel // of throttled sessions
-	excused    map[core.Seq]uint16      // attempts, as of the last look
+	notCounted map[core.Seq]uint16      // attempts, as of the last look
 	open       bool                     // the breaker, then
 	skipped    uint64                   // by this owner
 	lapsed     uint64                   // the same
@@ -220,10 +220,10 @@ func (m *machine) forgive(session SessionID) {
 }
 
 // counted are the attempts of a message that count.
-func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.excuses(seq) }
+func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.notCounted(seq) }
 
-// excused are how many attempts of each message do not count.
-func (s *Share) excused() map[core.Seq]uint16 {
+// allNotCounted are how many attempts of each message do not count.
+func (s *Share) allNotCounted() map[core.Seq]uint16 {
 	out := map[core.Seq]uint16{}
 	s.table.eachNote(func(seq core.Seq, _ *message, x note) {
 		if x.uncounted.attempts > 0 {
@@ -240,23 +240,23 @@ func (m *machine) uncounted(t *rapid.T) {
 	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
 		t.Fatalf("checkpoints tell of a breaker %x, it is %x", m.g.policies[PolicyBreaker-1], kept)
 	}
-	for seq, n := range m.s.excused() {
+	for seq, n := range m.s.allNotCounted() {
 		f := m.fate(seq)
-		if n == m.excused[seq] {
+		if n == m.notCounted[seq] {
 			continue
 		}
 		if state == BreakerClosed && !m.open || m.spec.Breaker == core.BreakerOff || since.After(m.now) {
 			t.Fatalf("attempts of seq %d do not count, the breaker is %s, and set to %d", seq, state, m.spec.Breaker)
 		}
 		if int(n) > f.attempts {
-			t.Fatalf("%d of %d attempts of seq %d are excused", n, f.attempts, seq)
+			t.Fatalf("%d of %d attempts of seq %d do not count", n, f.attempts, seq)
 		}
-		expired := m.s.table.get(seq).failure == Lapsed
+		expired := m.s.table.get(seq).failure == Expired
 		if (f.dying || f.blocked || f.drops) && !f.rejected && !expired && m.counted(seq) < m.spec.MaxDeliveries {
 			f.dying, f.blocked, f.drops, f.until, f.leaves = false, false, false, time.Time{}, f.replaced
 		}
 	}
-	m.excused, m.open = m.s.excused(), state != BreakerClosed
+	m.notCounted, m.open = m.s.allNotCounted(), state != BreakerClosed
 }
 
 func (m *machine) delivered(t *rapid.T, seq core.Seq, attempt int) {

@@ -29,7 +29,7 @@ func (m *machine) displacedNow(t *rapid.T) {
 			t.Fatalf("seq %d is displaced: %+v", seq, *f)
 		}
 		if stands.failure != Nacked && others > 0 {
-			t.Fatalf("seq %d is displaced, whose lock expired, and %d were nacked and wait", seq, others)
+			t.Fatalf("seq %d is displaced, whose lock timed out, and %d were nacked and wait", seq, others)
 		}
 		f.leaves, f.displaced = true, true
 	})

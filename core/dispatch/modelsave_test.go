@@ -12,7 +12,7 @@ import (
 func (m *machine) die(t *rapid.T) {
 	for _, d := range m.g.TakeTransfers(DeadLetterQueue, rapid.IntRange(0, 5).Draw(t, "most"), nil) {
 		f := m.fates[d.Seq]
-		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure || d.Failure == Lapsed && !f.lapsed(m.now) {
+		if f == nil || !f.dying || f.over || !bytes.Equal(d.Record, payload(d.Seq)) || int(d.Attempts) != f.attempts || d.Failure == NoFailure || d.Failure == Expired && !f.lapsed(m.now) {
 			t.Fatalf("dead is %+v; %+v", d, f)
 		}
 		if m.dead[d.Seq] && !d.Again {

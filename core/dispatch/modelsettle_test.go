@@ -83,7 +83,7 @@ func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 	}
 }
 
-// expired is what the model makes of a lock that ran out.
+// expired is what the model makes of a lock that timed out.
 func (m *machine) expired(seq core.Seq) {
 	f := m.fate(seq)
 	if !f.unsure || f.spent == mostUnsure {
@@ -91,10 +91,10 @@ func (m *machine) expired(seq core.Seq) {
 		return
 	}
 	f.spent++
-	if m.excused == nil { // no attempt was, before
-		m.excused = map[core.Seq]uint16{}
+	if m.notCounted == nil { // no attempt was, before
+		m.notCounted = map[core.Seq]uint16{}
 	}
-	m.excused[seq]++
+	m.notCounted[seq]++
 	until := f.until
 	m.failed(seq, until, false)
 }

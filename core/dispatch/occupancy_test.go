@@ -107,7 +107,7 @@ func TestOccupancy_RetriesCount(t *testing.T) {
 	leaves(t, s, MaxFailed, MaxFailed+1)
 }
 
-// TestOccupancy_ExpiredLocksStayLongest: a message whose lock expired displaces one that was nacked, and is displaced
+// TestOccupancy_ExpiredLocksStayLongest: a message whose lock timed out displaces one that was nacked, and is displaced
 // itself if there is none. A late ack of what stays counts.
 func TestOccupancy_ExpiredLocksStayLongest(t *testing.T) {
 	spec := failingSpec
@@ -164,11 +164,11 @@ func TestOccupancy_LoweredMaxDeliveries(t *testing.T) {
 	spec := failingSpec
 	spec.MaxDeliveries = 1
 	g.Update(spec.WithDefaults(), start)
-	if d := s.Depth(); d.Dying != MaxFailed || d.RetryQueueing != 10 || s.failedMessages() != 0 {
+	if d := s.Depth(); d.DeadLettering != MaxFailed || d.RetryQueueing != 10 || s.failedMessages() != 0 {
 		t.Fatalf("depth %+v, %d failed messages stay", d, s.failedMessages())
 	}
 	nackAll(t, s, MaxFailed+11, 2500, 0, start)
-	if d := s.Depth(); d.Dying != 2490 || d.RetryQueueing != 10 {
+	if d := s.Depth(); d.DeadLettering != 2490 || d.RetryQueueing != 10 {
 		t.Errorf("depth %+v", d)
 	}
 }
@@ -351,7 +351,7 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 	t.Logf("after %d rounds of 20 messages", rounds)
 }
 
-// TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock expired is isolated when it comes back.
+// TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock timed out is isolated when it comes back.
 func TestOccupancy_IsolationGoesOn(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3})
 	come(t, s, returned(1, History{Origin: origin(1), Attempts: 2, LockTimedOut: true}), start)

@@ -262,7 +262,7 @@ func TestOutage_Rejections(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Tick(start.Add(time.Second))
-	if open := g.breaker.isOpen(); !open || g.Depth().Dying != 1 {
+	if open := g.breaker.isOpen(); !open || g.Depth().DeadLettering != 1 {
 		t.Fatalf("open: %v, %+v; want one dying", open, g.Depth())
 	}
 	now := start.Add(2 * time.Second)
@@ -272,7 +272,7 @@ func TestOutage_Rejections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if open := g.breaker.isOpen(); open || g.Depth().Dying != 2 {
+	if open := g.breaker.isOpen(); open || g.Depth().DeadLettering != 2 {
 		t.Fatalf("open: %v, %+v; want two dying", open, g.Depth())
 	}
 }

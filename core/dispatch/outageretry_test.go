@@ -65,8 +65,8 @@ func TestOutage_WhatWasParkedBefore(t *testing.T) {
 			t.Fatalf("open %v, %d parked", open, len(x.parked))
 		}
 		for seq, p := range x.parked {
-			if counts := p.Excused == 0; counts != over {
-				t.Errorf("seq %d is parked with %d attempts, %d not counted; open %v", seq, p.Attempts, p.Excused, !over)
+			if counts := p.NotCounted == 0; counts != over {
+				t.Errorf("seq %d is parked with %d attempts, %d not counted; open %v", seq, p.Attempts, p.NotCounted, !over)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func TestOutage_OneMessageIsOne(t *testing.T) {
 				}
 				origins = append(origins, seq)
 				r := dueRecords(nil, nil, core.Seq(round*n+i+1))
-				r.History = []History{{Origin: core.Receipt{Extent: s.Extent(), Seq: seq}, Attempts: p.Attempts, Excused: p.Excused}}
+				r.History = []History{{Origin: core.Receipt{Extent: s.Extent(), Seq: seq}, Attempts: p.Attempts, NotCounted: p.NotCounted}}
 				p.Share.Transferred(p.Seq, now)
 				if err := back.OfferDue(r, now); err != nil {
 					t.Fatal(err)

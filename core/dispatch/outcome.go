@@ -10,7 +10,7 @@ import (
 func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	g := s.group
 	o := outcome{id: s.originOf(seq, m), of: messageRef{s, seq}, first: m.attempts == 1}
-	o.others = m.failure == LockExpired && g.succeededAt > s.handedOut(seq, m)
+	o.others = m.failure == LockTimedOut && g.succeededAt > s.handedOut(seq, m)
 	percent := g.breakerPercent()
 	if percent == 0 {
 		return
@@ -20,7 +20,7 @@ func (s *Share) attemptFailed(seq core.Seq, m *message) {
 	counts, led := g.breaker.outcome(groupScope, o, g.now)
 	if !counts {
 		g.counters.NotCounted++
-		s.excuse(seq, m, 1)
+		s.addNotCounted(seq, m, 1)
 	}
 	if led != nil {
 		g.opened(led)
@@ -57,9 +57,9 @@ func (g *Group) opened(led []failing) {
 		}
 		g.counters.NotCounted += uint64(x.fails)
 		drops := m.phase == delayed && s.exhausted(seq, m)
-		s.excuse(seq, m, x.fails)
+		s.addNotCounted(seq, m, x.fails)
 		s.change()
-		if (s.recalled(seq, m) || drops || m.phase == blocked || m.phase == isolated) && m.failure != Rejected && m.failure != Lapsed {
+		if (s.recalled(seq, m) || drops || m.phase == blocked || m.phase == isolated) && m.failure != Rejected && m.failure != Expired {
 			s.judge(seq, m, 0)
 			s.wake()
 		}
@@ -130,7 +130,7 @@ func (g *Group) Breaker() (state BreakerState, since time.Time) {
 // isLast reports whether a failed message has one attempt left.
 func (s *Share) isLast(seq core.Seq, m *message) bool {
 	most := s.group.spec.MaxDeliveries
-	return m.attempts > 0 && most != core.UnlimitedDeliveries && int(m.attempts)-s.excuses(seq) == most-1
+	return m.attempts > 0 && most != core.UnlimitedDeliveries && int(m.attempts)-s.notCounted(seq) == most-1
 }
 
 // uncounted is what is kept of a message of whose attempts some do not count. The current attempt is unsure at a new
@@ -152,29 +152,29 @@ func (s *Share) setUncounted(seq core.Seq, x uncounted) {
 	s.table.setNote(seq, n)
 }
 
-// excuse has n failed attempts of a message not count.
-func (s *Share) excuse(seq core.Seq, m *message, n uint16) {
+// addNotCounted has n failed attempts of a message not count.
+func (s *Share) addNotCounted(seq core.Seq, m *message, n uint16) {
 	x := s.table.note(seq).uncounted
 	x.attempts = uint16(min(uint(x.attempts)+uint(n), uint(m.attempts)))
 	s.setUncounted(seq, x)
 }
 
-// excuses are how many attempts of a message do not count.
-func (s *Share) excuses(seq core.Seq) int {
+// notCounted are how many attempts of a message do not count.
+func (s *Share) notCounted(seq core.Seq) int {
 	if s.table.noted == 0 {
 		return 0
 	}
 	return int(s.table.note(seq).uncounted.attempts)
 }
 
-// pardon reports whether an attempt whose lock ran out does not count, and notes that.
+// pardon reports whether an attempt whose lock timed out does not count, and notes that.
 func (s *Share) pardon(seq core.Seq, m *message) bool {
 	x := s.table.note(seq).uncounted
 	if !x.now || x.unsure >= mostUnsure {
 		return false
 	}
 	x.now = false
-	if x.attempts < m.attempts { // else one owner has excused it, and the checkpoint of another had it locked: see State.Merge
+	if x.attempts < m.attempts { // else one owner has it as not counted, and the checkpoint of another had it locked: see State.Merge
 		x.attempts++
 		x.unsure++
 		s.group.counters.NotCounted++
@@ -183,8 +183,8 @@ func (s *Share) pardon(seq core.Seq, m *message) bool {
 	return true
 }
 
-// unexcuse has no more attempts of a message not count than it has: one was given back.
-func (s *Share) unexcuse(seq core.Seq, m *message) {
+// capNotCounted has no more attempts of a message not count than it has: one was given back.
+func (s *Share) capNotCounted(seq core.Seq, m *message) {
 	if x := s.table.note(seq).uncounted; x.attempts > m.attempts {
 		x.attempts, x.unsure = m.attempts, uint8(min(uint16(x.unsure), m.attempts))
 		s.setUncounted(seq, x)

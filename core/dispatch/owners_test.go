@@ -43,7 +43,7 @@ func beginOwner(t *rapid.T, spec core.GroupSpec, kind string, st State, now time
 		}
 		r := dueRecords(nil, nil, seq)
 		if kind == "retry queue" {
-			r.History = []History{{Origin: core.Receipt{Extent: extent(2), Seq: seq}, Attempts: 2, Excused: uint16(seq % 3), Unsure: uint8(seq % 2 & (seq % 3))}}
+			r.History = []History{{Origin: core.Receipt{Extent: extent(2), Seq: seq}, Attempts: 2, NotCounted: uint16(seq % 3), Unsure: uint8(seq % 2 & (seq % 3))}}
 		}
 		if err := o.s.OfferDue(r, now); err != nil {
 			t.Fatal(err)
@@ -216,10 +216,10 @@ func sameMerge(t *rapid.T, st State, left []State) {
 	}
 	for seq := core.Seq(1); seq <= ownersMessages; seq++ {
 		a, b := st.messages[seq], reversed.messages[seq]
-		if a.finality() != b.finality() || a.attempts != b.attempts || a.excused != b.excused || a.unsure != b.unsure || a.kind != b.kind && max(a.kind, b.kind) >= kindBlocked {
+		if a.finality() != b.finality() || a.attempts != b.attempts || a.notCounted != b.notCounted || a.unsure != b.unsure || a.kind != b.kind && max(a.kind, b.kind) >= kindBlocked {
 			t.Fatalf("seq %d is %+v, and merged in the other order %+v", seq, a, b)
 		}
-		if a.unsure > mostUnsure || uint16(a.unsure) > a.excused || a.excused > a.attempts {
+		if a.unsure > mostUnsure || uint16(a.unsure) > a.notCounted || a.notCounted > a.attempts {
 			t.Fatalf("seq %d is %+v", seq, a)
 		}
 	}

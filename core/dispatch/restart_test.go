@@ -50,7 +50,7 @@ func (m *machine) start(t *rapid.T) {
 	} else {
 		m.s = m.g.AddShare(core.ExtentID{}, st, m.now)
 	}
-	m.skipped, m.lapsed, m.excused = 0, 0, m.s.excused()
+	m.skipped, m.lapsed, m.notCounted = 0, 0, m.s.allNotCounted()
 	m.open = m.g.breaker.isOpen()
 	m.nacks, m.paces = map[SessionID]int{}, map[SessionID]*paceModel{}
 	m.unsent, m.fates = nil, map[core.Seq]*fate{}
@@ -132,7 +132,7 @@ func (m *machine) check(t *rapid.T) {
 			f.over = true
 			m.lapsed++
 		}
-		if x := m.s.table.get(seq); x != nil && x.failure == Lapsed && !f.dying {
+		if x := m.s.table.get(seq); x != nil && x.failure == Expired && !f.dying {
 			if !f.lapsed(m.now) || f.locked || f.over || m.spec.Expired != core.ExpiredDLQ {
 				t.Fatalf("seq %d is on its way to the dead letters since it expired: %+v", seq, f)
 			}
@@ -143,8 +143,8 @@ func (m *machine) check(t *rapid.T) {
 			t.Fatalf("seq %d done: %v, want %v", seq, done, f.over)
 		}
 	}
-	if c := m.g.Counters(); c.Skipped+c.Lapsed != m.skipped+m.lapsed || c.Skipped > m.skipped {
-		t.Fatalf("%d skipped, %d lapsed, counted %d, %d", m.skipped, m.lapsed, c.Skipped, c.Lapsed)
+	if c := m.g.Counters(); c.Skipped+c.Expired != m.skipped+m.lapsed || c.Skipped > m.skipped {
+		t.Fatalf("%d skipped, %d expired, counted %d, %d", m.skipped, m.lapsed, c.Skipped, c.Expired)
 	}
 	if l, ok := m.s.supply.(*logSupply); ok && l.n > 0 {
 		l.skip()

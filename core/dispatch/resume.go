@@ -19,7 +19,7 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	}
 	switch {
 	case !x.wanted(&s.group.spec): // the group was changed
-		if m.failure == Lapsed {
+		if m.failure == Expired {
 			m.failure = NoFailure
 			s.setText(seq, "")
 		}

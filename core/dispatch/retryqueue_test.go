@@ -53,13 +53,13 @@ func TestPark_ExpiresOnItsWay(t *testing.T) {
 		}
 		dead := takeDead(g, 9)
 		for _, d := range dead {
-			if d.Failure != Lapsed || d.Attempts != 1 {
+			if d.Failure != Expired || d.Attempts != 1 {
 				t.Errorf("%s: the dead letter is %+v", expired, d)
 			}
 			s.Transferred(d.Seq, second(5))
 		}
-		if (len(dead) == 1) != (expired == core.ExpiredDLQ) || g.Counters().Lapsed != 1 || !s.Done(1) {
-			t.Errorf("%s: %d dead letters, %d expired, done %v", expired, len(dead), g.Counters().Lapsed, s.Done(1))
+		if (len(dead) == 1) != (expired == core.ExpiredDLQ) || g.Counters().Expired != 1 || !s.Done(1) {
+			t.Errorf("%s: %d dead letters, %d expired, done %v", expired, len(dead), g.Counters().Expired, s.Done(1))
 		}
 	}
 }
@@ -149,10 +149,10 @@ func TestPark_ManyStay(t *testing.T) {
 	}
 }
 
-// TestPark_RebuildExcusesOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
-func TestPark_RebuildExcusesOnce(t *testing.T) {
+// TestPark_RebuildTakesOffOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
+func TestPark_RebuildTakesOffOnce(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff})
-	r := returned(1, History{Origin: origin(1), Attempts: 4, Excused: 1})
+	r := returned(1, History{Origin: origin(1), Attempts: 4, NotCounted: 1})
 	come(t, s, r, start)
 	for range 3 {
 		g.Rebuild(s, start)
@@ -161,7 +161,7 @@ func TestPark_RebuildExcusesOnce(t *testing.T) {
 	take(g, 1, start) // claims it
 	g.Rebuild(s, start)
 	come(t, s, returned(1, r.History[0]), start)
-	if n := s.excuses(1); n != 1 {
+	if n := s.notCounted(1); n != 1 {
 		t.Errorf("%d of its attempts do not count, want 1", n)
 	}
 }
@@ -195,8 +195,8 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 	for i := range MaxOutstanding { // of a timer extent, in no order
 		seq := core.Seq(13*i + 1)
 		done.AckRange(seq+1, 11)
-		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), excused: uint16(1 + i%2*3), due: int64(i * 7919 % 100_000), failure: Nacked}
-		if e.excused = min(e.excused, e.attempts); i >= MaxOutstanding-transfersAtOnce {
+		e := entry{first: seq, count: 1, kind: kindWaiting, attempts: uint16(1 + i%3), notCounted: uint16(1 + i%2*3), due: int64(i * 7919 % 100_000), failure: Nacked}
+		if e.notCounted = min(e.notCounted, e.attempts); i >= MaxOutstanding-transfersAtOnce {
 			e.kind, e.to, e.leaves = kindTransferring, RetryQueue, true
 		}
 		entries = append(entries, e)

@@ -92,7 +92,7 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 		if faults {
 			outcome = rapid.IntRange(0, 3).Draw(t, "outcome")
 		}
-		past := History{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, Excused: p.Excused, Unsure: p.Unsure}
+		past := History{Origin: core.Receipt{Extent: extent(1), Seq: w.message(p.Share, p.Seq)}, Attempts: p.Attempts, NotCounted: p.NotCounted, Unsure: p.Unsure}
 		if p.Again {
 			if slices.ContainsFunc(w.retry, func(x parkedThere) bool { return x.Origin == past.Origin && x.Attempts == past.Attempts }) {
 				p.Share.Transferred(p.Seq, w.now)
@@ -119,8 +119,8 @@ func (w *rounds) append(t *rapid.T, faults bool) {
 func (w *rounds) work(t *rapid.T, good bool) {
 	for _, r := range w.g.Take(1, Credit{Messages: 5, Bytes: 1 << 20}, w.now, nil) {
 		for seq := r.Base; seq < r.Base+core.Seq(r.Count); seq++ {
-			if excused := r.Share.excuses(seq); int(r.Attempt)-excused > w.spec.MaxDeliveries || excused > mostUnsure || excused > 0 && !w.lost {
-				t.Fatalf("message %d comes as attempt %d, of which %d do not count", w.message(r.Share, seq), r.Attempt, excused)
+			if notCounted := r.Share.notCounted(seq); int(r.Attempt)-notCounted > w.spec.MaxDeliveries || notCounted > mostUnsure || notCounted > 0 && !w.lost {
+				t.Fatalf("message %d comes as attempt %d, of which %d do not count", w.message(r.Share, seq), r.Attempt, notCounted)
 			}
 			at := w.message(r.Share, seq)
 			if !w.lost && (w.over[at] || int(r.Attempt) != w.tried[at]+1) {
@@ -149,7 +149,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 		}
 	}
 	for _, d := range takeDead(w.g, 10) {
-		if int(d.Attempts-d.Excused) != w.spec.MaxDeliveries {
+		if int(d.Attempts-d.NotCounted) != w.spec.MaxDeliveries {
 			t.Fatalf("message %d is dead after %d attempts", w.message(d.Share, d.Seq), d.Attempts)
 		}
 		w.over[w.message(d.Share, d.Seq)] = true

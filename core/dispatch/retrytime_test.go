@@ -143,7 +143,7 @@ func (w *retryWorld) move(l retryLoad) {
 		x.Share.Transferred(x.Seq, w.now)
 	}
 	for _, x := range w.group.TakeTransfers(RetryQueue, 10_000, nil) {
-		past := History{Origin: w.origin(x.Share, x.Seq), Attempts: x.Attempts, Excused: x.Excused}
+		past := History{Origin: w.origin(x.Share, x.Seq), Attempts: x.Attempts, NotCounted: x.NotCounted}
 		w.appends = append(w.appends, retryAppend{t: x, at: w.now.Add(l.append), past: past})
 	}
 }

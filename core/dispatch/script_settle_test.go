@@ -181,15 +181,15 @@ func standing(st dispatch.Standing) string {
 func (s *script) depth(args) string {
 	d := s.group.Depth()
 	var b strings.Builder
-	lines("ready %d, in flight %d, delayed %d, retry queueing %d, dying %d, blocked %d", &b, d.Ready, d.InFlight, d.Delayed, d.RetryQueueing, d.Dying, d.Blocked)
+	lines("ready %d, in flight %d, delayed %d, retry queueing %d, dead lettering %d, blocked %d", &b, d.Ready, d.InFlight, d.Delayed, d.RetryQueueing, d.DeadLettering, d.Blocked)
 	return b.String()
 }
 
 func (s *script) counters(args) string {
 	c := s.group.Counters()
 	var b strings.Builder
-	lines("delivered %d, redelivered %d, acked %d, nacked %d, expired %d, rejected %d, returned %d", &b, c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.Expired, c.Rejected, c.Returned)
-	lines("dead %d, retry queued %d, dropped %d, skipped %d, lapsed %d, not counted %d, opened %d", &b, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Lapsed, c.NotCounted, c.Opened)
+	lines("delivered %d, redelivered %d, acked %d, nacked %d, lock timeouts %d, rejected %d, returned %d", &b, c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.LockTimeouts, c.Rejected, c.Returned)
+	lines("dead %d, retry queued %d, dropped %d, skipped %d, expired %d, not counted %d, opened %d", &b, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Expired, c.NotCounted, c.Opened)
 	return b.String()
 }
 

@@ -269,7 +269,7 @@ func (s *Share) giveBack(seq core.Seq, m *message) {
 	s.endLock(seq)
 	s.move(seq, m, none)
 	m.attempts--
-	s.unexcuse(seq, m)
+	s.capNotCounted(seq, m)
 	s.change()
 	switch {
 	case m.attempts > 0 && s.exhausted(seq, m): // max deliveries was lowered meanwhile

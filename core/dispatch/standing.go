@@ -12,23 +12,23 @@ import (
 type Place string
 
 const (
-	PlaceDone       Place = "done"        // settled, in whatever way
-	PlaceUnread     Place = "unread"      // not read here; of a timer extent also: not due
-	PlaceBuffered   Place = "buffered"    // read, and never handed out here
-	PlaceInFlight   Place = "in_flight"   // locked by a consumer
-	PlaceDelayed    Place = "delayed"     // waits for its time
-	PlaceRetryQueue Place = "retry_queue" // waits in the retry queue, or is on its way there
-	PlaceUnsaved    Place = "unsaved"     // waits for a checkpoint that counts its next attempt
-	PlaceReady      Place = "ready"       // may be handed out again
-	PlaceAlone      Place = "alone"       // waits to be handed out to a consumer that holds nothing else
-	PlaceDying      Place = "dying"       // on its way to the dead letter queue
-	PlaceBlocked    Place = "blocked"     // exhausted in a group that blocks
+	PlaceDone          Place = "done"           // settled, in whatever way
+	PlaceUnread        Place = "unread"         // not read here; of a timer extent also: not due
+	PlaceBuffered      Place = "buffered"       // read, and never handed out here
+	PlaceInFlight      Place = "in_flight"      // locked by a consumer
+	PlaceDelayed       Place = "delayed"        // waits for its time
+	PlaceRetryQueue    Place = "retry_queue"    // waits in the retry queue, or is on its way there
+	PlaceUnsaved       Place = "unsaved"        // waits for a checkpoint that counts its next attempt
+	PlaceReady         Place = "ready"          // may be handed out again
+	PlaceAlone         Place = "alone"          // waits to be handed out to a consumer that holds nothing else
+	PlaceDeadLettering Place = "dead_lettering" // on its way to the dead letter queue
+	PlaceBlocked       Place = "blocked"        // exhausted in a group that blocks
 )
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unclaimed: PlaceReady, unsaved: PlaceUnsaved, ready: PlaceReady,
 	blocked: PlaceBlocked, handed: PlaceInFlight, isolated: PlaceAlone,
-	leaving: PlaceDying, announced: PlaceDying, transferring: PlaceDying, appending: PlaceDying, held: PlaceDying, // or parked, by the destination
+	leaving: PlaceDeadLettering, announced: PlaceDeadLettering, transferring: PlaceDeadLettering, appending: PlaceDeadLettering, held: PlaceDeadLettering, // or retry queueing, by the destination
 }
 
 // Standing is all that a share knows of a message that is not settled.
@@ -63,7 +63,7 @@ func (s *Share) Standing(seq core.Seq) Standing {
 		if s.returning {
 			history := b.historyAt(i)
 			if st.Attempts, st.Failure = history.here(), Nacked; history.LockTimedOut {
-				st.Failure = LockExpired
+				st.Failure = LockTimedOut
 			}
 		}
 		switch until := s.supply.until(seq); {
@@ -120,7 +120,7 @@ func (e *entry) place() Place {
 	case e.kind == kindBlocked:
 		return PlaceBlocked
 	case e.dies():
-		return PlaceDying
+		return PlaceDeadLettering
 	case e.kind == kindTransferring:
 		return PlaceRetryQueue
 	case e.kind == kindLocked:
@@ -173,8 +173,8 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 		switch place := e.place(); {
 		case place == PlaceBlocked:
 			d.Blocked++
-		case place == PlaceDying:
-			d.Dying++
+		case place == PlaceDeadLettering:
+			d.DeadLettering++
 		case place == PlaceRetryQueue:
 			d.RetryQueueing++
 		case e.due <= now.UnixMilli():
@@ -221,7 +221,7 @@ func (g *Group) Depth() Depth {
 		sum.Kept += d.Kept
 		sum.Failed += d.Failed
 		sum.RetryQueueing += d.RetryQueueing
-		sum.Dying += d.Dying
+		sum.DeadLettering += d.DeadLettering
 		sum.Blocked += d.Blocked
 		sum.Retries += d.Retries
 		if sum.OldestReady == 0 || d.OldestReady != 0 && d.OldestReady < sum.OldestReady {
@@ -241,7 +241,7 @@ func (s *Share) Depth() Depth {
 		Kept:          kept,
 		Failed:        s.of(delayed),
 		RetryQueueing: s.onTheirWay(RetryQueue),
-		Dying:         s.onTheirWay(DeadLetterQueue),
+		DeadLettering: s.onTheirWay(DeadLetterQueue),
 		Blocked:       s.of(blocked),
 		Retries:       s.retriesHere(),
 

@@ -95,7 +95,7 @@ func TestState_Standing(t *testing.T) {
 	for i, want := range []Standing{
 		{Seq: 1, Place: PlaceDone},
 		{Seq: 2, Place: PlaceRetryQueue, Attempts: 1, Failure: Nacked, Text: "why", Until: start.Add(time.Hour)},
-		{Seq: 3, Place: PlaceDying, Attempts: 1, Failure: Rejected},
+		{Seq: 3, Place: PlaceDeadLettering, Attempts: 1, Failure: Rejected},
 		{Seq: 4, Place: PlaceInFlight, Attempts: 1, Until: start.Add(time.Minute)},
 		{Seq: 5, Place: PlaceUnread},
 	} {

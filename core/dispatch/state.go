@@ -21,21 +21,21 @@ const (
 
 // entry is a run of messages that a checkpoint tells the same of.
 type entry struct {
-	first    core.Seq
-	count    uint32
-	kind     kind
-	to       Destination // of kindTransferring, like reason
-	reason   Reason
-	failure  Failure
-	attempts uint16
-	excused  uint16 // of these, that do not count; ≤ attempts
-	unsure   uint8  // of those, that do not count since they were unsure; ≤ excused, ≤ mostUnsure
-	held     bool   // when the owner gave the share away: of kindLocked, a consumer holds the message, else the attempt is unsure; of kindTransferring, it is here only
-	due      int64  // unix ms
-	text     string
-	metadata string // that replace the message's own
-	firstTry bool   // not written: the lock of a first attempt
-	leaves   bool   // not written: whoever resumes it must not hand it out
+	first      core.Seq
+	count      uint32
+	kind       kind
+	to         Destination // of kindTransferring, like reason
+	reason     Reason
+	failure    Failure
+	attempts   uint16
+	notCounted uint16 // of these, that do not count; ≤ attempts
+	unsure     uint8  // of those, that do not count since they were unsure; ≤ notCounted, ≤ mostUnsure
+	held       bool   // when the owner gave the share away: of kindLocked, a consumer holds the message, else the attempt is unsure; of kindTransferring, it is here only
+	due        int64  // unix ms
+	text       string
+	metadata   string // that replace the message's own
+	firstTry   bool   // not written: the lock of a first attempt
+	leaves     bool   // not written: whoever resumes it must not hand it out
 }
 
 // hasDue reports whether due means anything.
@@ -120,7 +120,7 @@ func (st *State) Merge(o State) {
 			a, b = b, a
 		}
 		attempt := a.attempts // b knows nothing of who has a later attempt than its own
-		a.attempts, a.excused, a.unsure = max(a.attempts, b.attempts), max(a.excused, b.excused), max(a.unsure, b.unsure)
+		a.attempts, a.notCounted, a.unsure = max(a.attempts, b.attempts), max(a.notCounted, b.notCounted), max(a.unsure, b.unsure)
 		a.held = a.held && (b.held || b.attempts < attempt && !b.dies())
 		if a.kind < kindBlocked {
 			a.due = max(a.due, b.due)

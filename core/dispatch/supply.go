@@ -93,8 +93,8 @@ func (s *Share) look() {
 	}
 }
 
-// lapsed reports whether the message of record i of a batch has expired.
-func (s *Share) lapsed(b *batch, i int) bool {
+// expired reports whether the message of record i of a batch has expired.
+func (s *Share) expired(b *batch, i int) bool {
 	if b.Expire == nil {
 		return false
 	}
@@ -102,14 +102,14 @@ func (s *Share) lapsed(b *batch, i int) bool {
 	return at > 0 && at <= s.group.now/int64(time.Millisecond)
 }
 
-// lapse ends a message that has expired and has a phase, but is not in flight.
-func (s *Share) lapse(seq core.Seq, m *message) {
-	s.group.counters.Lapsed++
+// expire ends a message that has expired and has a phase, but is not in flight.
+func (s *Share) expire(seq core.Seq, m *message) {
+	s.group.counters.Expired++
 	if s.group.spec.Expired != core.ExpiredDLQ {
 		s.settle(seq, m)
 		return
 	}
-	m.failure = Lapsed
+	m.failure = Expired
 	s.change()
 	s.leave(seq, m, DeadLetterQueue, 0)
 }

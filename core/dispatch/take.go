@@ -109,9 +109,9 @@ func (s *Share) chooseReady(waiting *queue[core.Seq], b *budget) chosen {
 			continue
 		}
 		i := s.place(m.batch, seq)
-		if s.lapsed(m.batch, i) {
+		if s.expired(m.batch, i) {
 			waiting.pop()
-			s.lapse(seq, m)
+			s.expire(seq, m)
 			continue
 		}
 		c := chosen{batch: m.batch, first: seq, count: 1, size: m.batch.sizeAt(i), retry: true}

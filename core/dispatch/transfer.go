@@ -184,25 +184,25 @@ func (x *transfer) wanted(spec *core.GroupSpec) bool {
 
 // Transfer is a message on its way to a built-in queue.
 type Transfer struct {
-	Share    *Share
-	To       Destination
-	Reason   Reason
-	Of       Source
-	Seq      core.Seq
-	Attempts uint16 // here: see History
-	Excused  uint16 // of these, do not count
-	Unsure   uint8  // of those, since they were unsure
-	Failure  Failure
-	Text     string // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
-	Metadata []byte // in place of the record's, nil: it keeps those; not to be changed
-	Session  SessionID
-	Enqueued int64     // unix µs
-	Due      time.Time // to the retry queue: not before
-	Returns  bool      // if it is not appended until then it is handed out from here
-	Again    bool      // an append of it may have come to pass: look for it before the append is repeated
-	Since    time.Time // with Again: since when it may be there; zero: since an earlier owner
-	Certain  time.Time // with Again: it is not to be appended before, however often it is not found
-	Record   []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
+	Share      *Share
+	To         Destination
+	Reason     Reason
+	Of         Source
+	Seq        core.Seq
+	Attempts   uint16 // here: see History
+	NotCounted uint16 // of these, do not count
+	Unsure     uint8  // of those, since they were unsure
+	Failure    Failure
+	Text       string // what a consumer said last, of this or an earlier attempt, ≤ MaxReason bytes
+	Metadata   []byte // in place of the record's, nil: it keeps those; not to be changed
+	Session    SessionID
+	Enqueued   int64     // unix µs
+	Due        time.Time // to the retry queue: not before
+	Returns    bool      // if it is not appended until then it is handed out from here
+	Again      bool      // an append of it may have come to pass: look for it before the append is repeated
+	Since      time.Time // with Again: since when it may be there; zero: since an earlier owner
+	Certain    time.Time // with Again: it is not to be appended before, however often it is not found
+	Record     []byte    // encoded; as it was read; valid until Transferred or TransferFailed of this message
 }
 
 // TakeTransfers appends up to most messages (≥ 0) that are to be appended to a queue. Each is yielded once; answer with
@@ -221,8 +221,8 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 			continue
 		}
 		i := s.place(m.batch, seq)
-		if routes[to].expires && !x.mayBeThere && s.lapsed(m.batch, i) { // one that may be there ends there
-			s.lapse(seq, m)
+		if routes[to].expires && !x.mayBeThere && s.expired(m.batch, i) { // one that may be there ends there
+			s.expire(seq, m)
 			continue
 		}
 		s.step(seq, m, x, appending)
@@ -232,7 +232,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		s.lent[seq] = m.batch // another owner's settlement may end the message meanwhile
 		m.batch.lent++
 		t := Transfer{
-			Share: s, To: to, Reason: x.reason, Of: Source{s.extent, s.returning, s.merged}, Seq: seq, Attempts: m.attempts, Excused: note.uncounted.attempts, Unsure: note.uncounted.unsure,
+			Share: s, To: to, Reason: x.reason, Of: Source{s.extent, s.returning, s.merged}, Seq: seq, Attempts: m.attempts, NotCounted: note.uncounted.attempts, Unsure: note.uncounted.unsure,
 			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Returns: x.mayReturn(), Record: m.batch.recordAt(i),
 		}
 		if to == DeadLetterQueue {
@@ -259,10 +259,10 @@ func (s *Share) diedOf(seq core.Seq, m *message) Failure {
 	switch {
 	case m.failure != NoFailure:
 		return m.failure
-	case s.lapsed(m.batch, s.place(m.batch, seq)):
-		return Lapsed
+	case s.expired(m.batch, s.place(m.batch, seq)):
+		return Expired
 	}
-	return LockExpired // all that is known: it was handed out, and nobody settled it
+	return LockTimedOut // all that is known: it was handed out, and nobody settled it
 }
 
 // Transferred settles a message that TakeTransfers yielded: the queue has it durably. No effect if another owner

@@ -40,7 +40,7 @@ func TestShare_UncountedIsWhatDepthLacks(t *testing.T) {
 			}
 			left[seq] = true
 		}
-		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.Dying+d.RetryQueueing+d.Blocked != under {
+		if d := st.Depth(last, now); d.Ready != len(left)-under || d.InFlight+d.Delayed+d.DeadLettering+d.RetryQueueing+d.Blocked != under {
 			t.Fatalf("the state counts %+v, want %d ready and %d others", d, len(left)-under, under)
 		}
 		from, unbegun := core.Seq(rapid.IntRange(1, 61).Draw(t, "from")), uint64(0)
@@ -56,7 +56,7 @@ func TestShare_UncountedIsWhatDepthLacks(t *testing.T) {
 		s := g.AddShare(extent(1), st, now)
 		for {
 			d := s.Depth()
-			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.Dying+d.Blocked) + s.Uncounted(last); got != uint64(len(left)) {
+			if got := uint64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.DeadLettering+d.Blocked) + s.Uncounted(last); got != uint64(len(left)) {
 				t.Fatalf("read from %d: %+v and %d uncounted are %d, want %d", s.ReadFrom(), d, s.Uncounted(last), got, len(left))
 			}
 			from, unread := s.ReadFrom(), uint64(0)

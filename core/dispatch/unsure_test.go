@@ -82,7 +82,7 @@ func TestUnsure_DoesNotCount(t *testing.T) {
 	g, _ = successor(t, g, save(s, now), 1, now)
 	now = now.Add(10 * time.Second)
 	g.Tick(now)
-	if d := g.Depth(); d.Dying != 1 {
+	if d := g.Depth(); d.DeadLettering != 1 {
 		t.Errorf("after %d: %+v, want it to die", mostUnsure, d)
 	}
 }
@@ -108,7 +108,7 @@ func TestUnsure_HandedOver(t *testing.T) {
 		s = g.AddShare(extent(1), st(s), start)
 		offer(t, s, 2)
 		g.Tick(start.Add(10 * time.Second))
-		if d := g.Depth(); d.Dying != 2 {
+		if d := g.Depth(); d.DeadLettering != 2 {
 			t.Errorf("after %s: %+v, want 2 to die", what, d)
 		}
 	}
@@ -118,7 +118,7 @@ func TestUnsure_HandedOver(t *testing.T) {
 	s.Nack(1, 1, 0, nil, 0, start)
 	s.Extend(2, 1, 5*time.Second, start)
 	g.Tick(start.Add(5 * time.Second))
-	if d := g.Depth(); d.Dying != 2 {
+	if d := g.Depth(); d.DeadLettering != 2 {
 		t.Errorf("a nack and an extension: %+v, want 2 to die", d)
 	}
 	g, s = newShare(t, spec, 1)
@@ -127,7 +127,7 @@ func TestUnsure_HandedOver(t *testing.T) {
 	blob, _ := s.Checkpoint(nil, true, start) // by an owner that knows no more
 	g, _ = successor(t, g, blob, 1, start)
 	g.Tick(start.Add(10 * time.Second))
-	if d := g.Depth(); d.Dying != 0 {
+	if d := g.Depth(); d.DeadLettering != 0 {
 		t.Errorf("an unsure attempt that was handed over: %+v, want none to die", d)
 	}
 }
@@ -251,7 +251,7 @@ func TestGroup_DeliveriesOverCrashes(t *testing.T) {
 // TestUnsure_PastThatCannotBe reads a record of the retry queue that tells of more attempts that do not count than there
 // were: what is saved of the message can be read by the next owner.
 func TestUnsure_PastThatCannotBe(t *testing.T) {
-	for _, past := range []History{{Attempts: 2, Unsure: 3}, {Attempts: 2, Excused: 9, Unsure: 200}, {Attempts: 2, Settled: 2, Excused: 3, Unsure: 3}, {Unsure: 1}} {
+	for _, past := range []History{{Attempts: 2, Unsure: 3}, {Attempts: 2, NotCounted: 9, Unsure: 200}, {Attempts: 2, Settled: 2, NotCounted: 3, Unsure: 3}, {Unsure: 1}} {
 		g := NewGroup(core.GroupSpec{}.WithDefaults())
 		s := g.AddTimers(extent(1), State{}, start)
 		s.Returning()
@@ -270,13 +270,13 @@ func TestUnsure_PastThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestUnsure_ExcusedAlready: of two owners one has excused an attempt that the other one's checkpoint still has locked.
-// It is excused once, whether its lock runs out or a consumer gives it back.
-func TestUnsure_ExcusedAlready(t *testing.T) {
+// TestUnsure_NotCountedAlready: of two owners one has as not counted an attempt that the other one's checkpoint still has locked.
+// It is taken off once, whether its lock times out or a consumer gives it back.
+func TestUnsure_NotCountedAlready(t *testing.T) {
 	for _, attempts := range []uint16{1, 2} {
 		var st State
 		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindLocked, attempts: attempts, due: start.Add(time.Second).UnixMilli()}}})
-		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindWaiting, attempts: attempts, excused: attempts, unsure: uint8(attempts), failure: LockExpired}}})
+		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindWaiting, attempts: attempts, notCounted: attempts, unsure: uint8(attempts), failure: LockTimedOut}}})
 		for what, end := range map[string]func(g *Group, s *Share){
 			"its lock runs out": func(g *Group, _ *Share) { g.Tick(start.Add(time.Second)) },
 			"given back":        func(_ *Group, s *Share) { s.Return(1, 1, attempts, start, nil) },
@@ -288,7 +288,7 @@ func TestUnsure_ExcusedAlready(t *testing.T) {
 			now := start.Add(time.Second)
 			g.Tick(now)
 			got := decode(t, save(s, now)).messages[1]
-			if got.excused > attempts || got.unsure > uint8(attempts) {
+			if got.notCounted > attempts || got.unsure > uint8(attempts) {
 				t.Errorf("%s, attempt %d: %+v", what, attempts, got)
 			}
 			want(t, what, take(g, 1, now), fmt.Sprintf("1+1@%d", max(got.attempts, 1)))

@@ -118,10 +118,10 @@ func TestGroup_WatchdogMends(t *testing.T) {
 	}
 }
 
-// TestGroup_WatchdogFindsALostDeadLetter loses one that is to be buried, and one that nobody answers for.
+// TestGroup_WatchdogFindsALostDeadLetter loses one on its way to the dead letter queue, and one that nobody answers for.
 func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 	for name, lose := range map[string]func(g *Group, s *Share){
-		"dying": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[messageRef]{} },
+		"dead lettering": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[messageRef]{} },
 		"taken": func(g *Group, s *Share) {
 			g.TakeTransfers(DeadLetterQueue, 1, nil)
 			b := s.lent[1]
@@ -134,14 +134,14 @@ func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 		s.Reject(1, 1, nil, start)
 		save(s, start)
 		lose(g, s)
-		if broken := s.Watched(&Watch{}, 0, start); !strings.Contains(broken, "dying and nothing knows") {
+		if broken := s.Watched(&Watch{}, 0, start); !strings.Contains(broken, "dead_lettering and nothing knows") {
 			t.Fatalf("%s: the watchdog says %q", name, broken)
 		}
 		g.Rebuild(s, start)
 		offer(t, s, 1)
 		dead := takeDead(g, 9)
 		if len(dead) != 1 || dead[0].Attempts != 1 || dead[0].Failure != Rejected {
-			t.Fatalf("%s: after that %+v is to be buried", name, dead)
+			t.Fatalf("%s: after that the dead letters are %+v", name, dead)
 		}
 		s.Transferred(1, start)
 	}

@@ -98,7 +98,7 @@ func TestBreaker_NacksOfWrites(t *testing.T) {
 				nack(seq, time.Millisecond)
 			}
 			for seq := core.Seq(n + 1); seq <= n+outage; seq++ {
-				if s.excuses(seq) == 0 {
+				if s.notCounted(seq) == 0 {
 					counted++
 				}
 			}

@@ -106,7 +106,7 @@ type View struct {
 	MemoryFull      bool
 	ChainWaits      bool // for an earlier extent
 	Unreadable      bool // no store is there, or all were tried and failed
-	Lapsed          bool // nothing may be handed out without a word of a controller
+	LeaseExpired    bool // nothing may be handed out without a word of a controller
 	DLQFails        bool // the last message could not be appended to the dead letter queue
 	RetryQueueFails bool // the last message could not be appended to the retry queue
 	SaveFails       bool // the last checkpoint could not be saved
@@ -131,7 +131,7 @@ func (v *View) Reasons() []Reason {
 			add(RetryLimit, v.RetryLimit)
 			add(own, true)
 		}
-		add(LeaseExpired, v.Lapsed)
+		add(LeaseExpired, v.LeaseExpired)
 		add(NoConsumer, v.Takers == 0)
 		add(NoCredit, v.Takers > 0 && v.Waiting && v.Credit == 0)
 		add(BreakerOpen, v.BreakerOpen)
@@ -173,7 +173,7 @@ func (v *View) own() Reason {
 			return RetryQueueing
 		}
 		return v.unread()
-	case dispatch.PlaceDying:
+	case dispatch.PlaceDeadLettering:
 		if !v.Certain.IsZero() {
 			return AppendUnknown
 		}
@@ -212,7 +212,7 @@ func (v *View) unread() Reason {
 func (v *View) waits() Reason {
 	first := v.Place == dispatch.PlaceBuffered
 	switch {
-	case v.Lapsed:
+	case v.LeaseExpired:
 		return LeaseExpired
 	case v.Takers == 0:
 		return NoConsumer

@@ -39,14 +39,14 @@ var Sources = []string{SourcePublish, SourceRetry, SourceGroup}
 
 // Reasons are the reasons of a dead letter and of a failed attempt.
 func Reasons() (all []string) {
-	for _, f := range []dispatch.Failure{dispatch.Nacked, dispatch.LockExpired, dispatch.Rejected, dispatch.Lapsed} {
+	for _, f := range []dispatch.Failure{dispatch.Nacked, dispatch.LockTimedOut, dispatch.Rejected, dispatch.Expired} {
 		all = append(all, f.String())
 	}
 	return all
 }
 
 var states = map[dispatch.Place]string{
-	dispatch.PlaceDone: Settled, dispatch.PlaceUnread: Unread, dispatch.PlaceInFlight: InFlight, dispatch.PlaceBlocked: Blocked, dispatch.PlaceDying: DeadLettering,
+	dispatch.PlaceDone: Settled, dispatch.PlaceUnread: Unread, dispatch.PlaceInFlight: InFlight, dispatch.PlaceBlocked: Blocked, dispatch.PlaceDeadLettering: DeadLettering,
 	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceAlone: Ready,
 	dispatch.PlaceDelayed: Delayed, dispatch.PlaceRetryQueue: Delayed,
 }

@@ -94,7 +94,7 @@ func retries(s Share, d dispatch.Depth, unread uint64) uint64 {
 	if !s.Rules().IsReturning() {
 		return uint64(d.Retries)
 	}
-	return unread + uint64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.Dying)
+	return unread + uint64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.DeadLettering)
 }
 
 const (

@@ -246,7 +246,7 @@ func view(g Group, b *blocked, now time.Time) stuck.View {
 	v.Takers, v.Credit, v.Throttled = takers.All, takers.Credit, takers.Throttled
 	v.Waiting = g.Rules().Ready()
 	v.Unreadable = v.Unreadable || b.lost
-	v.DLQFails = depth.Dying > 0 && g.TransferError(dispatch.DeadLetterQueue) != nil
+	v.DLQFails = depth.DeadLettering > 0 && g.TransferError(dispatch.DeadLetterQueue) != nil
 	v.RetryQueueFails = depth.RetryQueueing > 0 && g.TransferError(dispatch.RetryQueue) != nil
 	state, _ := g.Rules().Breaker()
 	v.BreakerOpen = state != dispatch.BreakerClosed

@@ -39,12 +39,12 @@ type Config struct {
 // shares to others. A host that is cut off, or stood still, lets it lapse; then nothing is handed out until the shares are confirmed. Acks
 // are taken all the same. Safe for concurrent use.
 type Lease struct {
-	cfg    Config
-	owner  Owner
-	base   time.Time    // with a monotonic reading, so that setting the clock ends no lease
-	asked  atomic.Int64 // since base, when this host last asked to keep its shares and was heard
-	lapsed atomic.Bool  // until the shares are confirmed
-	missed atomic.Bool  // the last question had no answer: what is handed out now is likely to come again
+	cfg     Config
+	owner   Owner
+	base    time.Time    // with a monotonic reading, so that setting the clock ends no lease
+	asked   atomic.Int64 // since base, when this host last asked to keep its shares and was heard
+	expired atomic.Bool  // until the shares are confirmed
+	missed  atomic.Bool  // the last question had no answer: what is handed out now is likely to come again
 }
 
 const (
@@ -63,13 +63,13 @@ func (l *Lease) MayGive(now time.Time) bool { return l.Holds(now) && !l.missed.L
 
 // Holds reports whether the lease goes on. Once it does not, it takes restore to make it.
 func (l *Lease) Holds(now time.Time) bool {
-	if l.lapsed.Load() {
+	if l.expired.Load() {
 		return false
 	}
 	if now.Sub(l.base)-time.Duration(l.asked.Load()) < dispatch.OwnerLease {
 		return true
 	}
-	l.lapsed.Store(true)
+	l.expired.Store(true)
 	return false
 }
 
@@ -88,7 +88,7 @@ func (l *Lease) restore(asked, now time.Time) bool {
 		return false
 	}
 	l.asked.Store(int64(asked.Sub(l.base)))
-	l.lapsed.Store(false)
+	l.expired.Store(false)
 	l.missed.Store(false)
 	return true
 }
@@ -99,7 +99,7 @@ func (l *Lease) Run(ctx context.Context) {
 	lifecycle.Every(ctx, beatEvery, func(ctx context.Context) { l.beat(ctx, w) })
 }
 
-// beat renews the lease, or has the shares confirmed after it has lapsed.
+// beat renews the lease, or has the shares confirmed after it has expired.
 func (l *Lease) beat(ctx context.Context, w *reachability) {
 	asked := l.owner.Now()
 	w.look(l.cfg.Members, asked)

@@ -84,5 +84,5 @@ func set[T any](all *[]T, n, i int, v T) {
 // historyOf is what the record of a message in a retry queue, or of a dead letter, says of its earlier attempts.
 func historyOf(r *wire.Record) dispatch.History {
 	p := wire.ReadHistory(r.Extra)
-	return dispatch.History{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, Excused: p.Excused, Unsure: p.Unsure, LockTimedOut: string(r.ReasonCode) == dispatch.LockExpired.String()}
+	return dispatch.History{Origin: r.Origin, Attempts: r.Attempts, Settled: p.Settled, NotCounted: p.NotCounted, Unsure: p.Unsure, LockTimedOut: string(r.ReasonCode) == dispatch.LockTimedOut.String()}
 }

@@ -52,8 +52,8 @@ func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, e
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	if t.To == dispatch.RetryQueue {
 		r.DeliverAt = core.UnixMillis(t.Due)
-		life.Settled, life.Excused, life.Unsure = before, t.Excused, t.Unsure
-	} else if t.Failure == dispatch.Lapsed {
+		life.Settled, life.NotCounted, life.Unsure = before, t.NotCounted, t.Unsure
+	} else if t.Failure == dispatch.Expired {
 		r.ExpireAt = 0 // else nobody would get it from there
 	}
 	if t.To == dispatch.DeadLetterQueue && life.Epoch == 0 {

@@ -35,11 +35,11 @@ func TestParked_AndOn(t *testing.T) {
 	due := now.Add(10 * time.Minute)
 	for _, before := range []uint16{0, 7} { // attempts before it was merged back
 		record := encode(t, &wire.Record{ID: id, Attempts: before, Payload: []byte("x"), ExpireAt: 5, DeliverAt: 4})
-		r, err := Record(dispatch.Transfer{To: dispatch.RetryQueue, Of: own, Seq: 9, Attempts: 2, Excused: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
+		r, err := Record(dispatch.Transfer{To: dispatch.RetryQueue, Of: own, Seq: 9, Attempts: 2, NotCounted: 1, Failure: dispatch.Nacked, Text: "later", Enqueued: 77, Due: due, Record: record}, "worker", 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, origin := wire.History{Settled: before, Excused: 1, Epoch: 3}, core.Receipt{Extent: own.Extent, Seq: 9}
+		want, origin := wire.History{Settled: before, NotCounted: 1, Epoch: 3}, core.Receipt{Extent: own.Extent, Seq: 9}
 		if diff := cmp.Diff(want, wire.ReadHistory(r.Extra)); diff != "" || r.Attempts != before+2 || r.Origin != origin {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
@@ -50,7 +50,7 @@ func TestParked_AndOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Excused = 0 // and the epoch of its life stays
+		want.NotCounted = 0 // and the epoch of its life stays
 		if diff := cmp.Diff(want, wire.ReadHistory(r.Extra)); diff != "" || r.Attempts != before+3 || r.Origin != origin || r.FirstEnqueue != 77 || string(r.Metadata) != "m" || len(r.Reason) > 0 {
 			t.Fatalf("parked again as %+v (-want +got):\n%s", r, diff)
 		}

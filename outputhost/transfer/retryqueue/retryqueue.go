@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// consumedRetention is how long parked messages are kept once all of their extent have been settled.
+	// consumedRetention is how long messages are kept in the retry queue once all of their extent have been settled.
 	consumedRetention = time.Hour
 	// unconsumedRetention is how long they are kept after they were due, if nobody wants them: as long as dead letters.
 	unconsumedRetention = 14 * 24 * time.Hour
