@@ -307,7 +307,7 @@ func sameRewind(a, b metadata.GroupRecord) bool {
 	return a.ID == b.ID && a.Spec.Status != core.StatusDeleted && a.Rewind != nil && a.Rewind.Epoch == b.Rewind.Epoch
 }
 
-// writePositions writes where the epoch to come begins. Messages that were merged into the group, or parked, stay as they are: they bypass every start.
+// writePositions writes where the epoch to come begins. Merged messages, and those in the retry queue, stay as they are: they bypass every start.
 func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error {
 	next := g
 	next.Epoch, next.Spec.Start = g.Rewind.Epoch, g.Rewind.To

@@ -110,7 +110,7 @@ func (s *service) delayedHeld(ctx context.Context, group *metadata.GroupRecord, 
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.workAndParked(ctx, *group, extents)
+	w, err := s.workAndRetries(ctx, *group, extents)
 	if err != nil {
 		return nil, err
 	}
@@ -217,9 +217,9 @@ func (s *service) delayedByPublish(ctx context.Context, queue string, group *met
 
 // delayedByRetry answers messages of the group's retry queue.
 func (s *service) delayedByRetry(ctx context.Context, group *metadata.GroupRecord, id, after string, limit int32) (*pb.ListDelayedResponse, error) {
-	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: limit, Id: id}
-	page, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
-		return s.peers.Output(addr).ListParked
+	req := &pb.ListRetryQueueRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: after, Limit: limit, Id: id}
+	page, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListRetryQueueRequest, pb.ListRetryQueueResponse] {
+		return s.peers.Output(addr).ListRetryQueue
 	})
 	if err != nil {
 		return nil, err
@@ -230,7 +230,7 @@ func (s *service) delayedByRetry(ctx context.Context, group *metadata.GroupRecor
 		message.DeliverAt = nil
 		out.Messages = append(out.Messages, &pb.DelayedMessage{
 			Id: p.GetId(), Receipt: p.GetReceipt(), Source: words.SourceRetry, Due: p.GetUntil(), Message: message, Enqueued: p.GetFirstEnqueued(), Attempts: p.GetAttempts(),
-			Reason: p.GetReason(), Error: p.GetError(), LastConsumer: p.GetLastConsumer(), Origin: p.GetOrigin(), DelayedSince: p.GetParkedSince(),
+			Reason: p.GetReason(), Error: p.GetError(), LastConsumer: p.GetLastConsumer(), Origin: p.GetOrigin(), DelayedSince: p.GetDelayedSince(),
 		})
 	}
 	if next := page.GetNext(); next != "" {

@@ -60,8 +60,8 @@ func TestListDelayed_AllParts(t *testing.T) {
 		}
 		return &pb.PeekResponse{}, nil
 	}
-	retries := func(r *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
-		out := &pb.ListParkedResponse{}
+	retries := func(r *pb.ListRetryQueueRequest) (*pb.ListRetryQueueResponse, error) {
+		out := &pb.ListRetryQueueResponse{}
 		for _, receipt := range []string{laterExtent + ":30", laterExtent + ":31"} {
 			if r.After != "" && compareReceipts(receipt, r.After) <= 0 {
 				continue
@@ -70,12 +70,12 @@ func TestListDelayed_AllParts(t *testing.T) {
 				out.Next = out.Messages[len(out.Messages)-1].Receipt
 				break
 			}
-			out.Messages = append(out.Messages, &pb.ParkedMessage{Receipt: receipt, Until: due, Attempts: 2, Message: &pb.Message{DeliverAt: due}})
+			out.Messages = append(out.Messages, &pb.RetryQueueMessage{Receipt: receipt, Until: due, Attempts: 2, Message: &pb.Message{DeliverAt: due}})
 		}
 		return out, nil
 	}
 	for _, out := range []*fakeOutput{c.out, b} {
-		out.onTimers, out.onParked = timers, retries
+		out.onTimers, out.onRetryQueue = timers, retries
 	}
 	walk := func(req *pb.ListDelayedRequest) (out []string) {
 		t.Helper()

@@ -78,7 +78,7 @@ func drain(d *pb.Depth) int64 {
 
 // depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters.
 func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (*pb.Depth, error) {
-	w, err := s.workAndParked(ctx, group, extents)
+	w, err := s.workAndRetries(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}
@@ -204,17 +204,17 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 	return w, nil
 }
 
-// workAndParked is work, that in the group's retry queue too.
-func (s *service) workAndParked(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (work, error) {
-	parked, err := s.parked(ctx, group)
+// workAndRetries is work, with that in the group's retry queue too.
+func (s *service) workAndRetries(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (work, error) {
+	retries, err := s.retryLengths(ctx, group)
 	if err != nil {
 		return work{}, err
 	}
-	return s.work(ctx, group, slices.Concat(extents, parked))
+	return s.work(ctx, group, slices.Concat(extents, retries))
 }
 
-// parked are the lengths of a group's retry queue; none before a message came into it first.
-func (s *service) parked(ctx context.Context, group metadata.GroupRecord) ([]*lengths.Length, error) {
+// retryLengths are the lengths of a group's retry queue; none before a message came into it first.
+func (s *service) retryLengths(ctx context.Context, group metadata.GroupRecord) ([]*lengths.Length, error) {
 	if group.Retry.IsZero() {
 		return nil, nil
 	}

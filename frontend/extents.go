@@ -292,7 +292,7 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 		return nil, "", core.Errorf(core.CodeNotFound, "the queue of extent %s was deleted", id)
 	case err != nil:
 		return nil, "", core.Errorf(core.CodeOf(err), "look up the queue of extent %s: %w", id, err)
-	case path != "" && path != q.Spec.Path && path != parkedFor(q.Spec.Path):
+	case path != "" && path != q.Spec.Path && path != queueOfRetries(q.Spec.Path):
 		return nil, "", core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	case e.Kind != core.KindTimer:
 		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s holds messages that were never to wait; only a delayed message can be cancelled, by the receipt that `columba list delayed` prints", id)
@@ -307,8 +307,8 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 	return l, q.Spec.Path, nil
 }
 
-// parkedFor is the queue whose messages a retry queue holds; of any other queue "".
-func parkedFor(path string) string {
+// queueOfRetries is the queue whose messages a retry queue holds; of any other queue "".
+func queueOfRetries(path string) string {
 	queue, _, _ := core.SplitRetryPath(path)
 	return queue
 }

@@ -241,17 +241,17 @@ type fakeOutput struct {
 		sync.Mutex
 		settled []*pb.SettleRequest
 	}
-	ahead     atomic.Int64 // of its clock, a time.Duration
-	onPull    func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
-	onSettle  func(*pb.SettleRequest) (*pb.SettleResponse, error)
-	onDepth   func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
-	onPeek    func(*pb.PeekRequest) (*pb.PeekResponse, error)
-	onDead    func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
-	onStuck   func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error)
-	onStand   func(*pb.StandingRequest) (*pb.Standing, error)
-	onWaiting func(*pb.ListWaitingRequest) (*pb.ListWaitingResponse, error)
-	onTimers  func(*pb.ListTimersRequest) (*pb.PeekResponse, error)
-	onParked  func(*pb.ListParkedRequest) (*pb.ListParkedResponse, error)
+	ahead        atomic.Int64 // of its clock, a time.Duration
+	onPull       func(context.Context, *pb.PullRequest) (*pb.PullResponse, error)
+	onSettle     func(*pb.SettleRequest) (*pb.SettleResponse, error)
+	onDepth      func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error)
+	onPeek       func(*pb.PeekRequest) (*pb.PeekResponse, error)
+	onDead       func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error)
+	onStuck      func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error)
+	onStand      func(*pb.StandingRequest) (*pb.Standing, error)
+	onWaiting    func(*pb.ListWaitingRequest) (*pb.ListWaitingResponse, error)
+	onTimers     func(*pb.ListTimersRequest) (*pb.PeekResponse, error)
+	onRetryQueue func(*pb.ListRetryQueueRequest) (*pb.ListRetryQueueResponse, error)
 }
 
 var errNothing = errors.New("the fake was not told what to answer")
@@ -309,8 +309,8 @@ func (f *fakeOutput) ListTimers(_ context.Context, req *connect.Request[pb.ListT
 	return answer(f.onTimers, req.Msg)
 }
 
-func (f *fakeOutput) ListParked(_ context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
-	return answer(f.onParked, req.Msg)
+func (f *fakeOutput) ListRetryQueue(_ context.Context, req *connect.Request[pb.ListRetryQueueRequest]) (*connect.Response[pb.ListRetryQueueResponse], error) {
+	return answer(f.onRetryQueue, req.Msg)
 }
 
 func (f *fakeOutput) settled() []*pb.SettleRequest {

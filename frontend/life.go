@@ -193,7 +193,7 @@ func (s *service) explainSettled(ctx context.Context, group metadata.GroupRecord
 	if s.explainDead(ctx, group, m, out) {
 		return
 	}
-	if m.Enqueued == nil || s.explainParked(ctx, group, m, out) {
+	if m.Enqueued == nil || s.explainDelayedRetry(ctx, group, m, out) {
 		return
 	}
 	if beforeStart(group, m.Enqueued.AsTime()) {
@@ -282,21 +282,21 @@ func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID
 	return out, nil
 }
 
-// explainParked finds out where a message stands that is in a group's retry queue, the last time, and reports whether there is one.
-func (s *service) explainParked(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
+// explainDelayedRetry finds out where a message stands that is in a group's retry queue, the last time, and reports whether there is one.
+func (s *service) explainDelayedRetry(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Retry.IsZero() {
 		return false
 	}
-	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id, Due: true}
-	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
-		return s.peers.Output(addr).ListParked
+	req := &pb.ListRetryQueueRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, Id: id, Due: true}
+	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListRetryQueueRequest, pb.ListRetryQueueResponse] {
+		return s.peers.Output(addr).ListRetryQueue
 	})
 	if err != nil {
 		s.log.Debug("cannot look for a message in a retry queue", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)
 		return false
 	}
-	var last *pb.ParkedMessage
+	var last *pb.RetryQueueMessage
 	for _, p := range found.GetMessages() {
 		if p.GetOrigin() == m.Receipt && p.GetAttempts() >= last.GetAttempts() {
 			last = p
@@ -337,9 +337,9 @@ func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m
 		return
 	}
 	before := core.Receipt{Extent: at.Extent, Seq: at.Seq - 1}
-	req := &pb.ListParkedRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: before.String(), Limit: 1, Due: true}
-	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
-		return s.peers.Output(addr).ListParked
+	req := &pb.ListRetryQueueRequest{Queue: group.Spec.Queue, Group: group.Spec.Name, After: before.String(), Limit: 1, Due: true}
+	found, err := ask(ctx, s.ranked(roleOutput, group.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListRetryQueueRequest, pb.ListRetryQueueResponse] {
+		return s.peers.Output(addr).ListRetryQueue
 	})
 	if err != nil {
 		s.log.Debug("cannot look up a message in a retry queue", "queue", group.Spec.Queue, "group", group.Spec.Name, "err", err)

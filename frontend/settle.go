@@ -266,22 +266,22 @@ func (s *service) Cancel(ctx context.Context, req *connect.Request[pb.CancelRequ
 	return connect.NewResponse(out), nil
 }
 
-// cancelCopies takes back what is the same as a parked message that was: an append whose outcome was not known is repeated, so there may be two of one.
+// cancelCopies takes back the copies of a cancelled message of a retry queue: an append whose outcome was not known is repeated, so there may be two of one.
 func (s *service) cancelCopies(ctx context.Context, path string, at core.Receipt, due time.Time) error {
 	queue, name, _ := core.SplitRetryPath(path)
 	_, g, err := s.group(ctx, queue, name)
 	if err != nil {
 		return err
 	}
-	req := &pb.ListParkedRequest{Queue: queue, Group: name, Until: timestamppb.New(due)}
-	found, err := ask(ctx, s.ranked(roleOutput, g.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListParkedRequest, pb.ListParkedResponse] {
-		return s.peers.Output(addr).ListParked
+	req := &pb.ListRetryQueueRequest{Queue: queue, Group: name, Until: timestamppb.New(due)}
+	found, err := ask(ctx, s.ranked(roleOutput, g.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListRetryQueueRequest, pb.ListRetryQueueResponse] {
+		return s.peers.Output(addr).ListRetryQueue
 	})
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "it is cancelled, but not known whether there are two of it; try again: %w", err)
 	}
 	all := found.GetMessages()
-	mine := slices.IndexFunc(all, func(p *pb.ParkedMessage) bool { return p.GetReceipt() == at.String() })
+	mine := slices.IndexFunc(all, func(p *pb.RetryQueueMessage) bool { return p.GetReceipt() == at.String() })
 	for i, p := range all {
 		if mine < 0 || i == mine || p.GetOrigin() != all[mine].GetOrigin() || p.GetAttempts() != all[mine].GetAttempts() {
 			continue
@@ -293,7 +293,7 @@ func (s *service) cancelCopies(ctx context.Context, path string, at core.Receipt
 		e, err := s.findExtent(ctx, other.Extent)
 		if err == nil {
 			c := cancels.Canceller{Meta: s.meta, Cluster: timerCluster{s, core.MergedInto(g.Queue, g.ID)}, Now: s.now}
-			_, err = c.Cancel(ctx, e, []cancels.Message{{Seq: other.Seq, Due: due, Enqueued: p.GetParkedSince().AsTime()}})
+			_, err = c.Cancel(ctx, e, []cancels.Message{{Seq: other.Seq, Due: due, Enqueued: p.GetDelayedSince().AsTime()}})
 		}
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "it is cancelled, but not the second one of it, %s: %w", other, err)
@@ -332,7 +332,7 @@ func (s *service) cancelOf(ctx context.Context, path string, id core.ExtentID, a
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "cancel messages of extent %s: %w", id, err)
 	}
-	if _, _, parked := core.SplitRetryPath(path); parked {
+	if _, _, retries := core.SplitRetryPath(path); retries {
 		for i, x := range good {
 			if err := s.cancelCopies(ctx, path, x.at, messages[i].Due); err != nil {
 				x.res.Error = convert.ErrorToProto(err)

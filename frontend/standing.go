@@ -55,7 +55,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.workAndParked(ctx, group, extents)
+	w, err := s.workAndRetries(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}

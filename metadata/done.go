@@ -13,7 +13,7 @@ import (
 type DoneRecord struct {
 	L     core.Seq `json:"l"`
 	Epoch uint64   `json:"epoch"`           // of the group, when it did; a rewind makes it void …
-	Stays bool     `json:"stays,omitempty"` // … unless it does not touch the extent: one of what was merged or parked
+	Stays bool     `json:"stays,omitempty"` // … unless it does not touch the extent: it holds merged messages, or is of a retry queue
 }
 
 // In reports whether it holds in an epoch of the group.

@@ -22,7 +22,7 @@ type GroupRecord struct {
 	// LastSeek is the rewind that began the present epoch; nil in the first one.
 	LastSeek *Seek        `json:"last_seek,omitempty"`
 	DLQ      core.QueueID `json:"dlq"`
-	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a message is parked first
+	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a first message moves there
 	Started  bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
 }
 

@@ -150,8 +150,8 @@ func (s *service) SelectDeadLetters(ctx context.Context, req *connect.Request[pb
 	return respond(s.h.inspector.SelectDeadLetters(ctx, req.Msg))
 }
 
-func (s *service) ListParked(ctx context.Context, req *connect.Request[pb.ListParkedRequest]) (*connect.Response[pb.ListParkedResponse], error) {
-	return respond(s.h.inspector.ListParked(ctx, req.Msg))
+func (s *service) ListRetryQueue(ctx context.Context, req *connect.Request[pb.ListRetryQueueRequest]) (*connect.Response[pb.ListRetryQueueResponse], error) {
+	return respond(s.h.inspector.ListRetryQueue(ctx, req.Msg))
 }
 
 func (s *service) ListTimers(ctx context.Context, req *connect.Request[pb.ListTimersRequest]) (*connect.Response[pb.PeekResponse], error) {

@@ -4575,8 +4575,8 @@ func (x *GroupRetries) GetOwners() uint32 {
 	return 0
 }
 
-// ParkedMessage is a message in a group's retry queue, without its payload.
-type ParkedMessage struct {
+// RetryQueueMessage is a message in a group's retry queue, without its payload.
+type RetryQueueMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Receipt       string                 `protobuf:"bytes,2,opt,name=receipt,proto3" json:"receipt,omitempty"` // in the retry queue
@@ -4588,25 +4588,25 @@ type ParkedMessage struct {
 	Error         string                 `protobuf:"bytes,8,opt,name=error,proto3" json:"error,omitempty"` // what the consumer said
 	LastConsumer  string                 `protobuf:"bytes,9,opt,name=last_consumer,json=lastConsumer,proto3" json:"last_consumer,omitempty"`
 	FirstEnqueued *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=first_enqueued,json=firstEnqueued,proto3" json:"first_enqueued,omitempty"`
-	ParkedSince   *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=parked_since,json=parkedSince,proto3" json:"parked_since,omitempty"`
+	DelayedSince  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=delayed_since,json=delayedSince,proto3" json:"delayed_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ParkedMessage) Reset() {
-	*x = ParkedMessage{}
+func (x *RetryQueueMessage) Reset() {
+	*x = RetryQueueMessage{}
 	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ParkedMessage) String() string {
+func (x *RetryQueueMessage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ParkedMessage) ProtoMessage() {}
+func (*RetryQueueMessage) ProtoMessage() {}
 
-func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
+func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4618,89 +4618,89 @@ func (x *ParkedMessage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ParkedMessage.ProtoReflect.Descriptor instead.
-func (*ParkedMessage) Descriptor() ([]byte, []int) {
+// Deprecated: Use RetryQueueMessage.ProtoReflect.Descriptor instead.
+func (*RetryQueueMessage) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
-func (x *ParkedMessage) GetId() string {
+func (x *RetryQueueMessage) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetReceipt() string {
+func (x *RetryQueueMessage) GetReceipt() string {
 	if x != nil {
 		return x.Receipt
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetOrigin() string {
+func (x *RetryQueueMessage) GetOrigin() string {
 	if x != nil {
 		return x.Origin
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetMessage() *Message {
+func (x *RetryQueueMessage) GetMessage() *Message {
 	if x != nil {
 		return x.Message
 	}
 	return nil
 }
 
-func (x *ParkedMessage) GetUntil() *timestamppb.Timestamp {
+func (x *RetryQueueMessage) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
 	}
 	return nil
 }
 
-func (x *ParkedMessage) GetAttempts() int32 {
+func (x *RetryQueueMessage) GetAttempts() int32 {
 	if x != nil {
 		return x.Attempts
 	}
 	return 0
 }
 
-func (x *ParkedMessage) GetReason() string {
+func (x *RetryQueueMessage) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetError() string {
+func (x *RetryQueueMessage) GetError() string {
 	if x != nil {
 		return x.Error
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetLastConsumer() string {
+func (x *RetryQueueMessage) GetLastConsumer() string {
 	if x != nil {
 		return x.LastConsumer
 	}
 	return ""
 }
 
-func (x *ParkedMessage) GetFirstEnqueued() *timestamppb.Timestamp {
+func (x *RetryQueueMessage) GetFirstEnqueued() *timestamppb.Timestamp {
 	if x != nil {
 		return x.FirstEnqueued
 	}
 	return nil
 }
 
-func (x *ParkedMessage) GetParkedSince() *timestamppb.Timestamp {
+func (x *RetryQueueMessage) GetDelayedSince() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ParkedSince
+		return x.DelayedSince
 	}
 	return nil
 }
 
-type ListParkedRequest struct {
+type ListRetryQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
@@ -4713,20 +4713,20 @@ type ListParkedRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListParkedRequest) Reset() {
-	*x = ListParkedRequest{}
+func (x *ListRetryQueueRequest) Reset() {
+	*x = ListRetryQueueRequest{}
 	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListParkedRequest) String() string {
+func (x *ListRetryQueueRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListParkedRequest) ProtoMessage() {}
+func (*ListRetryQueueRequest) ProtoMessage() {}
 
-func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
+func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4738,83 +4738,83 @@ func (x *ListParkedRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListParkedRequest.ProtoReflect.Descriptor instead.
-func (*ListParkedRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListRetryQueueRequest.ProtoReflect.Descriptor instead.
+func (*ListRetryQueueRequest) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
-func (x *ListParkedRequest) GetQueue() string {
+func (x *ListRetryQueueRequest) GetQueue() string {
 	if x != nil {
 		return x.Queue
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetGroup() string {
+func (x *ListRetryQueueRequest) GetGroup() string {
 	if x != nil {
 		return x.Group
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetAfter() string {
+func (x *ListRetryQueueRequest) GetAfter() string {
 	if x != nil {
 		return x.After
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetLimit() int32 {
+func (x *ListRetryQueueRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-func (x *ListParkedRequest) GetId() string {
+func (x *ListRetryQueueRequest) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *ListParkedRequest) GetDue() bool {
+func (x *ListRetryQueueRequest) GetDue() bool {
 	if x != nil {
 		return x.Due
 	}
 	return false
 }
 
-func (x *ListParkedRequest) GetUntil() *timestamppb.Timestamp {
+func (x *ListRetryQueueRequest) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
 	}
 	return nil
 }
 
-type ListParkedResponse struct {
+type ListRetryQueueResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Messages      []*ParkedMessage       `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Messages      []*RetryQueueMessage   `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`       // a page may be empty though another one follows
 	Looked        uint64                 `protobuf:"varint,60,opt,name=looked,proto3" json:"looked,omitempty"` // how many messages the page was chosen of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListParkedResponse) Reset() {
-	*x = ListParkedResponse{}
+func (x *ListRetryQueueResponse) Reset() {
+	*x = ListRetryQueueResponse{}
 	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListParkedResponse) String() string {
+func (x *ListRetryQueueResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListParkedResponse) ProtoMessage() {}
+func (*ListRetryQueueResponse) ProtoMessage() {}
 
-func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
+func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4826,26 +4826,26 @@ func (x *ListParkedResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListParkedResponse.ProtoReflect.Descriptor instead.
-func (*ListParkedResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListRetryQueueResponse.ProtoReflect.Descriptor instead.
+func (*ListRetryQueueResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
-func (x *ListParkedResponse) GetMessages() []*ParkedMessage {
+func (x *ListRetryQueueResponse) GetMessages() []*RetryQueueMessage {
 	if x != nil {
 		return x.Messages
 	}
 	return nil
 }
 
-func (x *ListParkedResponse) GetNext() string {
+func (x *ListRetryQueueResponse) GetNext() string {
 	if x != nil {
 		return x.Next
 	}
 	return ""
 }
 
-func (x *ListParkedResponse) GetLooked() uint64 {
+func (x *ListRetryQueueResponse) GetLooked() uint64 {
 	if x != nil {
 		return x.Looked
 	}
@@ -5715,8 +5715,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\fGroupRetries\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x18\n" +
 	"\aretries\x18\x02 \x01(\x04R\aretries\x12\x16\n" +
-	"\x06owners\x18\x03 \x01(\rR\x06owners\"\xa3\x03\n" +
-	"\rParkedMessage\x12\x0e\n" +
+	"\x06owners\x18\x03 \x01(\rR\x06owners\"\xa9\x03\n" +
+	"\x11RetryQueueMessage\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\areceipt\x18\x02 \x01(\tR\areceipt\x12\x16\n" +
 	"\x06origin\x18\x03 \x01(\tR\x06origin\x12-\n" +
@@ -5727,18 +5727,18 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05error\x18\b \x01(\tR\x05error\x12#\n" +
 	"\rlast_consumer\x18\t \x01(\tR\flastConsumer\x12A\n" +
 	"\x0efirst_enqueued\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12=\n" +
-	"\fparked_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\vparkedSince\"\xbf\x01\n" +
-	"\x11ListParkedRequest\x12\x14\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\rfirstEnqueued\x12?\n" +
+	"\rdelayed_since\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\fdelayedSince\"\xc3\x01\n" +
+	"\x15ListRetryQueueRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12\x10\n" +
 	"\x03due\x18\x06 \x01(\bR\x03due\x120\n" +
-	"\x05until\x18< \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"w\n" +
-	"\x12ListParkedResponse\x125\n" +
-	"\bmessages\x18\x01 \x03(\v2\x19.columba.v1.ParkedMessageR\bmessages\x12\x12\n" +
+	"\x05until\x18< \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x7f\n" +
+	"\x16ListRetryQueueResponse\x129\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1d.columba.v1.RetryQueueMessageR\bmessages\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12\x16\n" +
 	"\x06looked\x18< \x01(\x04R\x06looked\"U\n" +
 	"\x11ListTimersRequest\x12\x14\n" +
@@ -5790,7 +5790,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06Remove\x12\x19.columba.v1.RemoveRequest\x1a\x1a.columba.v1.RemoveResponse\x12M\n" +
 	"\x06Verify\x12 .columba.v1.VerifyReplicaRequest\x1a!.columba.v1.VerifyReplicaResponse\x12B\n" +
 	"\aListDue\x12\x1a.columba.v1.ListDueRequest\x1a\x1b.columba.v1.ListDueResponse\x12E\n" +
-	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xbf\t\n" +
+	"\bGetTails\x12\x1b.columba.v1.GetTailsRequest\x1a\x1c.columba.v1.GetTailsResponse2\xcb\t\n" +
 	"\rOutputService\x12?\n" +
 	"\x06Assign\x12\x19.columba.v1.AssignRequest\x1a\x1a.columba.v1.AssignResponse\x129\n" +
 	"\x04Pull\x12\x17.columba.v1.PullRequest\x1a\x18.columba.v1.PullResponse\x12?\n" +
@@ -5803,9 +5803,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"HoldTimers\x12\x1d.columba.v1.HoldTimersRequest\x1a\x1e.columba.v1.HoldTimersResponse\x12T\n" +
 	"\rFollowCancels\x12 .columba.v1.FollowCancelsRequest\x1a!.columba.v1.FollowCancelsResponse\x12`\n" +
-	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponse\x12K\n" +
-	"\n" +
-	"ListParked\x12\x1d.columba.v1.ListParkedRequest\x1a\x1e.columba.v1.ListParkedResponse\x12E\n" +
+	"\x11SelectDeadLetters\x12$.columba.v1.SelectDeadLettersRequest\x1a%.columba.v1.SelectDeadLettersResponse\x12W\n" +
+	"\x0eListRetryQueue\x12!.columba.v1.ListRetryQueueRequest\x1a\".columba.v1.ListRetryQueueResponse\x12E\n" +
 	"\n" +
 	"ListTimers\x12\x1d.columba.v1.ListTimersRequest\x1a\x18.columba.v1.PeekResponse\x12N\n" +
 	"\vListWaiting\x12\x1e.columba.v1.ListWaitingRequest\x1a\x1f.columba.v1.ListWaitingResponse\x12N\n" +
@@ -5898,9 +5897,9 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*LimitRetriesRequest)(nil),          // 69: columba.v1.LimitRetriesRequest
 	(*LimitRetriesResponse)(nil),         // 70: columba.v1.LimitRetriesResponse
 	(*GroupRetries)(nil),                 // 71: columba.v1.GroupRetries
-	(*ParkedMessage)(nil),                // 72: columba.v1.ParkedMessage
-	(*ListParkedRequest)(nil),            // 73: columba.v1.ListParkedRequest
-	(*ListParkedResponse)(nil),           // 74: columba.v1.ListParkedResponse
+	(*RetryQueueMessage)(nil),            // 72: columba.v1.RetryQueueMessage
+	(*ListRetryQueueRequest)(nil),        // 73: columba.v1.ListRetryQueueRequest
+	(*ListRetryQueueResponse)(nil),       // 74: columba.v1.ListRetryQueueResponse
 	(*ListTimersRequest)(nil),            // 75: columba.v1.ListTimersRequest
 	(*ListWaitingRequest)(nil),           // 76: columba.v1.ListWaitingRequest
 	(*ListWaitingResponse)(nil),          // 77: columba.v1.ListWaitingResponse
@@ -5996,12 +5995,12 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	67,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
 	68,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
 	71,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	91,  // 49: columba.v1.ParkedMessage.message:type_name -> columba.v1.Message
-	86,  // 50: columba.v1.ParkedMessage.until:type_name -> google.protobuf.Timestamp
-	86,  // 51: columba.v1.ParkedMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	86,  // 52: columba.v1.ParkedMessage.parked_since:type_name -> google.protobuf.Timestamp
-	86,  // 53: columba.v1.ListParkedRequest.until:type_name -> google.protobuf.Timestamp
-	72,  // 54: columba.v1.ListParkedResponse.messages:type_name -> columba.v1.ParkedMessage
+	91,  // 49: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
+	86,  // 50: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
+	86,  // 51: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	86,  // 52: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
+	86,  // 53: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
+	72,  // 54: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
 	92,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
 	4,   // 56: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
 	6,   // 57: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
@@ -6044,7 +6043,7 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	58,  // 94: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
 	60,  // 95: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
 	34,  // 96: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	73,  // 97: columba.v1.OutputService.ListParked:input_type -> columba.v1.ListParkedRequest
+	73,  // 97: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
 	75,  // 98: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
 	76,  // 99: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
 	65,  // 100: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
@@ -6090,7 +6089,7 @@ var file_columba_v1_internal_proto_depIdxs = []int32{
 	59,  // 140: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
 	61,  // 141: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
 	35,  // 142: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	74,  // 143: columba.v1.OutputService.ListParked:output_type -> columba.v1.ListParkedResponse
+	74,  // 143: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
 	117, // 144: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
 	77,  // 145: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
 	66,  // 146: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse

@@ -71,7 +71,7 @@ func copies(r *metadata.OperationRecord) bool {
 	return r.Selection != nil && r.Kind == metadata.OperationMerge
 }
 
-// wide reports whether an operation concerns also what the groups of its object alone read: messages that they parked, and dead letters that were merged
+// wide reports whether an operation concerns also what the groups of its object alone read: messages of their retry queues, and dead letters that were merged
 // into them.
 func wide(r *metadata.OperationRecord) bool { return r.Group.IsZero() }
 

@@ -95,14 +95,14 @@ func (x *Inspector) ListDeadLetters(ctx context.Context, req *pb.ListDeadLetters
 	return out, err
 }
 
-// ListParked lists the messages that wait in a group's retry queue. The queue is not there before the first one.
-func (x *Inspector) ListParked(ctx context.Context, req *pb.ListParkedRequest) (*pb.ListParkedResponse, error) {
+// ListRetryQueue lists the messages that wait in a group's retry queue. The queue is not there before the first one.
+func (x *Inspector) ListRetryQueue(ctx context.Context, req *pb.ListRetryQueueRequest) (*pb.ListRetryQueueResponse, error) {
 	g, release, err := x.host.Group(ctx, req.Queue, req.Group)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	out := &pb.ListParkedResponse{}
+	out := &pb.ListRetryQueueResponse{}
 	queue, after, limit, err := x.page(ctx, core.RetryPath(req.Queue, req.Group), req.After, req.Limit)
 	if core.CodeOf(err) == core.CodeNotFound {
 		return out, nil
@@ -113,7 +113,7 @@ func (x *Inspector) ListParked(ctx context.Context, req *pb.ListParkedRequest) (
 	if req.Until != nil {
 		return out, x.lookUpDue(ctx, queue, g.ID(), req.Until.AsTime(), func(at core.Receipt, enqueued int64, record []byte) error {
 			out.Looked++
-			m, err := parkedOf(record, at, enqueued)
+			m, err := retryQueueMessage(record, at, enqueued)
 			if err == nil && (req.Id == "" || m.Id == req.Id) && len(out.Messages) < limit {
 				out.Messages = append(out.Messages, m)
 			}
@@ -140,7 +140,7 @@ func (x *Inspector) ListParked(ctx context.Context, req *pb.ListParkedRequest) (
 		if !req.Due && cancelled(s.at.Seq) {
 			return true, nil
 		}
-		m, err := parkedOf(s.record, s.at, s.enqueued)
+		m, err := retryQueueMessage(s.record, s.at, s.enqueued)
 		if err != nil || !req.Due && !m.GetUntil().AsTime().After(now) || req.Id != "" && m.Id != req.Id {
 			return true, err
 		}

@@ -83,15 +83,15 @@ func deadLetterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLette
 	}, nil
 }
 
-// parkedOf reads a record of a retry queue. Its payload is left out.
-func parkedOf(record []byte, at core.Receipt, parked int64) (*pb.ParkedMessage, error) {
+// retryQueueMessage reads a record of a retry queue. Its payload is left out.
+func retryQueueMessage(record []byte, at core.Receipt, delayed int64) (*pb.RetryQueueMessage, error) {
 	m, r, err := Message(record)
 	if err != nil {
 		return nil, err
 	}
 	m.Payload = nil
-	return &pb.ParkedMessage{
+	return &pb.RetryQueueMessage{
 		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: ValidText(r.ReasonCode),
-		Error: ValidText(r.Reason), LastConsumer: ValidText(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), ParkedSince: unixMicro(parked),
+		Error: ValidText(r.Reason), LastConsumer: ValidText(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), DelayedSince: unixMicro(delayed),
 	}, nil
 }

@@ -26,11 +26,11 @@ func TestMessages_OfBytesThatAreNoText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parked, err := parkedOf(record, core.Receipt{}, 1)
+	delayed, err := retryQueueMessage(record, core.Receipt{}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []proto.Message{letter, parked} {
+	for _, m := range []proto.Message{letter, delayed} {
 		if _, err := proto.Marshal(m); err != nil {
 			t.Errorf("%T cannot be sent: %v", m, err)
 		}

@@ -40,22 +40,22 @@ func TestPark_FindingOneIsBounded(t *testing.T) {
 		}
 		peers := w.peers()
 		defer peers.Close()
-		ask := func(req *pb.ListParkedRequest) *pb.ListParkedResponse {
+		ask := func(req *pb.ListRetryQueueRequest) *pb.ListRetryQueueResponse {
 			req.Queue, req.Group, req.Id = queue, "g", last
-			resp, err := peers.Output(w.hosts[Output].addr).ListParked(w.t.Context(), connect.NewRequest(req))
+			resp, err := peers.Output(w.hosts[Output].addr).ListRetryQueue(w.t.Context(), connect.NewRequest(req))
 			w.ok(err)
 			return resp.Msg
 		}
-		page := ask(&pb.ListParkedRequest{})
+		page := ask(&pb.ListRetryQueueRequest{})
 		if page.Next == "" || len(page.Messages) > 0 || page.Looked == 0 || page.Looked >= n {
 			t.Errorf("the first page looks at %d, finds %d, next %q", page.Looked, len(page.Messages), page.Next)
 		}
-		page = ask(&pb.ListParkedRequest{After: page.Next})
+		page = ask(&pb.ListRetryQueueRequest{After: page.Next})
 		if page.Next != "" || len(page.Messages) != 1 {
 			t.Fatalf("the second page looks at %d, finds %d, next %q", page.Looked, len(page.Messages), page.Next)
 		}
 		found := page.Messages[0]
-		if page = ask(&pb.ListParkedRequest{Until: found.Until}); page.Looked > 2 || len(page.Messages) != 1 || page.Messages[0].Receipt != found.Receipt {
+		if page = ask(&pb.ListRetryQueueRequest{Until: found.Until}); page.Looked > 2 || len(page.Messages) != 1 || page.Messages[0].Receipt != found.Receipt {
 			t.Errorf("by its time: %d looked at, %v", page.Looked, page.Messages)
 		}
 		w.close(con)

@@ -251,7 +251,8 @@ func unnamed(glossary map[string]bool, name string) (out []string) {
 // models keep theirs.
 func TestWords_ReplacedOnesAreGone(t *testing.T) {
 	texts := files(t, "README.md", "SECURITY.md", "docs/*.md", "docs/concepts/*.md", "docs/guide/*.md", "docs/operations/*.md", "docs/format/*.md", "tools/cli/testdata/*.txt")
-	texts = append(texts, "api/proto/columba/v1/public.proto", "api/proto/columba/v1/types.proto", "api/proto/columba/v1/standing.proto", "api/proto/columba/v1/operations.proto")
+	texts = append(texts, "api/proto/columba/v1/public.proto", "api/proto/columba/v1/types.proto", "api/proto/columba/v1/standing.proto", "api/proto/columba/v1/operations.proto",
+		"api/proto/columba/v1/internal.proto")
 	for _, f := range files(t, "client/*.go", "tools/cli/*.go") {
 		if !strings.HasSuffix(f, "_test.go") {
 			texts = append(texts, f)

@@ -77,7 +77,7 @@ type Crash struct {
 type Left struct {
 	Queue  string `json:"queue"`
 	Group  string `json:"group"`
-	Undone uint64 `json:"undone"` // ready, in flight, delayed, parked
+	Undone uint64 `json:"undone"` // ready, in flight, delayed (also in the retry queue)
 	Dead   uint64 `json:"dead"`
 }
 

@@ -142,9 +142,9 @@ const (
 	// OutputServiceSelectDeadLettersProcedure is the fully-qualified name of the OutputService's
 	// SelectDeadLetters RPC.
 	OutputServiceSelectDeadLettersProcedure = "/columba.v1.OutputService/SelectDeadLetters"
-	// OutputServiceListParkedProcedure is the fully-qualified name of the OutputService's ListParked
-	// RPC.
-	OutputServiceListParkedProcedure = "/columba.v1.OutputService/ListParked"
+	// OutputServiceListRetryQueueProcedure is the fully-qualified name of the OutputService's
+	// ListRetryQueue RPC.
+	OutputServiceListRetryQueueProcedure = "/columba.v1.OutputService/ListRetryQueue"
 	// OutputServiceListTimersProcedure is the fully-qualified name of the OutputService's ListTimers
 	// RPC.
 	OutputServiceListTimersProcedure = "/columba.v1.OutputService/ListTimers"
@@ -1092,8 +1092,8 @@ type OutputServiceClient interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
-	// ListParked reads a group's retry queue.
-	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListRetryQueue reads a group's retry queue.
+	ListRetryQueue(context.Context, *connect.Request[columbav1.ListRetryQueueRequest]) (*connect.Response[columbav1.ListRetryQueueResponse], error)
 	// ListTimers reads the messages of a queue that are not due yet, extent by extent, in each as they are due; without payloads.
 	ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	// ListWaiting reads the delayed messages that the host's shares of a group hold, in the order of their receipts.
@@ -1181,10 +1181,10 @@ func NewOutputServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
 			connect.WithClientOptions(opts...),
 		),
-		listParked: connect.NewClient[columbav1.ListParkedRequest, columbav1.ListParkedResponse](
+		listRetryQueue: connect.NewClient[columbav1.ListRetryQueueRequest, columbav1.ListRetryQueueResponse](
 			httpClient,
-			baseURL+OutputServiceListParkedProcedure,
-			connect.WithSchema(outputServiceMethods.ByName("ListParked")),
+			baseURL+OutputServiceListRetryQueueProcedure,
+			connect.WithSchema(outputServiceMethods.ByName("ListRetryQueue")),
 			connect.WithClientOptions(opts...),
 		),
 		listTimers: connect.NewClient[columbav1.ListTimersRequest, columbav1.PeekResponse](
@@ -1227,7 +1227,7 @@ type outputServiceClient struct {
 	holdTimers        *connect.Client[columbav1.HoldTimersRequest, columbav1.HoldTimersResponse]
 	followCancels     *connect.Client[columbav1.FollowCancelsRequest, columbav1.FollowCancelsResponse]
 	selectDeadLetters *connect.Client[columbav1.SelectDeadLettersRequest, columbav1.SelectDeadLettersResponse]
-	listParked        *connect.Client[columbav1.ListParkedRequest, columbav1.ListParkedResponse]
+	listRetryQueue    *connect.Client[columbav1.ListRetryQueueRequest, columbav1.ListRetryQueueResponse]
 	listTimers        *connect.Client[columbav1.ListTimersRequest, columbav1.PeekResponse]
 	listWaiting       *connect.Client[columbav1.ListWaitingRequest, columbav1.ListWaitingResponse]
 	countShares       *connect.Client[columbav1.CountSharesRequest, columbav1.CountSharesResponse]
@@ -1289,9 +1289,9 @@ func (c *outputServiceClient) SelectDeadLetters(ctx context.Context, req *connec
 	return c.selectDeadLetters.CallUnary(ctx, req)
 }
 
-// ListParked calls columba.v1.OutputService.ListParked.
-func (c *outputServiceClient) ListParked(ctx context.Context, req *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
-	return c.listParked.CallUnary(ctx, req)
+// ListRetryQueue calls columba.v1.OutputService.ListRetryQueue.
+func (c *outputServiceClient) ListRetryQueue(ctx context.Context, req *connect.Request[columbav1.ListRetryQueueRequest]) (*connect.Response[columbav1.ListRetryQueueResponse], error) {
+	return c.listRetryQueue.CallUnary(ctx, req)
 }
 
 // ListTimers calls columba.v1.OutputService.ListTimers.
@@ -1333,8 +1333,8 @@ type OutputServiceHandler interface {
 	FollowCancels(context.Context, *connect.Request[columbav1.FollowCancelsRequest]) (*connect.Response[columbav1.FollowCancelsResponse], error)
 	// SelectDeadLetters compares a part of a sealed extent with a selection, and copies what fits into a staging extent.
 	SelectDeadLetters(context.Context, *connect.Request[columbav1.SelectDeadLettersRequest]) (*connect.Response[columbav1.SelectDeadLettersResponse], error)
-	// ListParked reads a group's retry queue.
-	ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error)
+	// ListRetryQueue reads a group's retry queue.
+	ListRetryQueue(context.Context, *connect.Request[columbav1.ListRetryQueueRequest]) (*connect.Response[columbav1.ListRetryQueueResponse], error)
 	// ListTimers reads the messages of a queue that are not due yet, extent by extent, in each as they are due; without payloads.
 	ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error)
 	// ListWaiting reads the delayed messages that the host's shares of a group hold, in the order of their receipts.
@@ -1418,10 +1418,10 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(outputServiceMethods.ByName("SelectDeadLetters")),
 		connect.WithHandlerOptions(opts...),
 	)
-	outputServiceListParkedHandler := connect.NewUnaryHandler(
-		OutputServiceListParkedProcedure,
-		svc.ListParked,
-		connect.WithSchema(outputServiceMethods.ByName("ListParked")),
+	outputServiceListRetryQueueHandler := connect.NewUnaryHandler(
+		OutputServiceListRetryQueueProcedure,
+		svc.ListRetryQueue,
+		connect.WithSchema(outputServiceMethods.ByName("ListRetryQueue")),
 		connect.WithHandlerOptions(opts...),
 	)
 	outputServiceListTimersHandler := connect.NewUnaryHandler(
@@ -1472,8 +1472,8 @@ func NewOutputServiceHandler(svc OutputServiceHandler, opts ...connect.HandlerOp
 			outputServiceFollowCancelsHandler.ServeHTTP(w, r)
 		case OutputServiceSelectDeadLettersProcedure:
 			outputServiceSelectDeadLettersHandler.ServeHTTP(w, r)
-		case OutputServiceListParkedProcedure:
-			outputServiceListParkedHandler.ServeHTTP(w, r)
+		case OutputServiceListRetryQueueProcedure:
+			outputServiceListRetryQueueHandler.ServeHTTP(w, r)
 		case OutputServiceListTimersProcedure:
 			outputServiceListTimersHandler.ServeHTTP(w, r)
 		case OutputServiceListWaitingProcedure:
@@ -1535,8 +1535,8 @@ func (UnimplementedOutputServiceHandler) SelectDeadLetters(context.Context, *con
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.SelectDeadLetters is not implemented"))
 }
 
-func (UnimplementedOutputServiceHandler) ListParked(context.Context, *connect.Request[columbav1.ListParkedRequest]) (*connect.Response[columbav1.ListParkedResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListParked is not implemented"))
+func (UnimplementedOutputServiceHandler) ListRetryQueue(context.Context, *connect.Request[columbav1.ListRetryQueueRequest]) (*connect.Response[columbav1.ListRetryQueueResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.OutputService.ListRetryQueue is not implemented"))
 }
 
 func (UnimplementedOutputServiceHandler) ListTimers(context.Context, *connect.Request[columbav1.ListTimersRequest]) (*connect.Response[columbav1.PeekResponse], error) {
