@@ -15,7 +15,7 @@ type Operation struct {
 	ID           core.ID
 	Kind         string // "merge" or "purge"
 	Queue, Group string
-	Rate         int    // messages per second; 0: no bound
+	Rate         int    // messages per second; 0: no limit
 	State        string // "running", "done", "cancelled" or "failed"
 	Done, Total  uint64 // messages; a Total of 0 is not known yet
 	Error        string // why it failed, why a running one waits, or what an operation that is done did not remove
@@ -72,7 +72,7 @@ func (a *Admin) startOperation(ctx context.Context, kind, queue, group string, r
 		return Operation{}, err
 	}
 	if rate < 0 {
-		return Operation{}, core.Errorf(core.CodeBadArgument, "rate %d is negative; use 0 for no bound", rate)
+		return Operation{}, core.Errorf(core.CodeBadArgument, "rate %d is negative; use 0 for no limit", rate)
 	}
 	req := &pb.StartOperationRequest{
 		Id: core.NewID(time.Now()).String(), Kind: kind, Queue: queue, Group: group, Rate: uint32(rate), Selection: convert.SelectionToProto(s),

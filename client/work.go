@@ -97,7 +97,7 @@ type lockWatch interface {
 }
 
 // LockLostError is why a handler's context ended: the lock of its message is lost, and another consumer may handle the
-// message. Err says why: ErrStale when the lock ran out or the group was rewound (seek), ErrNotFound when the group was
+// message. Err says why: ErrStale when the lock timed out or a seek moved the group, ErrNotFound when the group was
 // deleted.
 type LockLostError struct {
 	Receipt core.Receipt
@@ -276,7 +276,7 @@ func (t *task) keepLocked(lock time.Duration, now int64) {
 	until, sure := t.d.lockEnds()
 	switch {
 	case now >= sure:
-		t.lose(core.Errorf(core.CodeStale, "the lock ran out, no host has confirmed that it was extended"))
+		t.lose(core.Errorf(core.CodeStale, "the lock timed out: no host has confirmed that it was extended"))
 	case until-now <= int64(lock-lock/4):
 		if err := t.d.Extend(lock); err != nil && !t.d.settled.Load() {
 			t.lose(err)

@@ -239,7 +239,7 @@ func (b Backoff) validate() error {
 		return nil
 	}
 	if b.Min < 0 || b.Max < b.Min || b.Max > MaxNackDelay || !(b.Factor >= 1 && b.Factor <= 100) || !(b.Jitter >= 0 && b.Jitter <= 1) { // also refuses NaN
-		return Errorf(CodeBadArgument, "backoff needs 0 ≤ min ≤ max ≤ %s, 1 ≤ factor ≤ 100 and 0 ≤ jitter ≤ 1", MaxNackDelay)
+		return Errorf(CodeBadArgument, "backoff needs 0 ≤ min ≤ max ≤ %s, 1 ≤ factor ≤ 100 and 0 ≤ jitter ≤ 1", FormatDuration(MaxNackDelay))
 	}
 	return nil
 }

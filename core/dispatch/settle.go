@@ -10,7 +10,7 @@ import (
 
 // These are made once, since they may be frequent.
 var (
-	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: it was settled, or moved to the retry queue or the dead letter queue, before, or its lock ran out and it is redelivered")
+	errStale = core.Errorf(core.CodeStale, "this is not the current delivery of the message: the delivery was settled, its lock timed out, or the message moved to the retry queue or the dead letter queue")
 	errOnce  = core.Errorf(core.CodeStale, "the group delivers at most once: a message is settled as it is delivered; there is nothing to nack, reject or extend")
 )
 

@@ -75,7 +75,7 @@ func orNil(text string) any {
 	return text
 }
 
-// maxDeliveries is a number, of which JSON and YAML have -1 for no bound, and tables a word.
+// maxDeliveries is a number, of which JSON and YAML have -1 for unlimited, and tables a word.
 type maxDeliveries int32
 
 func (m maxDeliveries) String() string {
