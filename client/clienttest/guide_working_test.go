@@ -153,8 +153,11 @@ func post(_ context.Context, body []byte) error {
 func apply(ctx context.Context, d *client.Delivery) error {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := post(ctx, d.Body)
-		if err == nil || errors.Is(err, errMalformed) {
-			return err // a malformed one is given up: its order does not matter
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, errMalformed) {
+			return client.Reject(err.Error()) // a dead letter: no further attempt can help
 		}
 		select {
 		case <-time.After(pause):
