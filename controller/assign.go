@@ -152,14 +152,15 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		h.backlogs.DropQueue(queue)
 		return dropped, nil
 	}
-	groups, err := h.groupsOf(ctx, queue)
+	c := metadata.One
+	if q == nil { // nothing is known that would show that a row is an old one
+		q, c = &queueShares{groups: make(map[core.GroupID]*groupShares)}, metadata.Quorum
+	}
+	groups, err := h.groupsOf(ctx, queue, c)
 	if err != nil {
 		return nil, err
 	}
-	if q == nil {
-		q = &queueShares{groups: make(map[core.GroupID]*groupShares)}
-	}
-	if err := h.confirmGone(ctx, q, groups); err != nil {
+	if err := h.confirmGroups(ctx, q, groups); err != nil {
 		return nil, err
 	}
 	fresh := h.extents.TakeFresh(queue)
@@ -205,9 +206,9 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 }
 
 // groupsOf a queue that may be given work.
-func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) (map[core.GroupID]metadata.GroupRecord, error) {
+func (h *Host) groupsOf(ctx context.Context, queue core.QueueID, c metadata.Consistency) (map[core.GroupID]metadata.GroupRecord, error) {
 	out := make(map[core.GroupID]metadata.GroupRecord)
-	for g, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), metadata.One) {
+	for g, err := range metadata.All[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, queue.String(), c) {
 		if err != nil {
 			return nil, err
 		}
@@ -222,13 +223,14 @@ func (h *Host) groupsOf(ctx context.Context, queue core.QueueID) (map[core.Group
 	return out, nil
 }
 
-// confirmGone looks up the groups of a queue that a list does not have any more, and adds those that are there to it. A list
-// read at One may lack a row, or have one of before its group had begun: the shares of that group would all be dropped.
-func (h *Host) confirmGone(ctx context.Context, q *queueShares, groups map[core.GroupID]metadata.GroupRecord) error {
+// confirmGroups looks up the known groups of a queue that a list does not have any more, or has in an older epoch: a list
+// read at One may lack a row, or have one of before. The shares of such a group would be dropped.
+func (h *Host) confirmGroups(ctx context.Context, q *queueShares, groups map[core.GroupID]metadata.GroupRecord) error {
 	for id, g := range q.groups {
-		if _, listed := groups[id]; listed {
+		if r, listed := groups[id]; listed && r.Epoch >= g.Epoch {
 			continue
 		}
+		delete(groups, id)
 		r, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), metadata.Serial)
 		if err != nil && core.CodeOf(err) != core.CodeNotFound {
 			return err
