@@ -260,16 +260,17 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 		}
 		_, needed := g.pending[a.Value.Extent.ID]
 		d := catalog.DecisionOf(a.Value)
-		switch now := h.shares.Get(d.Share); {
+		order := d.Precedence().Compare(h.shares.Get(d.Share).Precedence())
+		switch {
 		case !needed:
 			h.shares.Drop(d.Share)
 			dropped = append(dropped, d)
-		case now.Counter == 0 || d.Counter > now.Counter:
+		case order > 0:
 			if old := h.shares.Set(d); old.Counter > 0 {
 				dropped = append(dropped, old)
 			}
-		case d.Counter < now.Counter:
-			dropped = append(dropped, d) // its removal was lost
+		case order < 0:
+			dropped = append(dropped, d) // its removal was lost, or another controller's decision counts
 		}
 	}
 	return g, dropped, nil

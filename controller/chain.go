@@ -191,11 +191,8 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 		if h.stays(old, now) {
 			return nil
 		}
-		if old.Owner != (catalog.HostRun{Host: owner, Run: runs[owner]}) {
-			changes = append(changes, metadata.AssignmentRecord{
-				Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
-				Counter: g.nextCounter(old), By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
-			})
+		if next := (catalog.HostRun{Host: owner, Run: runs[owner]}); old.Owner != next {
+			changes = append(changes, h.decide(g, e, old, next))
 		}
 	}
 	slices.SortFunc(changes, func(a, b metadata.AssignmentRecord) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })

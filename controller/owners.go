@@ -44,13 +44,11 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 				}
 				old := h.shares.Get(catalog.Share{Group: g.ID, Extent: id})
 				owner, _ := placement.Owner(h.ownedBy(g, e), outputs)
-				if old.Owner == (catalog.HostRun{Host: owner, Run: runs[owner]}) || h.stays(old, now) {
+				next := catalog.HostRun{Host: owner, Run: runs[owner]}
+				if old.Owner == next || h.stays(old, now) {
 					continue
 				}
-				changes = append(changes, metadata.AssignmentRecord{
-					Group: g.ID, Queue: queue, Name: g.Spec.Name, Extent: e,
-					Counter: g.nextCounter(old), By: h.deps.Members.Self().ID, Owner: owner, Run: runs[owner],
-				})
+				changes = append(changes, h.decide(g, e, old, next))
 			}
 		}
 	}
@@ -89,12 +87,21 @@ func (g *groupShares) nextCounter(old catalog.Decision) uint64 {
 	return max(old.Counter, g.Epoch*perEpoch) + 1
 }
 
+// decide gives a share to an owner, after the decision old.
+func (h *Host) decide(g *groupShares, e core.Extent, old catalog.Decision, owner catalog.HostRun) metadata.AssignmentRecord {
+	self := h.deps.Members.Self()
+	return metadata.AssignmentRecord{
+		Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
+		Counter: g.nextCounter(old), By: self.ID, ByRun: self.Run, Owner: owner.Host, Run: owner.Run,
+	}
+}
+
 func (h *Host) writeAssignments(ctx context.Context, rs []metadata.AssignmentRecord) error {
 	now := h.deps.now()
 	rows := make([]metadata.Row, len(rs))
 	for i, r := range rs {
 		var err error
-		if rows[i], err = metadata.NewRow(metadata.Assignments, metadata.AssignmentKey(r.Group, r.Extent.ID, r.Counter, r.By), r, now); err != nil {
+		if rows[i], err = metadata.NewRow(metadata.Assignments, metadata.AssignmentKey(r.Group, r.Extent.ID, r.Precedence()), r, now); err != nil {
 			return err
 		}
 	}
@@ -111,7 +118,7 @@ func (h *Host) forget(ds []catalog.Decision) {
 		g.SetLimit(removalsAtOnce)
 		for _, d := range ds {
 			g.Go(func() error {
-				key := metadata.AssignmentKey(d.Group, d.Extent, d.Counter, d.By)
+				key := metadata.AssignmentKey(d.Group, d.Extent, d.Precedence())
 				err := h.deps.Meta.Remove(ctx, metadata.Assignments, key, h.deps.now(), metadata.One)
 				if err != nil && ctx.Err() == nil {
 					h.log.Info("an old assignment stays behind", "extent", d.Extent, "group", d.Name, "err", err)

@@ -175,7 +175,7 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 	if err != nil {
 		return work{}, err
 	}
-	owner, err := s.assigned(ctx, group.ID)
+	assigned, err := s.assigned(ctx, group.ID)
 	if err != nil {
 		return work{}, err
 	}
@@ -186,7 +186,7 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 		if _, consumed := done[l.ID]; consumed {
 			continue
 		}
-		host := owner[l.ID]
+		host := assigned[l.ID].Owner
 		if !slices.ContainsFunc(live, func(h membership.Host) bool { return h.ID == host }) {
 			w.alone = append(w.alone, l)
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,8 +158,8 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 	var hosts []membership.Host
 	for _, h := range live {
 		owns := false
-		for extent, owner := range byExtent {
-			if owner == h.ID {
+		for extent, a := range byExtent {
+			if a.Owner == h.ID {
 				owners[extent], owns = h, true
 			}
 		}
@@ -172,15 +173,11 @@ func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) 
 	return hosts, owners, nil
 }
 
-// assigned are the owners of a group's shares as they were decided last, whether they live or not.
-func (s *service) assigned(ctx context.Context, group core.GroupID) (map[core.ExtentID]core.HostID, error) {
-	out := make(map[core.ExtentID]core.HostID)
-	// Rows of an extent come in the order of their counters: the last one counts.
-	for a, err := range metadata.All[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), metadata.One) {
-		if err != nil {
-			return nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
-		}
-		out[a.Value.Extent.ID] = a.Value.Owner
+// assigned are the assignments of a group's shares that count, whether their owners live or not.
+func (s *service) assigned(ctx context.Context, group core.GroupID) (map[core.ExtentID]metadata.AssignmentRecord, error) {
+	out, err := metadata.Assigned(ctx, s.meta, group, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
 	}
 	return out, nil
 }
@@ -288,8 +285,10 @@ func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core
 	if more { // as if nobody cleaned up for a long time
 		return owner, core.Errorf(core.CodeUnavailable, "extent %s was given to other hosts too often", extent)
 	}
-	last := rows[len(rows)-1].Value
-	return cancels.Owner{Host: last.Owner, Counter: last.Counter}, nil
+	counts := slices.MaxFunc(rows, func(a, b metadata.Record[metadata.AssignmentRecord]) int {
+		return a.Value.Precedence().Compare(b.Value.Precedence())
+	}).Value
+	return cancels.Owner{Host: counts.Owner, Counter: counts.Counter}, nil
 }
 
 func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error) {

@@ -150,7 +150,7 @@ func newExtent(g *pb.Group) core.Extent {
 func (c *harness) assign(g *pb.Group, e core.Extent, counter uint64, owner core.HostID) {
 	c.t.Helper()
 	a := metadata.AssignmentRecord{Group: groupID(g), Queue: e.Queue, Name: g.Spec.Name, Extent: e, Counter: counter, By: "a", Owner: owner}
-	if err := metadata.Write(c.t.Context(), c.store, metadata.Assignments, metadata.AssignmentKey(a.Group, e.ID, counter, "a"), a, time.Now(), 0, metadata.One); err != nil {
+	if err := metadata.Write(c.t.Context(), c.store, metadata.Assignments, metadata.AssignmentKey(a.Group, e.ID, a.Precedence()), a, time.Now(), 0, metadata.One); err != nil {
 		c.t.Fatal(err)
 	}
 }

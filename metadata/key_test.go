@@ -20,7 +20,7 @@ func TestKeys_AreTaken(t *testing.T) {
 		Extents:     ExtentKey(queue, extent),
 		Seals:       SealKey(extent),
 		Work:        WorkKey(PartitionOpen, extent),
-		Assignments: AssignmentKey(group, extent, 1, core.HostID(label)),
+		Assignments: AssignmentKey(group, extent, Precedence{1, core.HostID(label), run}),
 		Dones:       DoneKey(group, extent, 1),
 		Checkpoints: CheckpointKey(group, extent, 1, run),
 		Operations:  OperationKey(id),
@@ -44,7 +44,7 @@ func TestKeys_OrderByNumber(t *testing.T) {
 		if a, b := CheckpointKey(group, extent, pair[0], run), CheckpointKey(group, extent, pair[1], run); a.Row >= b.Row {
 			t.Errorf("checkpoints: %s is not before %s", a.Row, b.Row)
 		}
-		if a, b := AssignmentKey(group, extent, pair[0], "z"), AssignmentKey(group, extent, pair[1], "a"); a.Row >= b.Row {
+		if a, b := AssignmentKey(group, extent, Precedence{Counter: pair[0], By: "z"}), AssignmentKey(group, extent, Precedence{Counter: pair[1], By: "a"}); a.Row >= b.Row {
 			t.Errorf("assignments: %s is not before %s", a.Row, b.Row)
 		}
 	}

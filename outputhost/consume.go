@@ -283,11 +283,12 @@ func (g *group) route(ctx context.Context) ([]membership.Host, error) {
 	outputs := g.h.deps.Members.Hosts("outputhost")
 	owners := make(map[core.HostID]bool)
 	if len(outputs) > membership.ConsumeHosts {
-		for a, err := range metadata.All[metadata.AssignmentRecord](ctx, g.h.deps.Meta, metadata.Assignments, g.id.String(), metadata.One) {
-			if err != nil {
-				return nil, err
-			}
-			owners[a.Value.Owner] = true
+		all, err := metadata.Assigned(ctx, g.h.deps.Meta, g.id, metadata.One)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range all {
+			owners[a.Owner] = true
 		}
 	}
 	return membership.Consume(outputs, g.id, owners), nil

@@ -22,6 +22,7 @@ type Decision struct {
 	Chain   uint64       // the place of the extent in a chain; 0: it is in none
 	Counter uint64       // 0: nobody has the share
 	By      core.HostID
+	ByRun   core.RunID
 	Owner   HostRun
 }
 
@@ -29,8 +30,13 @@ type Decision struct {
 func DecisionOf(r metadata.AssignmentRecord) Decision {
 	return Decision{
 		Share: Share{r.Group, r.Extent.ID}, Queue: r.Queue, Name: r.Name, Chain: r.Extent.Chain,
-		Counter: r.Counter, By: r.By, Owner: HostRun{r.Owner, r.Run},
+		Counter: r.Counter, By: r.By, ByRun: r.ByRun, Owner: HostRun{r.Owner, r.Run},
 	}
+}
+
+// Precedence of the decision among those about the same share.
+func (d Decision) Precedence() metadata.Precedence {
+	return metadata.Precedence{Counter: d.Counter, By: d.By, Run: d.ByRun}
 }
 
 // owned is a share with its owner: it is in the list of its queue for that owner, and not shown there while it moves.

@@ -69,11 +69,11 @@ func newRuin(t *testing.T, status core.Status) *ruin {
 		case 1:
 			r.put(metadata.Dones, metadata.DoneKey(r.group, e, 0))
 		case 2:
-			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 1, "a"))
-			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 2, "b"))
+			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, metadata.Precedence{Counter: 1, By: "a"}))
+			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, metadata.Precedence{Counter: 2, By: "b"}))
 		default:
 			r.put(metadata.Dones, metadata.DoneKey(r.group, e, 0))
-			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, 7, "a"))
+			r.put(metadata.Assignments, metadata.AssignmentKey(r.group, e, metadata.Precedence{Counter: 7, By: "a"}))
 		}
 	}
 	return r
