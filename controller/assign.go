@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
@@ -12,109 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-const (
-	// lookEvery and idleEvery are how often a queue is looked at that nobody touched: one with work, one without.
-	lookEvery = 10 * time.Second
-	idleEvery = time.Minute
-	// fewDones are looked up one by one; more are listed.
-	fewDones = 32
-)
-
-// assignTouched looks at the queues that were touched since. As the others do, it reports whether all that it decided is written.
-func (h *Host) assignTouched(ctx context.Context) bool {
-	if !h.shares.isComplete() {
-		return h.assignAll(ctx)
-	}
-	touched := h.shares.takeTouched()
-	return h.round(ctx, touched, touched, false)
-}
-
-// assignDue looks at a part of the queues, so that each has its turn.
-func (h *Host) assignDue(ctx context.Context) bool {
-	if !h.shares.isComplete() {
-		return h.assignAll(ctx)
-	}
-	now := h.deps.now()
-	due := h.shares.takeTouched()
-	for id, q := range h.shares.queues {
-		every := idleEvery
-		if q.busy() {
-			every = lookEvery
-		}
-		if now.Sub(q.looked) >= every {
-			due = append(due, id)
-		}
-	}
-	due = append(due, h.unseen()...)
-	return h.round(ctx, due, due, true)
-}
-
-// assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
-func (h *Host) assignAll(ctx context.Context) bool {
-	look := append(h.shares.takeTouched(), h.unseen()...)
-	return h.round(ctx, look, h.extents.Queues(), false)
-}
-
-// unseen are the queues with extents that no round has looked at yet.
-func (h *Host) unseen() (out []core.QueueID) {
-	for _, id := range h.extents.Queues() {
-		if h.shares.queues[id] == nil {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-func (q *queueShares) busy() bool {
-	for _, g := range q.groups {
-		if len(g.pending) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// round looks at some queues, gives the shares of some owners, and tells the output hosts. written is false when shares are without an owner
-// since the metadata did not take it.
-func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) (written bool) {
-	var dropped []catalog.Decision
-	failed := false
-	for _, queue := range look {
-		if ctx.Err() != nil {
-			return false
-		}
-		gone, err := h.lookAt(ctx, queue, consumed)
-		dropped = append(dropped, gone...)
-		if err != nil {
-			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
-			h.shares.later(queue)
-			// Otherwise this controller would take shares that it does not know yet from their owner. A queue that
-			// cannot be read is the exception.
-			failed = failed || h.shares.queues[queue] == nil && core.CodeOf(err) != core.CodeCorrupt
-		}
-	}
-	superseded, err := h.giveOwners(ctx, give)
-	if err != nil {
-		failed = true
-		if ctx.Err() == nil {
-			h.log.Warn("cannot assign shares", "err", err)
-		}
-	}
-	if !failed {
-		h.shares.setComplete()
-	}
-	for _, extent := range h.shares.takeReheld() {
-		h.shares.Touch(extent, h.groupsWith(extent))
-	}
-	h.shares.endRound()
-	now := h.deps.now()
-	h.shares.EndMoves(now)
-	h.shares.Forget(func(o catalog.HostRun) bool { return h.hosts.fate(o.Host, o.Run, now) == gone })
-	h.metrics.shares.Set(float64(h.shares.Count()))
-	h.push()
-	h.forget(append(dropped, superseded...))
-	return err == nil
-}
+// fewDones are looked up one by one; more are listed.
+const fewDones = 32
 
 // groupsWith are the groups that have not consumed an extent.
 func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
@@ -337,35 +235,4 @@ func (h *Host) candidates(role string) (out []placement.Candidate, runs map[core
 		runs[m.ID] = m.Run
 	}
 	return out, runs
-}
-
-// Pauses before all shares are given again when the metadata did not take them: from the first, doubled up to the other.
-const (
-	minRepeat = 50 * time.Millisecond
-	maxRepeat = 2 * time.Second
-)
-
-// repeat has something done again after a pause that grows while it fails. One goroutine uses it.
-type repeat struct {
-	timer *time.Timer
-	armed bool
-	pause time.Duration
-}
-
-func newRepeat() *repeat {
-	r := &repeat{timer: time.NewTimer(maxRepeat)}
-	r.timer.Stop()
-	return r
-}
-
-// unless done, the timer fires after a pause.
-func (r *repeat) unless(done bool) {
-	switch {
-	case done && !r.armed:
-		r.pause = 0
-	case !done && !r.armed:
-		r.pause = min(max(2*r.pause, minRepeat), maxRepeat)
-		r.timer.Reset(r.pause)
-		r.armed = true
-	}
 }

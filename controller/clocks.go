@@ -74,7 +74,7 @@ func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, be
 		}) {
 			h.sealSoon(e.Extent, "a clock is wrong")
 		}
-		poke(h.moved)
+		h.pokeMoved()
 	}
 	return now
 }

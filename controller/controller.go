@@ -200,34 +200,31 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
+	for _, loop := range []func(context.Context){h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()
-	repeat := newRepeat()
-	defer repeat.timer.Stop()
-	poke(h.moved)
+	h.pokeMoved()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 			h.reconcile()
-			repeat.unless(h.assignDue(ctx))
 			h.forgetCreations(h.deps.now())
 		case <-h.moved:
 			h.reconcile()
-			repeat.unless(h.assignAll(ctx))
-		case <-repeat.timer.C:
-			repeat.armed = false
-			repeat.unless(h.assignAll(ctx))
 		case <-h.again:
 			h.reconcile()
-		case <-h.shares.wake:
-			repeat.unless(h.assignTouched(ctx))
 		}
 	}
+}
+
+// pokeMoved asks for a look at all extents and all shares: a host came or went.
+func (h *Host) pokeMoved() {
+	poke(h.moved)
+	poke(h.shares.moved)
 }
 
 // Stop ends and joins all seals and calls.

@@ -87,7 +87,7 @@ func (h *Host) watchHosts(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if h.followHosts(ctx, probe) {
-			poke(h.moved)
+			h.pokeMoved()
 		}
 		select {
 		case <-ctx.Done():

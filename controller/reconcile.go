@@ -131,7 +131,7 @@ func (h *Host) freeStuck() {
 	h.mu.Lock()
 	clear(h.mu.stuck)
 	h.mu.Unlock()
-	poke(h.moved)
+	h.pokeMoved()
 }
 
 // look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile

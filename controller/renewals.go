@@ -112,7 +112,7 @@ func (h *Host) waitFor(ctx context.Context, m membership.Host, left time.Duratio
 		<-dctx.Done()
 	}
 	h.shares.renewals.over(m.Run)
-	poke(h.moved)
+	h.pokeMoved()
 }
 
 // find a host as membership last showed it.

@@ -16,6 +16,7 @@ import (
 type shares struct {
 	*catalog.Shares
 	wake     chan struct{} // a queue was touched
+	moved    chan struct{} // a host came or went
 	complete chan struct{} // closed when a round has looked at all queues
 	queues   map[core.QueueID]*queueShares
 	renewals *renewals
@@ -42,7 +43,7 @@ type groupShares struct {
 
 func newShares(self catalog.HostRun, now time.Time) *shares {
 	s := &shares{
-		Shares: catalog.NewShares(self, now), wake: make(chan struct{}, 1), complete: make(chan struct{}),
+		Shares: catalog.NewShares(self, now), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), complete: make(chan struct{}),
 		queues: make(map[core.QueueID]*queueShares), renewals: newRenewals(),
 	}
 	s.mu.touched = make(map[core.QueueID]struct{})

@@ -50,6 +50,49 @@ func TestRun_SlowLooksForDeletedQueuesHoldUpNoSeal(t *testing.T) {
 	})
 }
 
+// slowLists is metadata of which a list of a queue's groups takes a second.
+type slowLists struct {
+	metadata.Store
+	on atomic.Bool
+}
+
+func (s *slowLists) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if t == metadata.Groups && s.on.Load() {
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+	return s.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// A round of assignment looks at the groups of each queue. Slow metadata must not hold up the seals of a writer that is
+// gone.
+func TestRun_SlowRoundsHoldUpNoSeal(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		meta := &slowLists{Store: r.meta}
+		r.ctl.end()
+		r.use(meta)
+		r.ctl = r.startController(nil)
+		var last core.Extent
+		for range 60 {
+			last = r.extent(r.queue(1, 1), 1)
+		}
+		r.sleep(time.Second)
+		meta.on.Store(true)
+		r.sleep(idleEvery + 5*time.Second) // a round is under way, for a minute
+		r.kill("in")
+		r.leave("in")
+		took := r.eventually("the extents of a writer that is gone are sealed", time.Minute, func() bool {
+			e, _ := r.ctl.extents.Get(last.ID)
+			return e.State.HasEnd()
+		})
+		if took > 2*time.Second {
+			t.Errorf("sealed after %s", took)
+		}
+	})
+}
+
 // TestDeleted_SlowReadsOfManyQueues: what goes of a deleted queue, and what a queue keeps no longer, waits for no serial
 // read of each other queue.
 func TestDeleted_SlowReadsOfManyQueues(t *testing.T) {
