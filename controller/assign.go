@@ -152,12 +152,16 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 			g.pending[e.ID] = e.Extent
 		}
 	}
+	going := h.shares.removals()
 	for a, err := range metadata.All[metadata.AssignmentRecord](ctx, h.deps.Meta, metadata.Assignments, r.ID.String(), metadata.Quorum) {
 		if err != nil {
 			return nil, nil, err
 		}
+		if _, goes := going[a.Key]; goes {
+			continue
+		}
 		_, needed := g.pending[a.Value.Extent.ID]
-		d := catalog.DecisionOf(a.Value)
+		d := catalog.DecisionOf(a.Value, a.Written)
 		order := d.Precedence().Compare(h.shares.Get(d.Share).Precedence())
 		switch {
 		case !needed:

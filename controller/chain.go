@@ -180,7 +180,7 @@ func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.Ex
 
 // giveChain is giveOwners for the chain of a group of a CP queue: one host owns all of it, and it moves as a whole.
 // Extents that were merged into the group are in no chain.
-func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []metadata.AssignmentRecord) {
+func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map[core.HostID]core.RunID) (changes []change) {
 	owner, _ := placement.Owner(g.ID.String(), outputs)
 	now := h.deps.now()
 	for id, e := range g.pending {
@@ -195,12 +195,12 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 			changes = append(changes, h.decide(g, e, old, next))
 		}
 	}
-	slices.SortFunc(changes, func(a, b metadata.AssignmentRecord) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })
 	return changes
 }
 
 // wholeChains is how many of the changes, n or more, end with the end of a group of a CP queue.
-func wholeChains(changes []metadata.AssignmentRecord, n int) int {
+func wholeChains(changes []change, n int) int {
 	for n < len(changes) && changes[n].Extent.Chain > 0 && changes[n].Group == changes[n-1].Group {
 		n++
 	}

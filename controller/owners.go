@@ -30,7 +30,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 		return nil, nil
 	}
 	now := h.deps.now()
-	var changes []metadata.AssignmentRecord
+	var changes []change
 	for _, queue := range queues {
 		q := h.shares.queues[queue]
 		if q == nil {
@@ -55,12 +55,9 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 	well := func(o catalog.HostRun) bool { return h.hosts.fate(o.Host, o.Run, now) == alive }
 	for len(changes) > 0 {
 		n := wholeChains(changes, min(len(changes), rowsAtOnce))
-		if err := h.writeAssignments(ctx, changes[:n]); err != nil {
+		decisions, err := h.writeAssignments(ctx, changes[:n])
+		if err != nil {
 			return superseded, core.Errorf(core.CodeOf(err), "write %d assignments: %w", n, err)
-		}
-		decisions := make([]catalog.Decision, n)
-		for i, r := range changes[:n] {
-			decisions[i] = catalog.DecisionOf(r)
 		}
 		for _, old := range h.shares.SetAll(decisions, well, now.Add(moveWithin)) {
 			if old.Counter > 0 {
@@ -87,39 +84,58 @@ func (g *groupShares) nextCounter(old catalog.Decision) uint64 {
 	return max(old.Counter, g.Epoch*perEpoch) + 1
 }
 
-// decide gives a share to an owner, after the decision old.
-func (h *Host) decide(g *groupShares, e core.Extent, old catalog.Decision, owner catalog.HostRun) metadata.AssignmentRecord {
-	self := h.deps.Members.Self()
-	return metadata.AssignmentRecord{
-		Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
-		Counter: g.nextCounter(old), By: self.ID, ByRun: self.Run, Owner: owner.Host, Run: owner.Run,
-	}
+// change is a new decision, and the one that it supersedes.
+type change struct {
+	metadata.AssignmentRecord
+	old catalog.Decision
 }
 
-func (h *Host) writeAssignments(ctx context.Context, rs []metadata.AssignmentRecord) error {
-	now := h.deps.now()
-	rows := make([]metadata.Row, len(rs))
-	for i, r := range rs {
-		var err error
-		if rows[i], err = metadata.NewRow(metadata.Assignments, metadata.AssignmentKey(r.Group, r.Extent.ID, r.Precedence()), r, now); err != nil {
-			return err
+// decide gives a share to an owner, after the decision old.
+func (h *Host) decide(g *groupShares, e core.Extent, old catalog.Decision, owner catalog.HostRun) change {
+	self := h.deps.Members.Self()
+	return change{metadata.AssignmentRecord{
+		Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
+		Counter: g.nextCounter(old), By: self.ID, ByRun: self.Run, Owner: owner.Host, Run: owner.Run,
+	}, old}
+}
+
+// writeAssignments writes the rows of changes, and answers the decisions that they record.
+func (h *Host) writeAssignments(ctx context.Context, changes []change) ([]catalog.Decision, error) {
+	at := h.shares.writeTime(h.deps.now())
+	rows, decisions := make([]metadata.Row, len(changes)), make([]catalog.Decision, len(changes))
+	for i, c := range changes {
+		written := at
+		if least := c.old.Written.Add(metadata.Tick); written.Before(least) {
+			written = least
 		}
+		key := metadata.AssignmentKey(c.Group, c.Extent.ID, c.Precedence())
+		var err error
+		if rows[i], err = metadata.NewRow(metadata.Assignments, key, c.AssignmentRecord, written); err != nil {
+			return nil, err
+		}
+		decisions[i] = catalog.DecisionOf(c.AssignmentRecord, written)
 	}
-	return h.deps.Meta.PutAll(ctx, metadata.Assignments, rows, metadata.One)
+	return decisions, h.deps.Meta.PutAll(ctx, metadata.Assignments, rows, metadata.One)
 }
 
 // forget removes the rows of decisions that count no more, beside the rounds. One that stays behind is found with its group.
+// A removal is just above the row that is known: a share that was given again meanwhile may have a row of the same key.
 func (h *Host) forget(ds []catalog.Decision) {
 	if len(ds) == 0 {
 		return
 	}
+	keys := make([]metadata.Key, len(ds))
+	for i, d := range ds {
+		keys[i] = metadata.AssignmentKey(d.Group, d.Extent, d.Precedence())
+		h.shares.beginRemoval(keys[i])
+	}
 	h.tasks.Go(func(ctx context.Context) {
 		var g errgroup.Group
 		g.SetLimit(removalsAtOnce)
-		for _, d := range ds {
+		for i, d := range ds {
 			g.Go(func() error {
-				key := metadata.AssignmentKey(d.Group, d.Extent, d.Precedence())
-				err := h.deps.Meta.Remove(ctx, metadata.Assignments, key, h.deps.now(), metadata.One)
+				defer h.shares.endRemoval(keys[i])
+				err := h.deps.Meta.Remove(ctx, metadata.Assignments, keys[i], d.Written.Add(metadata.Tick), metadata.One)
 				if err != nil && ctx.Err() == nil {
 					h.log.Info("an old assignment stays behind", "extent", d.Extent, "group", d.Name, "err", err)
 				}

@@ -12,13 +12,14 @@ import (
 )
 
 // shares are who owns which share, and which queues are to be looked at. Rounds change them, calls read them. Safe for
-// concurrent use but for queues, which is the rounds': they run one at a time.
+// concurrent use but for queues and written, which are the rounds': they run one at a time.
 type shares struct {
 	*catalog.Shares
 	wake     chan struct{} // a queue was touched
 	moved    chan struct{} // a host came or went
 	complete chan struct{} // closed when a round has looked at all queues
 	queues   map[core.QueueID]*queueShares
+	written  time.Time // of the newest rows of assignments; the rounds'
 	renewals *renewals
 	mu       struct {
 		sync.Mutex
@@ -26,6 +27,7 @@ type shares struct {
 		began   uint64                     // rounds that took what was touched …
 		ended   uint64                     // … and those of them that have ended
 		reheld  map[core.ExtentID]struct{} // whose holders changed since the last round
+		going   map[metadata.Key]struct{}  // rows of assignments whose removal is under way
 	}
 }
 
@@ -48,7 +50,38 @@ func newShares(self catalog.HostRun, now time.Time) *shares {
 	}
 	s.mu.touched = make(map[core.QueueID]struct{})
 	s.mu.reheld = make(map[core.ExtentID]struct{})
+	s.mu.going = make(map[metadata.Key]struct{})
 	return s
+}
+
+// writeTime is the time of rows that are written now: above the removals of all earlier ones, also when the clock went back.
+func (s *shares) writeTime(now time.Time) time.Time {
+	if least := s.written.Add(2 * metadata.Tick); now.Before(least) {
+		now = least
+	}
+	s.written = now
+	return now
+}
+
+// beginRemoval notes that the row of an assignment is being removed.
+func (s *shares) beginRemoval(k metadata.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.going[k] = struct{}{}
+}
+
+// endRemoval notes that the row is gone, or stays behind.
+func (s *shares) endRemoval(k metadata.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.going, k)
+}
+
+// removals are the rows whose removal is under way. A round that reads rows afterwards passes over them.
+func (s *shares) removals() map[metadata.Key]struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.mu.going)
 }
 
 // touch asks for a round that looks at the queue.

@@ -24,13 +24,14 @@ type Decision struct {
 	By      core.HostID
 	ByRun   core.RunID
 	Owner   HostRun
+	Written time.Time // of its row
 }
 
 // DecisionOf is the decision that a row records.
-func DecisionOf(r metadata.AssignmentRecord) Decision {
+func DecisionOf(r metadata.AssignmentRecord, written time.Time) Decision {
 	return Decision{
 		Share: Share{r.Group, r.Extent.ID}, Queue: r.Queue, Name: r.Name, Chain: r.Extent.Chain,
-		Counter: r.Counter, By: r.By, ByRun: r.ByRun, Owner: HostRun{r.Owner, r.Run},
+		Counter: r.Counter, By: r.By, ByRun: r.ByRun, Owner: HostRun{r.Owner, r.Run}, Written: written,
 	}
 }
 
