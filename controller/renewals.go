@@ -126,12 +126,19 @@ func (x *hosts) find(id core.HostID) (membership.Host, bool) {
 	return s.Host, true
 }
 
-// RenewShares needs nothing but that this process runs: it is no answer to what the shares are.
+// RenewShares needs nothing but that this process runs: it is no answer to what the shares are. The call is a sign of life
+// of its host.
 func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+	host, err := core.ParseHostID(req.Msg.Owner)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
 	run, err := core.IDFromBytes(req.Msg.Run)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	s.h.shares.renewals.note(core.RunID{ID: run}, s.h.deps.now())
+	now := s.h.deps.now()
+	s.h.hosts.heard(catalog.HostRun{Host: host, Run: core.RunID{ID: run}}, now)
+	s.h.shares.renewals.note(core.RunID{ID: run}, now)
 	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
 }

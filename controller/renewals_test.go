@@ -36,6 +36,20 @@ func TestRenewals_OwnerThatWasJustHeardKeepsItsShares(t *testing.T) {
 	})
 }
 
+// TestRenewals_OwnerThatIsNotShownAndCalls: membership does not show a run that renews its shares. The run is not gone.
+func TestRenewals_OwnerThatIsNotShownAndCalls(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		o := &fakeOutput{id: "late", run: newRun()}
+		for range 2 * int(lateAfter/time.Second) {
+			r.renew(o)
+			if f := r.ctl.hosts.fate(o.id, o.run, time.Now()); f != unsure {
+				r.t.Fatalf("its fate is %d", f)
+			}
+			r.sleep(time.Second)
+		}
+	})
+}
+
 // TestRenewals_OwnerWhosePortIsClosedIsGone: a process that has ended is not waited for, whenever it was heard.
 func TestRenewals_OwnerWhosePortIsClosedIsGone(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
