@@ -87,7 +87,7 @@ func (h *Host) unheard(marked []catalog.Marked) (out []core.HostID) {
 
 // Stage implements operations.Owner.
 func (d deadLetters) Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error) {
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, d.h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
+	q, err := d.h.queueRow(ctx, queue)
 	if err != nil {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "make a staging extent: %w", err)
 	}
@@ -117,7 +117,7 @@ func (d deadLetters) Register(ctx context.Context, e core.Extent, operation core
 	r := metadata.ExtentRecord{Extent: e, Created: e.ID.Time()}
 	if err == nil {
 		var q metadata.QueueRecord
-		q, _, err = metadata.Read[metadata.QueueRecord](ctx, d.h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.One)
+		q, err = d.h.queueRow(ctx, e.Queue)
 		r.Wanted = q.Spec.Replicas
 	}
 	if err == nil {

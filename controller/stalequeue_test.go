@@ -39,3 +39,16 @@ func TestEnsure_QueueThatOneCopyLacks(t *testing.T) {
 		})
 	}
 }
+
+// TestStage_QueueThatOneCopyLacks: an operation stages messages of a queue that was made a moment ago.
+func TestStage_QueueThatOneCopyLacks(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+		r.ctl.end()
+		r.use(queuesLate{r.meta})
+		r.ctl = r.startController(nil)
+		d, operation := deadLetters{r.ctl.Host}, core.ID{1}
+		e, err := d.Stage(r.t.Context(), r.queue(1, 1), operation)
+		r.ok(err)
+		r.ok(d.Register(r.t.Context(), e, operation))
+	})
+}
