@@ -36,7 +36,11 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	if err != nil {
 		return nil, err
 	}
-	records, more, err := metadata.Prefix[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, q.ID.String(), "", after, limit, metadata.One)
+	var more bool
+	records, err := metadata.QuorumOrOne(func(c metadata.Consistency) (page []metadata.Record[metadata.ExtentRecord], err error) {
+		page, more, err = metadata.Prefix[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, q.ID.String(), "", after, limit, c)
+		return page, err
+	})
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list extents of queue %s: %w", path, err)
 	}
@@ -192,9 +196,24 @@ func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) 
 	return connect.NewResponse(info), nil
 }
 
-// findExtent finds the tuple of an extent whose queue is not known: in its seal row, or among the hints for controllers.
+// findExtent finds the tuple of an extent whose queue is not known: in its seal row, or among the hints for controllers. One
+// copy of the metadata may lack these rows, so a majority says whether the extent exists.
 func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent, error) {
-	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(id), metadata.One)
+	e, err := s.extentAt(ctx, id, metadata.One)
+	if core.CodeOf(err) == core.CodeNotFound {
+		e, err = s.extentAt(ctx, id, metadata.Quorum)
+	}
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return core.Extent{}, core.Errorf(core.CodeNotFound, "extent %s does not exist", id)
+	case err != nil:
+		return core.Extent{}, core.Errorf(core.CodeOf(err), "look up extent %s: %w", id, err)
+	}
+	return e, nil
+}
+
+func (s *service) extentAt(ctx context.Context, id core.ExtentID, c metadata.Consistency) (core.Extent, error) {
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(id), c)
 	if err == nil {
 		return seal.Extent, nil
 	}
@@ -203,14 +222,11 @@ func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent
 			break
 		}
 		var r metadata.ExtentRecord
-		if r, _, err = metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Work, metadata.WorkKey(partition, id), metadata.One); err == nil {
+		if r, _, err = metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Work, metadata.WorkKey(partition, id), c); err == nil {
 			return r.Extent, nil
 		}
 	}
-	if core.CodeOf(err) == core.CodeNotFound {
-		return core.Extent{}, core.Errorf(core.CodeNotFound, "extent %s does not exist", id)
-	}
-	return core.Extent{}, core.Errorf(core.CodeOf(err), "look up extent %s: %w", id, err)
+	return core.Extent{}, err
 }
 
 // extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
@@ -222,7 +238,10 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 	for _, r := range e.Replicas {
 		info.Replicas = append(info.Replicas, string(r))
 	}
-	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	seal, err := metadata.QuorumOrOne(func(c metadata.Consistency) (seal metadata.SealRecord, err error) {
+		seal, _, err = metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(e.ID), c)
+		return seal, err
+	})
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 	case err != nil:

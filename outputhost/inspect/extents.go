@@ -23,7 +23,7 @@ const peekBytes = 1 << 20
 // receipt, extent by extent, oldest first, until it says false. Extents that skip is true for are left out; nil: none
 // is.
 func (x *Inspector) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(stored) (bool, error)) error {
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.One) {
+	for r, err := range metadata.AllQuorumOrOne[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String()) {
 		if err != nil {
 			return err
 		}
@@ -184,7 +184,7 @@ func within(ctx context.Context, timeout time.Duration, another bool) (context.C
 // extent's own queue. A store that never heard of the extent holds nothing of it.
 func (x *Inspector) readable(ctx context.Context, e core.Extent, group core.GroupID) (upTo core.Seq, from []membership.Host, gone *acklevel.Window, err error) {
 	gone = &acklevel.Window{}
-	seal, _, err := metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	seal, err := x.seal(ctx, e)
 	switch {
 	case err == nil && (seal.State == core.ExtentRetired || !seal.Home.ReadBy(group)): // nothing of it is there any more, or not for long
 		return 0, nil, gone, nil
@@ -251,7 +251,7 @@ func (x *Inspector) allDue(ctx context.Context, e core.Extent, now time.Time) (b
 	if e.Kind != core.KindTimer {
 		return true, nil
 	}
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), metadata.One)
+	row, err := x.seal(ctx, e)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return false, nil
@@ -259,4 +259,12 @@ func (x *Inspector) allDue(ctx context.Context, e core.Extent, now time.Time) (b
 		return false, core.Errorf(core.CodeOf(err), "look up the end of extent %s: %w", e.ID, err)
 	}
 	return row.State.HasEnd() && !row.LastDue().After(now), nil
+}
+
+// seal reads the seal row of an extent; CodeNotFound: nobody seals it.
+func (x *Inspector) seal(ctx context.Context, e core.Extent) (metadata.SealRecord, error) {
+	return metadata.QuorumOrOne(func(c metadata.Consistency) (seal metadata.SealRecord, err error) {
+		seal, _, err = metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), c)
+		return seal, err
+	})
 }

@@ -135,3 +135,23 @@ func TestLookUp_RowsMissingInOneCopy(t *testing.T) {
 		}
 	}
 }
+
+// TestScan_RowsMissingInOneCopy: a listing shows what a majority of the metadata has.
+func TestScan_RowsMissingInOneCopy(t *testing.T) {
+	for _, lacks := range []metadata.Table{metadata.Extents, metadata.Seals} {
+		h := newHarness(t)
+		e := h.opened(core.QueueID{ID: core.NewID(time.Now())}, core.KindLog, "a")
+		h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 2, Holders: []core.HostID{"b"}})
+		h.serve(map[core.HostID]*heldTo{"b": {last: 2}})
+		h.stores = []core.HostID{"b"}
+		h.meta = oneCopy{h.meta, lacks}
+		listed := 0
+		err := New(Config{}, h).scan(t.Context(), e.Queue, core.GroupID{}, core.Receipt{}, nil, func(stored) (bool, error) {
+			listed++
+			return true, nil
+		})
+		if err != nil || listed != 2 {
+			t.Errorf("a copy lacks the %s: %d records are listed, %v; want 2", lacks.Name, listed, err)
+		}
+	}
+}
