@@ -1,16 +1,14 @@
 package faulty
 
 import (
-	"bytes"
-	"context"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
 )
 
 // Divergence says how far the replicas of a row may differ. Chances are 0 … 1, for each write and each replica that the
@@ -43,16 +41,17 @@ type Divergence struct {
 //
 // All choices come from the seed and, for each table, the order of its reads and that of its writes. Removed and expired rows are kept for ever.
 type Replicas struct {
-	divergence Divergence
-	notifier   metadata.Notifier
-	versions   metadata.Versions
-	closing    sync.Once
-	closed     chan struct{}
+	*memory.Frame
+	cells cells
+}
 
-	mu struct {
+// cells are the rows of Replicas.
+type cells struct {
+	divergence Divergence
+	mu         struct {
 		sync.Mutex
-		dice       map[stream]*rand.Rand
-		partitions map[area]*partition
+		dice map[stream]*rand.Rand
+		rows memory.Index[*row]
 	}
 }
 
@@ -62,195 +61,38 @@ type stream struct {
 	reads bool
 }
 
-// area is a partition of a table.
-type area struct{ table, partition string }
-
-// partition keeps its rows' names in order so that List need not sort.
-type partition struct {
-	rows  map[string]*row
-	names []string
-}
-
 var _ metadata.Store = (*Replicas)(nil)
 
 // NewReplicas makes an empty store.
 func NewReplicas(d Divergence) *Replicas {
-	r := &Replicas{divergence: d, closed: make(chan struct{})}
-	r.mu.dice = map[stream]*rand.Rand{}
-	r.mu.partitions = map[area]*partition{}
+	r := &Replicas{}
+	r.cells.divergence = d
+	r.cells.mu.dice = map[stream]*rand.Rand{}
+	r.Frame = memory.NewFrame(&r.cells)
 	return r
 }
 
-// Get implements metadata.Store.
-func (r *Replicas) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
-	if err := r.ready(ctx, metadata.CheckKey(t, k)); err != nil {
-		return metadata.Row{}, err
-	}
+// Read implements memory.Cells.
+func (r *cells) Read(t metadata.Table, k metadata.Key, c metadata.Consistency, now time.Time) metadata.Cell {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.mu.partitions[area{t.Name, k.Partition}]
-	if p == nil || p.rows[k.Row] == nil {
-		return metadata.Row{}, metadata.NoRow(t, k)
+	row, ok := r.mu.rows.Get(t, k)
+	if !ok {
+		return metadata.Cell{}
 	}
-	now := time.Now()
-	cell := r.readLocked(t, p.rows[k.Row], c, order(r.dieLocked(t, true)), now)
-	if !cell.Live(now) {
-		return metadata.Row{}, metadata.NoRow(t, k)
-	}
-	return ownRow(k, cell), nil
+	return r.readLocked(t, row, c, order(r.dieLocked(t, true)), now)
 }
 
-// List implements metadata.Store. All rows of a page are of the same replicas.
-func (r *Replicas) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
-	if err := r.ready(ctx, metadata.CheckList(t, partition, after, limit)); err != nil {
-		return nil, false, err
-	}
+// List implements memory.Cells. All rows of a page are of the same replicas.
+func (r *cells) List(t metadata.Table, partition, after string, limit int, c metadata.Consistency, now time.Time) ([]metadata.Row, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.mu.partitions[area{t.Name, partition}]
-	if p == nil {
-		return nil, false, nil
-	}
-	now, asked := time.Now(), order(r.dieLocked(t, true))
-	i, found := slices.BinarySearch(p.names, after)
-	if found {
-		i++
-	}
-	var rows []metadata.Row
-	for _, name := range p.names[i:] {
-		cell := r.readLocked(t, p.rows[name], c, asked, now)
-		if !cell.Live(now) {
-			continue
-		}
-		if len(rows) == limit {
-			return rows, true, nil
-		}
-		rows = append(rows, ownRow(metadata.Key{Partition: partition, Row: name}, cell))
-	}
-	return rows, false, nil
+	asked := order(r.dieLocked(t, true))
+	return r.mu.rows.List(t, partition, after, limit, now, func(w *row) metadata.Cell { return r.readLocked(t, w, c, asked, now) })
 }
 
-// Insert implements metadata.Store.
-func (r *Replicas) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	return r.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Inserted(t, k, bytes.Clone(value), r.versions.First(time.Now()))
-	})
-}
-
-// Update implements metadata.Store.
-func (r *Replicas) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return r.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Updated(t, k, old, bytes.Clone(value))
-	})
-}
-
-// Delete implements metadata.Store.
-func (r *Replicas) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
-	return r.swap(ctx, t, k, nil, func(c metadata.Cell) (metadata.Cell, error) {
-		r.versions.Deleted(c.Version)
-		return c.Deleted(t, k, old)
-	})
-}
-
-// Put implements metadata.Store.
-func (r *Replicas) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
-	if err := r.ready(ctx, metadata.CheckPut(t, k, value, at)); err != nil {
-		return err
-	}
-	r.put(t, k, metadata.Put(bytes.Clone(value), at, ttl, time.Now()), c)
-	return nil
-}
-
-// PutAll implements metadata.Store.
-func (r *Replicas) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
-	for _, row := range rows {
-		if err := metadata.CheckPut(t, row.Key, row.Value, row.Written); err != nil {
-			return err
-		}
-	}
-	for _, row := range rows {
-		if err := r.Put(ctx, t, row.Key, row.Value, row.Written, 0, c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Remove implements metadata.Store.
-func (r *Replicas) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
-	if err := r.ready(ctx, metadata.CheckPut(t, k, nil, at)); err != nil {
-		return err
-	}
-	r.put(t, k, metadata.Removal(at, time.Now()), c)
-	return nil
-}
-
-// Watch implements metadata.Store.
-func (r *Replicas) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
-	if err := metadata.CheckList(t, partition, "", 1); err != nil {
-		return err
-	}
-	return r.notifier.Watch(ctx, r.closed, t, partition, changed)
-}
-
-// Close implements metadata.Store.
-func (r *Replicas) Close() error {
-	r.closing.Do(func() { close(r.closed) })
-	return nil
-}
-
-// Repair makes all replicas of all rows equal.
-func (r *Replicas) Repair() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.mu.partitions {
-		for _, row := range p.rows {
-			row.repair()
-		}
-	}
-}
-
-// ready is bad, or why no call can be served now.
-func (r *Replicas) ready(ctx context.Context, bad error) error {
-	if bad != nil {
-		return bad
-	}
-	if ctx.Err() != nil {
-		return core.Errorf(core.CodeUnavailable, "metadata was not asked: %w", context.Cause(ctx))
-	}
-	select {
-	case <-r.closed:
-		return core.Errorf(core.CodeUnavailable, "metadata store is closed")
-	default:
-		return nil
-	}
-}
-
-// put writes a Put row, to as many replicas at once as c asks for.
-func (r *Replicas) put(t metadata.Table, k metadata.Key, cell metadata.Cell, c metadata.Consistency) {
-	r.mu.Lock()
-	r.spreadLocked(t, r.rowLocked(t, k), version{cell: cell}, acknowledging(c))
-	r.mu.Unlock()
-	r.notifier.Notify(t, k.Partition)
-}
-
-// swap changes a CAS row.
-func (r *Replicas) swap(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, change func(metadata.Cell) (metadata.Cell, error)) error {
-	if err := r.ready(ctx, metadata.CheckWrite(t, metadata.RuleCAS, k, value)); err != nil {
-		return err
-	}
-	unknown, err := r.decide(t, k, change)
-	if err != nil {
-		return err
-	}
-	r.notifier.Notify(t, k.Partition)
-	if unknown {
-		return core.Errorf(core.CodeUnknown, "injected: the change is decided, and no replica has it yet")
-	}
-	return nil
-}
-
-func (r *Replicas) decide(t metadata.Table, k metadata.Key, change func(metadata.Cell) (metadata.Cell, error)) (unknown bool, err error) {
+// Change implements memory.Cells.
+func (r *cells) Change(t metadata.Table, k metadata.Key, change func(metadata.Cell) (metadata.Cell, error)) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	row := r.rowLocked(t, k)
@@ -262,13 +104,28 @@ func (r *Replicas) decide(t metadata.Table, k metadata.Key, change func(metadata
 	row.decided = version{cell: next, order: row.decided.order + 1}
 	row.pending = true
 	if r.dieLocked(t, false).Float64() < r.divergence.Undecided {
-		return true, nil
+		return true, core.Errorf(core.CodeUnknown, "injected: the change is decided, and no replica has it yet")
 	}
 	r.finishLocked(t, row)
-	return false, nil
+	return true, nil
 }
 
-func (r *Replicas) dieLocked(t metadata.Table, reads bool) *rand.Rand {
+// Merge implements memory.Cells: it writes to as many replicas at once as c asks for.
+func (r *cells) Merge(t metadata.Table, k metadata.Key, next metadata.Cell, c metadata.Consistency, _ time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.spreadLocked(t, r.rowLocked(t, k), version{cell: next}, acknowledging(c))
+	return true
+}
+
+// Repair makes all replicas of all rows equal.
+func (r *Replicas) Repair() {
+	r.cells.mu.Lock()
+	defer r.cells.mu.Unlock()
+	r.cells.mu.rows.Each((*row).repair)
+}
+
+func (r *cells) dieLocked(t metadata.Table, reads bool) *rand.Rand {
 	s := stream{t.Name, reads}
 	if r.mu.dice[s] == nil {
 		h := fnv.New64a()
@@ -278,23 +135,11 @@ func (r *Replicas) dieLocked(t metadata.Table, reads bool) *rand.Rand {
 	return r.mu.dice[s]
 }
 
-func (r *Replicas) rowLocked(t metadata.Table, k metadata.Key) *row {
-	at := area{t.Name, k.Partition}
-	p := r.mu.partitions[at]
-	if p == nil {
-		p = &partition{rows: map[string]*row{}}
-		r.mu.partitions[at] = p
+func (r *cells) rowLocked(t metadata.Table, k metadata.Key) *row {
+	w, ok := r.mu.rows.Get(t, k)
+	if !ok {
+		w = &row{}
+		r.mu.rows.Set(t, k, w)
 	}
-	if p.rows[k.Row] == nil {
-		i, _ := slices.BinarySearch(p.names, k.Row)
-		p.names = slices.Insert(p.names, i, k.Row)
-		p.rows[k.Row] = &row{}
-	}
-	return p.rows[k.Row]
-}
-
-func ownRow(k metadata.Key, c metadata.Cell) metadata.Row {
-	row := c.Row(k)
-	row.Value = bytes.Clone(row.Value)
-	return row
+	return w
 }

@@ -102,7 +102,7 @@ func order(die *rand.Rand) (order [replicas]int) {
 
 // readLocked is what a reader sees; it repairs the replicas that were asked, but for readers of Whole. Serial reads of CAS
 // rows are of what is decided.
-func (r *Replicas) readLocked(t metadata.Table, w *row, c metadata.Consistency, order [replicas]int, now time.Time) metadata.Cell {
+func (r *cells) readLocked(t metadata.Table, w *row, c metadata.Consistency, order [replicas]int, now time.Time) metadata.Cell {
 	if c == metadata.Serial && t.Rule == metadata.RuleCAS {
 		r.finishLocked(t, w)
 		return w.decided.cell
@@ -124,7 +124,7 @@ func (r *Replicas) readLocked(t metadata.Table, w *row, c metadata.Consistency, 
 }
 
 // finishLocked tells the replicas of a change of a CAS row that is decided.
-func (r *Replicas) finishLocked(t metadata.Table, w *row) {
+func (r *cells) finishLocked(t metadata.Table, w *row) {
 	if w.pending {
 		w.pending = false
 		r.spreadLocked(t, w, w.decided, acknowledging(metadata.Serial))
@@ -132,7 +132,7 @@ func (r *Replicas) finishLocked(t metadata.Table, w *row) {
 }
 
 // spreadLocked brings a version to so many replicas at once, and to the others by the chances of the divergence.
-func (r *Replicas) spreadLocked(t metadata.Table, w *row, v version, sure int) {
+func (r *cells) spreadLocked(t metadata.Table, w *row, v version, sure int) {
 	now, die := time.Now(), r.dieLocked(t, false)
 	for n, i := range order(die) {
 		p := &w.copies[i]

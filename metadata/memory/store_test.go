@@ -6,12 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/metadata/metadatatest"
 )
-
-func TestStore(t *testing.T) {
-	metadatatest.Run(t, func(*testing.T) metadata.Store { return New() })
-}
 
 func TestStore_Sweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -34,7 +29,7 @@ func TestStore_Sweep(t *testing.T) {
 		}{{2 * time.Hour, 3}, {metadata.Grace, 1}} {
 			time.Sleep(step.wait)
 			put("kept", 0)
-			if got := len(s.mu.partitions); got != step.want {
+			if got := len(s.cells.mu.rows.partitions); got != step.want {
 				t.Errorf("%d partitions after %s more, want %d", got, step.wait, step.want)
 			}
 		}
