@@ -104,6 +104,7 @@ type Host struct {
 	moved       chan struct{}    // a host came or went
 	describeNow chan struct{}    // descriptions of stores are wanted
 	again       chan struct{}    // a round left extents out
+	gate        *gate            // of the work that nobody waits for
 	extents     *catalog.Extents
 	shares      *shares
 	stores      *catalog.Stores
@@ -135,11 +136,12 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	self := deps.Members.Self()
+	self, g := deps.Members.Self(), &gate{}
+	deps.Meta = heeded{deps.Meta, g}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
+		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{

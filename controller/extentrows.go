@@ -64,7 +64,10 @@ func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		for wait := time.Second; ; wait *= 2 {
-			err := h.removeRows(ctx, r, written)
+			err := h.gate.wait(ctx)
+			if err == nil {
+				err = h.removeRows(ctx, r, written)
+			}
 			if err == nil {
 				return
 			}

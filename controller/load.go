@@ -27,7 +27,7 @@ func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
 	lifecycle.Every(ctx, reloadOften, func(ctx context.Context) {
 		now := h.deps.now()
-		if len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone {
+		if len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
 			return
 		}
 		last, alone = now, reloadEvery

@@ -87,7 +87,11 @@ func (h *Host) isStuck(id core.ExtentID) bool {
 	return stuck
 }
 
+// noteStuck has an extent wait for its next try if this one failed. While the metadata refuse calls, all wait at the gate instead.
 func (h *Host) noteStuck(id core.ExtentID, failed bool) {
+	if failed && h.gate.isClosed() {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !failed {
@@ -135,7 +139,7 @@ func (h *Host) freeStuck() {
 }
 
 // look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile
-// up, and a later round finds what was left out.
+// up, and a later round finds what was left out. While the metadata refuse calls, f waits.
 func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
 	h.mu.Lock()
 	_, busy := h.mu.looking[id]
@@ -148,7 +152,12 @@ func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
 	if busy || full {
 		return
 	}
-	if !h.tasks.Go(func(ctx context.Context) { defer h.looked(id); f(ctx) }) {
+	if !h.tasks.Go(func(ctx context.Context) {
+		defer h.looked(id)
+		if h.gate.wait(ctx) == nil {
+			f(ctx)
+		}
+	}) {
 		h.looked(id)
 	}
 }
