@@ -18,18 +18,6 @@ const (
 	crashExtents
 )
 
-// retryCopy is a record of the retry queue; its seq there is its index + 1.
-type retryCopy struct {
-	past History
-	due  time.Time
-}
-
-// lateAppend is an append that an input host holds up for as long as it may.
-type lateAppend struct {
-	transfer Transfer
-	until    time.Time
-}
-
 // handedCopy is a delivery that a consumer holds.
 type handedCopy struct {
 	of      int
@@ -49,12 +37,10 @@ type crashRules struct {
 // crashWorld is what outlives owners, and the present owner.
 type crashWorld struct {
 	crashRules
-	spec    core.GroupSpec // as it is by now
-	now     time.Time
-	rows    []map[int][]byte // durable: of each owner, the first one's first, by extent
-	retries []retryCopy
-	dead    int          // copies in the dead letter queue
-	late    []lateAppend // that are under way
+	crashQueues
+	spec core.GroupSpec // as it is by now
+	now  time.Time
+	rows []map[int][]byte // durable: of each owner, the first one's first, by extent
 
 	life   int                  // of the present owner, from 1
 	given  [crashExtents]*State // of the owner before it, if that gave all away and lives
@@ -180,87 +166,11 @@ func (w *crashWorld) save(told bool) bool {
 	return changed
 }
 
-// transfer moves what is to be moved: outcome ok, lost (appended, and the outcome is not known), none (not appended, and
-// that is not known), late (it is appended later than any look-up that misses it, and the outcome is not known), failed,
-// or crash (appended, and the owner does not hear of it).
-func (w *crashWorld) transfer(outcome string) bool {
-	done := false
-	for to := range Destination(Destinations) {
-		for _, t := range w.g.TakeTransfers(to, 9, nil) {
-			done = true
-			there := false
-			if t.Again {
-				if there = w.has(t); !there && w.now.Before(t.Certain) {
-					t.Share.TransferFailed(t.Seq, false, t.Certain, w.now)
-					continue
-				}
-			} else if w.has(t) {
-				w.fail("it is in the %s, and is appended without a look", to)
-			}
-			if there {
-				t.Share.Transferred(t.Seq, w.now)
-				continue
-			}
-			if w.settled {
-				w.fail("acked, and transferred to the %s", to)
-			}
-			if outcome == "ok" || outcome == "lost" || outcome == "crash" {
-				w.append(t)
-			}
-			switch outcome {
-			case "ok":
-				t.Share.Transferred(t.Seq, w.now)
-			case "late":
-				w.late = append(w.late, lateAppend{t, w.now.Add(TransferDoubt - time.Millisecond)})
-				fallthrough
-			case "lost", "none":
-				t.Share.TransferFailed(t.Seq, true, w.now.Add(time.Second), w.now)
-			case "failed":
-				t.Share.TransferFailed(t.Seq, false, w.now.Add(time.Second), w.now)
-			}
-		}
-	}
-	return done
-}
-
-// has reports whether the queue of a transfer has the message.
-func (w *crashWorld) has(t Transfer) bool {
-	if t.To == DeadLetterQueue {
-		return w.dead > 0
-	}
-	return slices.ContainsFunc(w.retries, func(c retryCopy) bool { return c.past.Attempts == t.Attempts })
-}
-
-// arrive has the appends come to pass whose time is up.
-func (w *crashWorld) arrive() {
-	for _, a := range w.late {
-		if !a.until.After(w.now) {
-			w.append(a.transfer)
-		}
-	}
-	w.late = slices.DeleteFunc(w.late, func(a lateAppend) bool { return !a.until.After(w.now) })
-}
-
-func (w *crashWorld) append(t Transfer) {
-	if t.To == DeadLetterQueue {
-		if w.dead++; w.dead > 1 {
-			w.fail("%d dead letters", w.dead)
-		}
-		if counted := int(t.Attempts - t.NotCounted); t.Reason == Exhausted && counted != w.spec.MaxDeliveries {
-			w.fail("exhausted after %d of %d attempts, %d of them not counted", t.Attempts, w.spec.MaxDeliveries, t.NotCounted)
-		}
-		if n := len(w.attempts); t.Reason == Exhausted && n < w.spec.MaxDeliveries {
-			w.fail("exhausted after %d deliveries", n)
-		}
-		return
-	}
-	origin := core.Receipt{Extent: extent(1), Seq: 1}
-	w.retries = append(w.retries, retryCopy{History{Origin: origin, Attempts: t.Attempts, NotCounted: t.NotCounted, Unsure: t.Unsure}, t.Due})
-}
-
 // do applies an event, and reports whether it did anything.
 func (w *crashWorld) do(event byte) (done bool) {
-	w.arrive()
+	for _, t := range w.arrived(w.now) {
+		w.append(t)
+	}
 	w.feed()
 	switch event {
 	case 't':
@@ -272,7 +182,7 @@ func (w *crashWorld) do(event byte) (done bool) {
 		done = w.settle(event)
 	case 'e':
 		at, ok := w.g.NextDeadline()
-		if next := w.nextRetry(); !next.IsZero() && (!ok || next.Before(at)) {
+		if next := w.next(w.now); !next.IsZero() && (!ok || next.Before(at)) {
 			at, ok = next, true
 		}
 		if !ok {
@@ -371,21 +281,6 @@ func (w *crashWorld) forgetOthers() (done bool) {
 	}
 	w.given = [crashExtents]*State{}
 	return done
-}
-
-// nextRetry is when the next record of the retry queue comes, or an append to it.
-func (w *crashWorld) nextRetry() (next time.Time) {
-	for _, c := range w.retries {
-		if c.due.After(w.now) && (next.IsZero() || c.due.Before(next)) {
-			next = c.due
-		}
-	}
-	for _, a := range w.late {
-		if next.IsZero() || a.until.Before(next) {
-			next = a.until
-		}
-	}
-	return next
 }
 
 // settle answers the last delivery, however long ago it was, by a token if its owner is gone.
