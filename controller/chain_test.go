@@ -115,7 +115,7 @@ func TestChain_RowsAreRepairedFromTheHead(t *testing.T) {
 		r.ok(metadata.MoveHead(r.t.Context(), r.meta, metadata.HeadRecord{Queue: queue}, head))
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
-		if e.ID != made.ID || rows(r, metadata.Work, metadata.PartitionOpen) != 1 || rows(r, metadata.Extents, queue.String()) != 1 {
+		if e.ID != made.ID || hints(r, metadata.HintOpen) != 1 || rows(r, metadata.Extents, queue.String()) != 1 {
 			t.Errorf("got %s, want %s with its rows", e.ID, made.ID)
 		}
 		if known, _ := r.ctl.extents.Get(e.ID); known.Wanted != made.Wanted {

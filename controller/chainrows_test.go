@@ -50,13 +50,8 @@ func TestChain_RowsOfAnotherControllerStay(t *testing.T) {
 		state, err := other.adoptHead(r.t.Context(), head)
 		r.ok(err)
 		r.sleep(2 * time.Minute)
-		for _, p := range []struct {
-			table     metadata.Table
-			partition string
-		}{{metadata.Work, metadata.PartitionLive}, {metadata.Work, metadata.PartitionOpen}, {metadata.Extents, queue.String()}} {
-			if n := rows(r, p.table, p.partition); n != 1 {
-				t.Errorf("%d rows in %s %s, want that of the head, which is %s", n, p.table.Name, p.partition, state)
-			}
+		if n, open, live := rows(r, metadata.Extents, queue.String()), hints(r, metadata.HintOpen), hints(r, metadata.HintLive); n != 1 || open != 1 || live != 1 {
+			t.Errorf("%d rows, %d open and %d live hints, want those of the head, which is %s", n, open, live, state)
 		}
 	})
 }

@@ -189,6 +189,11 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start reads which extents there are.
 func (h *Host) Start(ctx context.Context) error {
+	if moved, err := metadata.MoveHints(ctx, h.deps.Meta); err != nil {
+		return core.Errorf(core.CodeOf(err), "controller: move the work hints of an earlier version: %w", err)
+	} else if moved > 0 {
+		h.log.Info("work hints of an earlier version were moved", "hints", moved)
+	}
 	if err := h.load(ctx, time.Time{}); err != nil {
 		return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
 	}

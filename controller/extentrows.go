@@ -37,8 +37,8 @@ func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now tim
 
 func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	hints := make([]metadata.Row, 0, 2)
-	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
-		row, err := metadata.NewRow(metadata.Work, metadata.WorkKey(partition, r.ID), r, now)
+	for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+		row, err := metadata.NewRow(metadata.Work, metadata.HintKey(hint, r.ID), r, now)
 		if err != nil {
 			return err
 		}
@@ -83,8 +83,8 @@ func (h *Host) unmake(r metadata.ExtentRecord, written time.Time) {
 
 // removeRows wins over writes of that time, also over those that come later.
 func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written time.Time) error {
-	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} {
-		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(partition, r.ID), written, metadata.One); err != nil {
+	for _, hint := range []metadata.Hint{metadata.HintOpen, metadata.HintLive} {
+		if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.HintKey(hint, r.ID), written, metadata.One); err != nil {
 			return err
 		}
 	}

@@ -32,8 +32,8 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		r.ctl.end()
-		for _, p := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
-			r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.WorkKey(p, e.ID), time.Now(), metadata.One))
+		for _, p := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+			r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(p, e.ID), time.Now(), metadata.One))
 		}
 		r.ok(r.meta.Remove(r.t.Context(), metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), time.Now(), metadata.One))
 		r.ctl = r.startController(nil)
@@ -44,7 +44,7 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 		r.eventually("it is sealed", 2*time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
 		r.sleep(time.Minute)
 		r.whole(e, 5, 3)
-		if n := rows(r, metadata.Work, metadata.PartitionLive); n != 1 {
+		if n := hints(r, metadata.HintLive); n != 1 {
 			t.Errorf("%d hints of live extents", n)
 		}
 	})
@@ -64,8 +64,8 @@ func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 					t.Fatalf("begun with %v", e.Replicas)
 				}
 				r.ctl.end()
-				for _, p := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
-					r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.WorkKey(p, e.ID), time.Now(), metadata.One))
+				for _, p := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+					r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(p, e.ID), time.Now(), metadata.One))
 				}
 				if lost {
 					r.ok(r.meta.Remove(r.t.Context(), metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), time.Now(), metadata.One))

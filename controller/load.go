@@ -47,7 +47,7 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		gone[e.ID] = struct{}{}
 	}
 	open := make(map[core.ExtentID]bool)
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionOpen, metadata.Quorum) {
+	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintOpen, metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		defer func() { part = part[:0] }()
 		return h.takeIn(ctx, part, open)
 	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, metadata.PartitionLive, metadata.Quorum) {
+	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintLive, metadata.Quorum) {
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func TestLoad_LearnsWhatOthersDid(t *testing.T) {
 		r.change(sealed, func(row *metadata.SealRecord) { row.Rate = 7 })
 		r.change(retired, func(row *metadata.SealRecord) { row.State = core.ExtentRetired })
 		for _, e := range []core.Extent{retired, lost} {
-			r.ok(r.meta.Remove(t.Context(), metadata.Work, metadata.WorkKey(metadata.PartitionLive, e.ID), time.Now(), metadata.One))
+			r.ok(r.meta.Remove(t.Context(), metadata.Work, metadata.HintKey(metadata.HintLive, e.ID), time.Now(), metadata.One))
 		}
 		r.sleep(reloadOften + time.Second)
 		if e, known := other.extents.Get(sealed.ID); !known || e.State != core.ExtentSealed || e.L != 5 || len(e.Holders) != 3 || e.Rate != 7 {
@@ -87,7 +87,7 @@ func TestLoad_ReadsInPages(t *testing.T) {
 		reads := &countedReads{Store: r.meta}
 		h, err := New(DefaultConfig(), Deps{Log: r.ctl.log, Metrics: prometheus.NewRegistry(), Meta: reads, Peers: r.ctl.pool, Members: r.members})
 		r.ok(err)
-		r.ok(h.Start(t.Context()))
+		r.ok(h.Start(r.t.Context()))
 		if n := len(h.extents.Of(queue)); n != extents || reads.gets != 0 || reads.calls != 3 {
 			t.Errorf("%d of %d extents are known after %d reads of rows and %d of up to %d; want 0 and 3", n, extents, reads.gets, reads.calls, sealRowsAtOnce)
 		}

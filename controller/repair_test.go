@@ -159,14 +159,14 @@ func TestRepair_FewerThanWanted(t *testing.T) {
 		r.ok(err)
 		r.sleep(time.Minute)
 		r.whole(e, 5, 2)
-		if n := rows(r, metadata.Work, metadata.PartitionOpen); n != 1 {
+		if n := hints(r, metadata.HintOpen); n != 1 {
 			t.Errorf("%d hints, want one: a copy is missing", n)
 		}
 		r.restart(late)
 		r.eventually("the third copy is made", 20*time.Second, func() bool { return len(r.row(e).Holders) == 3 })
 		r.sleep(time.Second)
 		r.whole(e, 5, 3)
-		if n := rows(r, metadata.Work, metadata.PartitionOpen); n != 0 {
+		if n := hints(r, metadata.HintOpen); n != 0 {
 			t.Errorf("%d hints of an extent that has all its copies", n)
 		}
 	})

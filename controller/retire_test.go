@@ -72,13 +72,11 @@ func (r *harness) goes(e core.Extent) {
 	if row := r.row(e); row.State != core.ExtentRetired {
 		r.t.Errorf("its tombstone says %s", row.State)
 	}
-	for _, p := range []struct {
-		table     metadata.Table
-		partition string
-	}{{metadata.Work, metadata.PartitionLive}, {metadata.Work, metadata.PartitionOpen}, {metadata.Extents, e.Queue.String()}} {
-		if n := rows(r, p.table, p.partition); n > 0 {
-			r.t.Errorf("%d rows are left in %s %s", n, p.table.Name, p.partition)
-		}
+	if n := rows(r, metadata.Extents, e.Queue.String()); n > 0 {
+		r.t.Errorf("%d create rows are left", n)
+	}
+	if open, live := hints(r, metadata.HintOpen), hints(r, metadata.HintLive); open+live > 0 {
+		r.t.Errorf("%d open and %d live hints are left", open, live)
 	}
 }
 

@@ -83,7 +83,7 @@ func (h *Host) finished(ctx context.Context, row metadata.SealRecord) {
 	if e, ok := h.extents.Get(id); !ok || len(e.Holders) < e.Copies() {
 		return
 	}
-	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.WorkKey(metadata.PartitionOpen, id), h.deps.now(), metadata.One); err != nil {
+	if err := h.deps.Meta.Remove(ctx, metadata.Work, metadata.HintKey(metadata.HintOpen, id), h.deps.now(), metadata.One); err != nil {
 		h.log.Info("a work hint stays behind", "extent", id, "err", err)
 		h.extents.Change(id, func(x *catalog.Extent) { x.Told = false })
 	}

@@ -217,12 +217,12 @@ func (s *service) extentAt(ctx context.Context, id core.ExtentID, c metadata.Con
 	if err == nil {
 		return seal.Extent, nil
 	}
-	for _, partition := range [...]string{metadata.PartitionLive, metadata.PartitionOpen} {
+	for _, hint := range [...]metadata.Hint{metadata.HintLive, metadata.HintOpen} {
 		if core.CodeOf(err) != core.CodeNotFound {
 			break
 		}
 		var r metadata.ExtentRecord
-		if r, _, err = metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Work, metadata.WorkKey(partition, id), c); err == nil {
+		if r, _, err = metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Work, metadata.HintKey(hint, id), c); err == nil {
 			return r.Extent, nil
 		}
 	}

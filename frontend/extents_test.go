@@ -17,7 +17,7 @@ func (c *harness) addExtent(e core.Extent) {
 	if err := metadata.Write(c.t.Context(), c.store, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), r, time.Now(), 0, metadata.One); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := metadata.Write(c.t.Context(), c.store, metadata.Work, metadata.WorkKey(metadata.PartitionLive, e.ID), r, time.Now(), 0, metadata.One); err != nil {
+	if err := metadata.Write(c.t.Context(), c.store, metadata.Work, metadata.HintKey(metadata.HintLive, e.ID), r, time.Now(), 0, metadata.One); err != nil {
 		c.t.Fatal(err)
 	}
 }

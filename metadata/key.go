@@ -13,8 +13,6 @@ import (
 const (
 	PartitionPath         = "path"
 	PartitionID           = "id"
-	PartitionOpen         = "open"
-	PartitionLive         = "live"
 	PartitionDeleted      = "deleted"
 	PartitionDeletedQueue = "deleted-queue"
 	PartitionOperation    = "operation"
@@ -41,10 +39,6 @@ func SealKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()
 
 // CancelKey is where Cancels keeps the cancelled messages of an extent.
 func CancelKey(extent core.ExtentID) Key { return Key{PartitionID, extent.String()} }
-
-// WorkKey is where Work keeps a hint about an extent: PartitionOpen while it is not sealed, PartitionLive while it is not
-// retired.
-func WorkKey(partition string, extent core.ExtentID) Key { return Key{partition, extent.String()} }
 
 // DeletedGroupKey is where Work keeps a hint that rows of a deleted group have to be removed.
 func DeletedGroupKey(group core.GroupID) Key { return Key{PartitionDeleted, group.String()} }

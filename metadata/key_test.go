@@ -19,7 +19,7 @@ func TestKeys_AreTaken(t *testing.T) {
 		Groups:      GroupKey(queue, label),
 		Extents:     ExtentKey(queue, extent),
 		Seals:       SealKey(extent),
-		Work:        WorkKey(PartitionOpen, extent),
+		Work:        HintKey(HintOpen, extent),
 		Assignments: AssignmentKey(group, extent, Precedence{1, core.HostID(label), run}),
 		Dones:       DoneKey(group, extent, 1),
 		Checkpoints: CheckpointKey(group, extent, 1, run),

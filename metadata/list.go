@@ -32,22 +32,45 @@ func Rows(ctx context.Context, s Store, t Table, partition string, c Consistency
 	return pages(ctx, s, t, partition, rowsPage, c)
 }
 
-func pages(ctx context.Context, s Store, t Table, partition string, page int, c Consistency) iter.Seq2[Row, error] {
+func pages(ctx context.Context, s Store, t Table, partition string, limit int, c Consistency) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		for after, more := "", true; more; {
-			var rows []Row
-			var err error
-			if rows, more, err = s.List(ctx, t, partition, after, page, c); err != nil {
-				yield(Row{}, err)
+		for row, err := range readPage(ctx, s, t, partition, "", limit, c).following(ctx, s, t, partition, limit, c) {
+			if !yield(row, err) {
 				return
 			}
-			for _, row := range rows {
+		}
+	}
+}
+
+// page is what one List answers.
+type page struct {
+	rows []Row
+	more bool
+	err  error
+}
+
+func readPage(ctx context.Context, s Store, t Table, partition, after string, limit int, c Consistency) (p page) {
+	p.rows, p.more, p.err = s.List(ctx, t, partition, after, limit, c)
+	return p
+}
+
+// following yields the rows of a page, and of those that follow it in its partition.
+func (p page) following(ctx context.Context, s Store, t Table, partition string, limit int, c Consistency) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		for {
+			if p.err != nil {
+				yield(Row{}, p.err)
+				return
+			}
+			for _, row := range p.rows {
 				if !yield(row, nil) {
 					return
 				}
-				after = row.Key.Row
 			}
-			more = more && len(rows) > 0
+			if !p.more || len(p.rows) == 0 {
+				return
+			}
+			p = readPage(ctx, s, t, partition, p.rows[len(p.rows)-1].Key.Row, limit, c)
 		}
 	}
 }

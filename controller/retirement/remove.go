@@ -81,8 +81,8 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	if err := r.removeRow(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID)); err != nil {
 		return err
 	}
-	for _, partition := range []string{metadata.PartitionOpen, metadata.PartitionLive} { // the hint by which all this is found again goes last
-		if err := r.removeRow(ctx, metadata.Work, metadata.WorkKey(partition, e.ID)); err != nil {
+	for _, hint := range []metadata.Hint{metadata.HintOpen, metadata.HintLive} { // the hint by which all this is found again goes last
+		if err := r.removeRow(ctx, metadata.Work, metadata.HintKey(hint, e.ID)); err != nil {
 			return err
 		}
 	}

@@ -32,9 +32,9 @@ func TestRemove_ClocksThatDiffer(t *testing.T) {
 			e := core.Extent{ID: core.ExtentID{ID: core.NewID(written)}, Queue: core.QueueID{ID: core.NewID(written)}}
 			record := metadata.ExtentRecord{Extent: e, Created: written}
 			keys := map[metadata.Key]metadata.Table{
-				metadata.ExtentKey(e.Queue, e.ID):              metadata.Extents,
-				metadata.WorkKey(metadata.PartitionLive, e.ID): metadata.Work,
-				metadata.WorkKey(metadata.PartitionOpen, e.ID): metadata.Work,
+				metadata.ExtentKey(e.Queue, e.ID):         metadata.Extents,
+				metadata.HintKey(metadata.HintLive, e.ID): metadata.Work,
+				metadata.HintKey(metadata.HintOpen, e.ID): metadata.Work,
 			}
 			write := func(at time.Time) {
 				for k, table := range keys {

@@ -59,6 +59,8 @@ func exact(t *testing.T, open func(*testing.T) metadata.Store) {
 		"Partitions":     partitions,
 		"BadCalls":       badCalls,
 		"ValuesAreOwn":   valuesAreOwn,
+		"HintShards":     hintShards,
+		"MoveHints":      moveHints,
 		"Watch":          watch,
 		"WatchPartition": watchPartition,
 		"EndedContext":   endedContext,

@@ -17,8 +17,9 @@ import (
 	"github.com/columbamq/columba/internal/walfs"
 )
 
-// formatVersion is the version of the key and cell encoding. Older ones that this build reads: none.
-const formatVersion = 1
+// formatVersion is the version of the keys and of the cell encoding. This build reads format 1, too: its keys of work hints
+// are moved by the controller. A store of format 1 is marked with this one at its first opening.
+const formatVersion = 2
 
 // Sizes that keep an idle server small.
 const (
@@ -144,14 +145,11 @@ func openError(dir string, err error) error {
 	return core.Errorf(core.CodeUnavailable, "open metadata in %s: %w", dir, err)
 }
 
-// checkFormat refuses a newer encoding, and marks a new directory with this one.
+// checkFormat refuses a newer format, and marks a directory that is new or has an older one with this one.
 func (s *Store) checkFormat() error {
 	value, closer, err := s.db.Get([]byte(formatKey))
 	if errors.Is(err, engine.ErrNotFound) {
-		if err := s.db.Set([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion), engine.Sync); err != nil {
-			return openError(s.dir, err)
-		}
-		return nil
+		return s.markFormat()
 	}
 	if err != nil {
 		return openError(s.dir, err)
@@ -160,8 +158,18 @@ func (s *Store) checkFormat() error {
 	if len(value) != 4 {
 		return core.Errorf(core.CodeCorrupt, "open metadata: %s has a format mark of %d bytes; restore it from a copy", s.dir, len(value))
 	}
-	if v := binary.BigEndian.Uint32(value); v > formatVersion {
+	switch v := binary.BigEndian.Uint32(value); {
+	case v > formatVersion:
 		return core.Errorf(core.CodeNewerFormat, "open metadata: %s has format %d, this version of columba reads up to %d; use the newer version", s.dir, v, formatVersion)
+	case v < formatVersion:
+		return s.markFormat()
+	}
+	return nil
+}
+
+func (s *Store) markFormat() error {
+	if err := s.db.Set([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion), engine.Sync); err != nil {
+		return openError(s.dir, err)
 	}
 	return nil
 }

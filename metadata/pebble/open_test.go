@@ -152,6 +152,26 @@ func TestOpen_ReadOnly(t *testing.T) {
 	wantOpenError(t, readOnly{vfs.Default}, dir, core.CodeReadOnly, "write")
 }
 
+// TestOpen_OlderFormat: an older version must not open a store that this one has opened. It would not find the work hints.
+func TestOpen_OlderFormat(t *testing.T) {
+	dir := t.TempDir()
+	s := openTest(t, dir)
+	if err := s.db.Set([]byte(formatKey), binary.BigEndian.AppendUint32(nil, formatVersion-1), engine.Sync); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openTest(t, dir)
+	defer s.Close()
+	value, closer, err := s.db.Get([]byte(formatKey))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closer.Close()
+	if got := binary.BigEndian.Uint32(value); got != formatVersion {
+		t.Errorf("the store is marked with format %d, want %d", got, formatVersion)
+	}
+}
+
 func TestOpen_NewerFormat(t *testing.T) {
 	dir := t.TempDir()
 	s := openTest(t, dir)

@@ -61,6 +61,16 @@ func (w *world) rows(t metadata.Table, partition string) int {
 	return len(rows)
 }
 
+// hints counts the hints of a kind.
+func (w *world) hints(h metadata.Hint) (n int) {
+	w.t.Helper()
+	for _, err := range metadata.Hints(context.WithoutCancel(w.t.Context()), w.Meta, h, metadata.One) {
+		w.ok(err)
+		n++
+	}
+	return n
+}
+
 // saves counts the checkpoints' writes, and refuses them while it fails.
 type saves struct {
 	fail  atomic.Bool

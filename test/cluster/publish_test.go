@@ -215,11 +215,7 @@ func TestCluster_AbsentReplicaIsToldLater(t *testing.T) {
 		w.Crash(Input)
 		w.Up(Input)
 		w.eventually("the extent is sealed", 20*time.Second, func() bool { return w.extents(queue)[core.ExtentSealed] == 1 })
-		open := func() int {
-			rows, _, err := w.Meta.List(w.t.Context(), metadata.Work, metadata.PartitionOpen, "", 100, metadata.One)
-			w.ok(err)
-			return len(rows)
-		}
+		open := func() int { return w.hints(metadata.HintOpen) }
 		if open() != 1 {
 			t.Errorf("%d hints of extents with something to do, want one: a replica was not told", open())
 		}
@@ -280,7 +276,7 @@ func TestCluster_ReplicaSetThatIsGone(t *testing.T) {
 		done := make(chan error, 1)
 		w.ok(p.PublishAsync(w.t.Context(), client.Message{Body: []byte("a")}, func(_ client.Receipt, err error) { done <- err }))
 		<-first
-		for r, err := range metadata.All[metadata.ExtentRecord](w.t.Context(), w.Meta, metadata.Work, metadata.PartitionOpen, metadata.One) {
+		for r, err := range metadata.Hints(w.t.Context(), w.Meta, metadata.HintOpen, metadata.One) {
 			w.ok(err)
 			w.Crash(r.Value.Replicas[0])
 			break
@@ -305,7 +301,7 @@ func TestCluster_ExtentThatIsNotMadeLeavesNothing(t *testing.T) {
 		})
 		w.publish("a")
 		sleep(2 * time.Second)
-		if n := w.rows(metadata.Work, metadata.PartitionLive); n != 1 || !failed.Load() {
+		if n := w.hints(metadata.HintLive); n != 1 || !failed.Load() {
 			t.Errorf("%d live extents, want the one that was published to", n)
 		}
 	})

@@ -36,7 +36,7 @@ func (t *trial) seals() (map[core.ExtentID]metadata.SealRecord, error) {
 	out := make(map[core.ExtentID]metadata.SealRecord)
 	var wrong []error
 	live := 0
-	for r, err := range metadata.All[metadata.ExtentRecord](context.Background(), t.Meta, metadata.Work, metadata.PartitionLive, metadata.One) {
+	for r, err := range metadata.Hints(context.Background(), t.Meta, metadata.HintLive, metadata.One) {
 		if err != nil {
 			return nil, err
 		}

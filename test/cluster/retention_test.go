@@ -156,11 +156,14 @@ func TestCluster_RetentionLeavesNoRows(t *testing.T) {
 		w.eventually("it is removed", 20*time.Minute, func() bool { return w.replicas() == 0 })
 		sleep(time.Minute)
 		for table, partition := range map[metadata.Table]string{
-			metadata.Work: metadata.PartitionLive, metadata.Extents: q.ID.String(), metadata.Assignments: g.ID.String(),
+			metadata.Extents: q.ID.String(), metadata.Assignments: g.ID.String(),
 		} {
 			if n := w.rows(table, partition); n > 0 {
 				t.Errorf("%d rows in %s", n, table.Name)
 			}
+		}
+		if n := w.hints(metadata.HintLive); n > 0 {
+			t.Errorf("%d hints", n)
 		}
 		if n := w.rows(metadata.Seals, metadata.PartitionID); n != 1 {
 			t.Errorf("%d seal rows, want the tombstone", n)

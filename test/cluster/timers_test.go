@@ -77,8 +77,8 @@ func (w *world) timerExtent() *timerExtent {
 		x.streams = append(x.streams, a)
 	}
 	r := metadata.ExtentRecord{Extent: x.Extent, Created: now, Wanted: len(x.Replicas)}
-	for _, partition := range []string{metadata.PartitionLive, metadata.PartitionOpen} {
-		w.ok(metadata.Write(ctx, w.Meta, metadata.Work, metadata.WorkKey(partition, x.ID), r, now, 0, metadata.One))
+	for _, partition := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+		w.ok(metadata.Write(ctx, w.Meta, metadata.Work, metadata.HintKey(partition, x.ID), r, now, 0, metadata.One))
 	}
 	w.ok(metadata.Write(ctx, w.Meta, metadata.Extents, metadata.ExtentKey(x.Queue, x.ID), r, now, 0, metadata.One))
 	w.Restart(Controller)
