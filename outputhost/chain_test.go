@@ -143,7 +143,7 @@ func TestOrder_ShareThatAnotherHostHad(t *testing.T) {
 	moved := proto.CloneOf(list[1])
 	moved.Counter++
 	c.set(r.Queue, list[0], moved, list[2])
-	if err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")); err != nil {
+	if _, err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")[0]); err != nil {
 		t.Fatal(err)
 	}
 	if got := g.taken(10); !equal(got, 1, 1) {

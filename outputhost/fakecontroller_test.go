@@ -21,6 +21,10 @@ type fakeController struct {
 	id      string
 	stuck   bool // answers the first page again and again
 	ready   atomic.Bool
+	hung    atomic.Bool   // answers nothing
+	counted atomic.Uint64 // hand-overs
+	lost    atomic.Bool   // its session lease
+	again   atomic.Bool   // it answers as another run
 	renewed atomic.Int64
 	pages   atomic.Int64 // of versions, that were answered
 	asked   atomic.Int64 // lists that were answered
@@ -53,9 +57,17 @@ func (c *fakeController) forget(queue core.QueueID) {
 	delete(c.mu.lists, queue)
 }
 
-func (c *fakeController) RenewShares(context.Context, *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+func (c *fakeController) RenewShares(ctx context.Context, _ *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+	if c.hung.Load() {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
 	c.renewed.Add(1)
-	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
+	out := &pb.RenewSharesResponse{Handovers: c.counted.Load(), Held: !c.lost.Load(), Run: versionBy(c.id, 0).Run}
+	if c.again.Load() {
+		out.Run[0]++
+	}
+	return connect.NewResponse(out), nil
 }
 
 func (c *fakeController) ListAssignments(_ context.Context, req *connect.Request[pb.ListAssignmentsRequest]) (*connect.Response[pb.ListAssignmentsResponse], error) {

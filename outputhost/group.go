@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/growth"
 	"github.com/columbamq/columba/outputhost/inspect"
+	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/transfer"
 )
 
@@ -27,7 +28,8 @@ type group struct {
 	name      string
 	savedAt   atomic.Int64 // unix ns, when a checkpoint was taken last
 	outbox    transfer.Outbox
-	users     atomic.Int32 // who found the group and has not released it; rises under the host's mutex only
+	lease     atomic.Pointer[lease.Lease] // of the controller whose list of the queue counts, see Host.putUnder; nil: there is no list, and no share
+	users     atomic.Int32                // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
 		record      metadata.GroupRecord
@@ -59,7 +61,7 @@ type group struct {
 		lateChanged bool                          // a share that was given away is to be saved
 		need        urgency                       // how soon anything is to be saved
 		told        urgency                       // what of that the saver was told
-		opened      time.Time                     // since when the breaker is open, as it was logged last; zero: it is closed
+		opened      time.Duration                 // since when the breaker is open, as it was logged last, see elapsed; 0: it is closed
 		looked      time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
 		names       map[dispatch.SessionID]string // of consumers, past ones too, for transfers
 		runs        []dispatch.Run                // scratch
@@ -101,6 +103,9 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 	}
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
+	if l := h.mu.lists[queue]; l != nil {
+		g.lease.Store(l.lease)
+	}
 	h.mu.groups[record.ID] = g
 	h.mu.byQueue[queue] = append(h.mu.byQueue[queue], g)
 	g.users.Add(1)

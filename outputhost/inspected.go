@@ -175,7 +175,7 @@ func (x inspectedShare) View(now time.Time) stuck.View {
 	s, h := x.s, x.s.group.h
 	return stuck.View{
 		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(), MemoryFull: h.memory.Room(s.rules.HeldBatches()) == 0,
-		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, LeaseExpired: !h.lease.Holds(now),
+		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, LeaseExpired: !s.group.leaseHolds(now),
 	}
 }
 
@@ -184,6 +184,8 @@ func (x inspectedShare) View(now time.Time) stuck.View {
 func (s *share) answeredLocked() bool {
 	return s.reader != nil && s.reader.told && !s.reader.stopped.Load()
 }
+
+func (x inspectedShare) Lister() core.HostID { return x.s.group.lister() }
 
 func (x inspectedShare) Trouble() error { return x.s.trouble }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,50 +22,63 @@ import (
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/outputhost/lease"
 )
 
 // leasedHarness is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
 // or is silent.
 type leasedHarness struct {
 	*harness
-	g   *group
-	ctl *fakeController
-	mu  struct {
+	g    *group
+	ctl  *fakeController
+	ctl2 *fakeController // of no list, and not there unless it is one of the others
+	mu   struct {
 		sync.Mutex
 		silent, refused map[string]bool
 		ends            map[string][]net.Conn
 	}
-	listener *netmem.Listener
-	skipped  atomic.Int64 // by the host's clock, in pauses of its process
+	listeners map[string]*netmem.Listener
+	skipped   atomic.Int64 // by the host's clock, in pauses of its process
 }
 
 // leaseBubble runs f with a host whose beat goes on. The others are at addresses like their ids.
 func leaseBubble(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedHarness)) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newHarness(t)
-		x := &leasedHarness{harness: b, ctl: &fakeController{id: "ctl"}, listener: netmem.Listen("ctl")}
-		x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
+	synctest.Test(t, func(t *testing.T) { runLeased(t, others, f) })
+}
+
+func runLeased(t *testing.T, others []membership.Host, f func(t *testing.T, x *leasedHarness)) {
+	b := newHarness(t)
+	x := &leasedHarness{harness: b, ctl: &fakeController{id: "ctl"}, ctl2: &fakeController{id: "ctl2"}, listeners: make(map[string]*netmem.Listener)}
+	x.mu.silent, x.mu.refused, x.mu.ends = make(map[string]bool), make(map[string]bool), make(map[string][]net.Conn)
+	var running sync.WaitGroup
+	var servers []*http.Server
+	for _, c := range []*fakeController{x.ctl, x.ctl2} {
 		mux := http.NewServeMux()
-		mux.Handle(columbav1connect.NewControllerServiceHandler(x.ctl))
-		server := &http.Server{Handler: mux}
-		var running sync.WaitGroup
-		running.Go(func() { server.Serve(x.listener) })
-		pool := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: x.dial})
-		b.deps.Peers = pool
-		b.deps.Now = func() time.Time { return time.Now().Add(time.Duration(x.skipped.Load())) }
-		if err := b.deps.Members.(*static.Monitor).Set(append(others, b.deps.Members.Self())); err != nil {
-			t.Fatal(err)
+		mux.Handle(columbav1connect.NewControllerServiceHandler(c))
+		server, l := &http.Server{Handler: mux}, netmem.Listen(c.id)
+		x.listeners[c.id+":1"], servers = l, append(servers, server)
+		running.Go(func() { server.Serve(l) })
+	}
+	pool := peer.NewPool(peer.Config{Log: slog.New(slog.DiscardHandler), NetDial: x.dial})
+	b.deps.Peers = pool
+	b.deps.Now = func() time.Time { return time.Now().Add(time.Duration(x.skipped.Load())) }
+	if err := b.deps.Members.(*static.Monitor).Set(append(others, b.deps.Members.Self())); err != nil {
+		t.Fatal(err)
+	}
+	x.g, _ = b.share(1000, 0)
+	x.list(x.ctl, x.g)
+	ctx, cancel := context.WithCancel(t.Context())
+	running.Go(func() { b.leases.Run(ctx) })
+	defer time.Sleep(silence) // connections that nobody waits for any more are still being made
+	defer running.Wait()
+	defer func() {
+		for _, s := range servers {
+			s.Close()
 		}
-		x.g, _ = b.share(1000, 0)
-		ctx, cancel := context.WithCancel(t.Context())
-		running.Go(func() { b.lease.Run(ctx) })
-		defer time.Sleep(silence) // connections that nobody waits for any more are still being made
-		defer running.Wait()
-		defer server.Close()
-		defer pool.Close()
-		defer cancel()
-		f(t, x)
-	})
+	}()
+	defer pool.Close()
+	defer cancel()
+	f(t, x)
 }
 
 func (x *leasedHarness) dial(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -79,8 +93,8 @@ func (x *leasedHarness) dial(ctx context.Context, _, addr string) (net.Conn, err
 		return nil, context.Cause(ctx)
 	case refused:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-	case addr == "ctl:1":
-		c, err := x.listener.Dial(ctx)
+	case x.listeners[addr] != nil:
+		c, err := x.listeners[addr].Dial(ctx)
 		if err == nil {
 			x.mu.Lock()
 			x.mu.ends[addr] = append(x.mu.ends[addr], c)
@@ -125,15 +139,37 @@ func (x *leasedHarness) set(what map[string]bool, addrs ...string) {
 // gives reports whether a message is handed out now.
 func (x *leasedHarness) gives() bool {
 	x.t.Helper()
-	before := x.inFlight()
-	x.g.takeForPull(x.t.Context(), 1) // what it makes of the message, which is none, does not matter
-	return x.inFlight() > before
+	return x.givesOf(x.g)
 }
 
-func (x *leasedHarness) inFlight() int {
-	x.g.mu.Lock()
-	defer x.g.mu.Unlock()
-	return x.g.mu.rules.Depth().InFlight
+func (x *leasedHarness) givesOf(g *group) bool {
+	before := inFlightOf(g)
+	g.takeForPull(x.t.Context(), 1) // what it makes of the message, which is none, does not matter
+	return inFlightOf(g) > before
+}
+
+func (x *leasedHarness) inFlight() int { return inFlightOf(x.g) }
+
+func inFlightOf(g *group) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.mu.rules.Depth().InFlight
+}
+
+// list has a controller push a list of what the host has of a group. It names the list only if it is told to.
+func (x *leasedHarness) list(c *fakeController, g *group) {
+	x.t.Helper()
+	var all []*pb.Assignment
+	g.mu.Lock()
+	for _, s := range g.mu.shares {
+		all = append(all, &pb.Assignment{Group: g.id.ID[:], Name: g.name, Extent: convert.ExtentToProto(s.extent), Counter: s.generation, By: c.id})
+	}
+	g.mu.Unlock()
+	c.mu.Lock()
+	c.mu.counter = max(c.mu.counter, x.versions()[g.queue].Counter) // and one more
+	c.mu.Unlock()
+	x.send(c.set(g.queue, all...))
+	c.forget(g.queue)
 }
 
 // givesWithin reports whether a message is handed out at any time up to d from now.
@@ -151,7 +187,7 @@ func (x *leasedHarness) givesWithin(d time.Duration) bool {
 func others(ids ...string) (out []membership.Host) {
 	for _, id := range ids {
 		role := "outputhost"
-		if id == "ctl" {
+		if strings.HasPrefix(id, "ctl") {
 			role = "controller"
 		}
 		out = append(out, membership.Host{ID: core.HostID(id), Roles: []string{role}, Address: id + ":1", Run: core.RunID{ID: core.NewID(time.Now())}})
@@ -183,8 +219,8 @@ func TestHost_CutOffHandsOutNothing(t *testing.T) {
 		x.g.mu.Lock()
 		shares := len(x.g.mu.shares)
 		x.g.mu.Unlock()
-		if shares != 0 || !x.lease.Holds(x.deps.Now()) {
-			t.Errorf("after the heal: %d shares, which were given to another; lease holds: %t", shares, x.lease.Holds(x.deps.Now()))
+		if shares != 0 || !x.leases.Of(lease.Maker{Controller: "ctl", Run: core.RunID{ID: core.ID{15: 1}}}).Holds(x.deps.Now()) {
+			t.Errorf("after the heal: %d shares, which were given to another; lease holds: %t", shares, x.leases.Of(lease.Maker{Controller: "ctl", Run: core.RunID{ID: core.ID{15: 1}}}).Holds(x.deps.Now()))
 		}
 	})
 }
@@ -250,7 +286,7 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 		}
 		x.ctl.ready.Store(true)
 		time.Sleep(time.Second)
-		if gives, holds := x.gives(), x.lease.Holds(x.deps.Now()); gives || !holds {
+		if gives, holds := x.gives(), x.leases.Of(lease.Maker{Controller: "ctl", Run: core.RunID{ID: core.ID{15: 1}}}).Holds(x.deps.Now()); gives || !holds {
 			t.Errorf("after a list without shares it hands out: %t, its lease holds: %t", gives, holds)
 		}
 	})
@@ -329,7 +365,7 @@ func TestHost_ShareThatAnotherHadInALapse(t *testing.T) {
 		x.ctl.ready.Store(true)
 		x.skipped.Store(int64(dispatch.OwnerLease))
 		time.Sleep(time.Second)
-		if gives, holds := x.gives(), x.lease.Holds(x.deps.Now()); gives || !holds {
+		if gives, holds := x.gives(), x.leases.Of(lease.Maker{Controller: "ctl", Run: core.RunID{ID: core.ID{15: 1}}}).Holds(x.deps.Now()); gives || !holds {
 			t.Errorf("after a list with the share as another host had it, it hands out: %t, its lease holds: %t", gives, holds)
 		}
 	})

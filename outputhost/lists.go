@@ -8,6 +8,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/outputhost/lease"
 )
 
 // queueList is what the host knows of the newest list of a queue's shares:
@@ -19,9 +20,10 @@ type queueList struct {
 	applying chan struct{} // capacity 1: one list of the queue is applied at a time, which takes calls to the metadata
 	changes  atomic.Uint64 // of the version: a call that applies an older one adds nothing more
 	version  core.ListVersion
-	shares   int  // in the list
-	resumed  bool // all of them were
-	appliers int  // calls that apply it
+	lease    *lease.Lease // of the controller that made it
+	shares   int32        // in the list
+	resumed  bool         // all of them were
+	appliers int32        // calls that apply it
 }
 
 // offered is a list of shares that came.
@@ -84,10 +86,15 @@ func (a accepted) newest() core.ListVersion {
 // when that is a newer one.
 func (h *Host) accept(o offered) (a accepted, newest core.ListVersion, ok bool) {
 	h.accepting <- struct{}{}
-	defer func() { <-h.accepting }()
 	a = accepted{offered: o, h: h}
+	var others []*group // whose lease is another one from now on
 	if newest, ok = a.adopt(); ok {
 		h.dropOthers(o)
+		others = h.putUnder(o.queue)
+	}
+	<-h.accepting
+	for _, g := range others {
+		g.pump()
 	}
 	return a, newest, ok
 }
@@ -110,11 +117,12 @@ func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 	case a.version.Compare(l.version) < 0:
 		return l.version, false
 	}
-	if a.version != l.version {
+	if a.version != l.version || l.lease == nil {
 		l.changes.Add(1)
 		l.resumed = false
+		l.lease = h.leases.Of(lease.MakerOf(a.version))
 	}
-	l.version, l.shares = a.version, len(a.shares)
+	l.version, l.shares = a.version, int32(len(a.shares))
 	l.resumed = l.resumed || l.shares == 0
 	l.appliers++
 	a.list, a.changes = l, l.changes.Load()
@@ -155,7 +163,7 @@ func (h *Host) known(queue core.QueueID) (v core.ListVersion, whole bool) {
 	l := h.mu.lists[queue]
 	v, want, resumed := h.mu.floor, 0, true
 	if l != nil {
-		v, want, resumed = l.version, l.shares, l.resumed
+		v, want, resumed = l.version, int(l.shares), l.resumed
 	}
 	groups := h.groupsOfLocked(queue)
 	h.mu.Unlock()

@@ -20,7 +20,7 @@ type metrics struct {
 	deadLettered prometheus.Counter
 	retryQueued  prometheus.Counter
 	readFailures prometheus.Counter
-	lapses       prometheus.Counter
+	lapses       *prometheus.CounterVec
 	mended       prometheus.Counter
 	saves        prometheus.Counter
 	savedBytes   prometheus.Counter
@@ -47,12 +47,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "columba_outputhost_streams_refused_total", Help: "Consumer streams refused or ended with an error, by error code.",
 		}, []string{"code"}),
+		lapses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "columba_outputhost_lease_expirations_total", Help: "Times that the delivery lease of a controller expired, by controller.",
+		}, []string{"controller"}),
 		delivered:    counter("messages_delivered_total", "Messages delivered, redeliveries included."),
 		redelivered:  counter("messages_redelivered_total", "Messages delivered again."),
 		deadLettered: counter("messages_dead_lettered_total", "Messages durable in a dead letter queue."),
 		retryQueued:  counter("messages_retry_queued_total", "Messages durable in a retry queue."),
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
-		lapses:       counter("lease_expirations_total", "Times that the delivery lease expired because no controller answered."),
 		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written durably."),
 		savedBytes:   counter("checkpoint_bytes_total", "Bytes of the checkpoints written durably."),
@@ -62,7 +64,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lateness:     histogram("delayed_lateness_seconds", "Time from the due time of a delayed message to its first delivery; one observation for messages that are due and delivered together.", telemetry.WaitBuckets()),
 		attempts:     histogram("redelivery_attempt", "Attempt number of each redelivery.", telemetry.CountBuckets()),
 	}
-	reg.MustRegister(m.sessions, m.refused)
+	reg.MustRegister(m.sessions, m.refused, m.lapses)
 	return m
 }
 

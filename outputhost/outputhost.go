@@ -104,7 +104,7 @@ type Host struct {
 	memory    *budget.Budget
 	unread    *budget.Budget // what waits to be written to connections of consumers
 	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
-	lease     *lease.Lease
+	leases    *lease.Leases
 	cancels   *cancels.Desk
 	inspector *inspect.Inspector
 	mu        struct {

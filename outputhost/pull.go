@@ -100,7 +100,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 		g.mu.Unlock()
 		return nil, core.Errorf(core.CodeDraining, "output host is stopping")
 	}
-	if !g.h.lease.MayGive(now) {
+	if !g.mayGive(now) {
 		g.mu.Unlock()
 		return nil, nil
 	}

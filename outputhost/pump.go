@@ -49,7 +49,7 @@ func (g *group) pump() {
 
 // findLocked applies what is due and finds out what there is to do.
 func (g *group) findLocked(w *work, now time.Time) {
-	mayGive := g.h.lease.MayGive(now)
+	mayGive := g.mayGive(now)
 	if mayGive {
 		g.mu.rules.Tick(now)
 		g.takeChangedLocked()
@@ -194,17 +194,18 @@ const breakerTold = time.Second
 func (g *group) breakerLocked(now time.Time) (say func()) {
 	state, since := g.mu.rules.Breaker()
 	open, before := state != dispatch.BreakerClosed, g.mu.opened
-	if open == !before.IsZero() || open && now.Sub(since) < breakerTold {
+	if open == (before != 0) || open && now.Sub(since) < breakerTold {
 		return func() {}
 	}
-	g.mu.opened = since
+	g.mu.opened = 0
 	log := g.h.log.With("queue", g.queuePath, "group", g.name)
 	if open {
+		g.mu.opened = max(g.h.elapsed(since), 1)
 		return func() {
 			log.Warn("the circuit breaker of the group opened, because no delivery succeeds: the group gets a few probes until one is acked, and failed attempts are not counted. Check the consumers of the group and the services that they need", "since", since)
 		}
 	}
 	return func() {
-		log.Info("the circuit breaker of the group closed", "after", now.Sub(before).Round(time.Millisecond))
+		log.Info("the circuit breaker of the group closed", "after", (g.h.elapsed(now) - before).Round(time.Millisecond))
 	}
 }

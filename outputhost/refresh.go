@@ -294,7 +294,7 @@ func (g *group) mendShares(now time.Time) {
 	var all []mended
 	g.mu.Lock()
 	at, due := g.mu.rules.NextDeadline()
-	if g.mu.pumping || due && !at.After(now) || !g.h.lease.MayGive(now) { // it is about to be looked at, or stands still on purpose
+	if g.mu.pumping || due && !at.After(now) || !g.mayGive(now) { // it is about to be looked at, or stands still on purpose
 		g.mu.Unlock()
 		return
 	}

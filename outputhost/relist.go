@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,8 +13,8 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/outputhost/lease"
 )
 
 // relist compares the lists of shares with those of the controllers: at the start until they answer, then now and then.
@@ -53,15 +53,30 @@ const (
 	maxRelistRetry = time.Second
 )
 
-// askShares asks all controllers: each has the lists of other queues.
+// askShares asks all controllers: each has the lists of other queues. Then it asks all of them for the queues that none named: the one that is
+// responsible for such a queue now answers, and the host keeps its list until then.
 func (h *Host) askShares(ctx context.Context) error {
 	controllers := h.deps.Members.Hosts("controller")
 	if len(controllers) == 0 {
 		return core.Errorf(core.CodeUnavailable, "no controller is known")
 	}
 	failed := []error{h.saveGiven(ctx, h.groupList())} // of lists that were only confirmed
+	own := h.versions()
+	var answered []*pulled
 	for _, c := range controllers {
-		failed = append(failed, h.pullLists(ctx, c, h.resume))
+		p := &pulled{controller: c, named: make(lease.Named), use: h.resume}
+		err := h.pullLists(ctx, p)
+		failed = append(failed, err)
+		for queue := range p.named {
+			delete(own, queue)
+		}
+		if !p.away {
+			answered = append(answered, p)
+		}
+	}
+	unnamed := slices.Collect(maps.Keys(own))
+	for _, p := range answered {
+		failed = append(failed, h.fetch(ctx, p, unnamed))
 	}
 	return errors.Join(failed...)
 }
@@ -90,47 +105,46 @@ func (h *Host) giveUp(_ context.Context, lists []*pb.AssignmentList) error {
 	return nil
 }
 
-// pullLists compares the host's lists with those of a controller, page by page, and has use take those that differ, or of
-// which not all is here. Then it asks for the queues that the controller does not name, but whose lists it has made, or
-// another controller that is there no more. Lists are used as far as they are newer than the host's.
-func (h *Host) pullLists(ctx context.Context, c membership.Host, use func(context.Context, []*pb.AssignmentList) error) error {
-	own := h.versions()
+// pulled is what a controller answers of its lists.
+type pulled struct {
+	controller membership.Host
+	named      lease.Named // its lists, as far as they were named or answered
+	away       bool        // it has not answered every page
+	use        func(context.Context, []*pb.AssignmentList) error
+}
+
+// pullLists compares the host's lists with those of a controller, page by page, and uses those that differ, or of which not all is here. Lists
+// are used as far as they are newer than the host's.
+func (h *Host) pullLists(ctx context.Context, p *pulled) error {
 	var failed []error
 	var after []byte
 	for {
-		page, err := h.askVersions(ctx, c, after)
+		page, err := h.askVersions(ctx, p.controller, after)
 		if err != nil {
-			return err
+			p.away = true
+			return errors.Join(append(failed, err)...)
 		}
 		var differ []core.QueueID
 		for _, v := range page.Lists {
 			queue, version, err := queueVersion(v)
+			if err == nil && bytes.Compare(v.Queue, after) <= 0 {
+				err = core.Errorf(core.CodeInternal, "controller %s names queue %s again, or not in order", p.controller.ID, queue)
+			}
 			if err != nil {
-				return err
+				p.away = true
+				return errors.Join(append(failed, err)...)
 			}
-			if bytes.Compare(v.Queue, after) <= 0 {
-				return core.Errorf(core.CodeInternal, "controller %s names queue %s again, or not in order", c.ID, queue)
-			}
-			delete(own, queue)
+			p.named[queue] = version
 			if known, whole := h.known(queue); known != version || !whole {
 				differ = append(differ, queue)
 			}
 			after = v.Queue
 		}
-		failed = append(failed, h.fetch(ctx, c, differ, use))
+		failed = append(failed, h.fetch(ctx, p, differ))
 		if !page.More || len(page.Lists) == 0 {
-			break
+			return errors.Join(failed...)
 		}
 	}
-	controllers := h.deps.Members.Hosts("controller")
-	var unnamed []core.QueueID
-	for queue, version := range own {
-		there := slices.ContainsFunc(controllers, func(m membership.Host) bool { return m.ID == version.Controller })
-		if version.Controller == c.ID || !there {
-			unnamed = append(unnamed, queue)
-		}
-	}
-	return errors.Join(append(failed, h.fetch(ctx, c, unnamed, use))...)
 }
 
 func queueVersion(p *pb.QueueVersion) (queue core.QueueID, v core.ListVersion, err error) {
@@ -151,15 +165,23 @@ func (h *Host) askVersions(ctx context.Context, c membership.Host, after []byte)
 	return resp.Msg, nil
 }
 
-// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has.
-func (h *Host) fetch(ctx context.Context, c membership.Host, queues []core.QueueID, use func(context.Context, []*pb.AssignmentList) error) error {
+// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has. There is none of a queue that
+// the controller is not responsible for.
+func (h *Host) fetch(ctx context.Context, p *pulled, queues []core.QueueID) error {
 	var failed []error
 	for len(queues) > 0 {
-		resp, err := h.askLists(ctx, c, queues[:min(len(queues), listsAtOnce)])
+		resp, err := h.askLists(ctx, p.controller, queues[:min(len(queues), listsAtOnce)])
 		if err != nil {
-			return err
+			return errors.Join(append(failed, err)...)
 		}
-		failed = append(failed, use(ctx, resp.Lists))
+		for _, l := range resp.Lists {
+			queue, version, err := queueVersion(&pb.QueueVersion{Queue: l.Queue, Version: l.Version})
+			if err != nil {
+				return errors.Join(append(failed, err)...)
+			}
+			p.named[queue] = version
+		}
+		failed = append(failed, p.use(ctx, resp.Lists))
 		queues = queues[min(max(int(resp.Done), 1), len(queues)):]
 	}
 	return errors.Join(failed...)
@@ -182,44 +204,4 @@ func (h *Host) askLists(ctx context.Context, c membership.Host, queues []core.Qu
 		return nil, convert.FromRPC(err)
 	}
 	return resp.Msg, nil
-}
-
-// leased is what the lease needs of this host.
-type leased struct{ h *Host }
-
-// Now implements lease.Owner.
-func (x leased) Now() time.Time { return x.h.deps.Now() }
-
-// Renew implements lease.Owner.
-func (x leased) Renew(ctx context.Context, controller membership.Host) error {
-	self := x.h.deps.Members.Self()
-	_, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
-	return convert.FromRPC(err)
-}
-
-// Dial implements lease.Owner.
-func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	return x.h.deps.Peers.Dial(ctx, network, addr)
-}
-
-// Changed implements lease.Owner.
-func (x leased) Changed() {
-	for _, g := range x.h.groupList() {
-		g.pump()
-	}
-}
-
-// Confirm implements lease.Owner: it gives up what a controller says is not this host's any more; new ones follow.
-func (x leased) Confirm(ctx context.Context, controllers []membership.Host) error {
-	err := error(core.Errorf(core.CodeUnavailable, "no controller is known"))
-	for _, c := range controllers {
-		cctx, cancel := context.WithTimeout(ctx, dispatch.OwnerLease)
-		err = x.h.pullLists(cctx, c, x.h.giveUp)
-		cancel()
-		if err == nil {
-			poke(x.h.relisting)
-			return nil
-		}
-	}
-	return err
 }

@@ -104,6 +104,35 @@ func TestRelist_TwoControllers(t *testing.T) {
 	}
 }
 
+// TestRelist_QueueThatNobodyNames was handed over: the controller that made the list answers none, and all others are asked.
+func TestRelist_QueueThatNobodyNames(t *testing.T) {
+	b := newHarness(t)
+	first, second := &fakeController{id: "c1"}, &fakeController{id: "c2"}
+	b.controllers(first, second)
+	_, a := b.group()
+	second.set(queueOf(a), a)
+	b.compare()
+	second.forget(queueOf(a))
+	foreign := func(c *fakeController, is bool) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.mu.foreign = map[core.QueueID]bool{queueOf(a): is}
+	}
+	foreign(first, true)
+	foreign(second, true)
+	if b.compare(); !b.has(a) {
+		t.Fatal("a share was given up though nobody is responsible for its queue")
+	}
+	second.ready.Store(false)
+	if err := b.askShares(t.Context()); err == nil || !b.has(a) {
+		t.Errorf("%v; a share was given up though the controller that made the list is away: %t", err, !b.has(a))
+	}
+	foreign(first, false)
+	if err := b.askShares(t.Context()); err == nil || b.has(a) {
+		t.Errorf("%v; a share is kept though the controller that is responsible answers a list without it: %t", err, b.has(a))
+	}
+}
+
 // TestRelist_ConfirmGivesUpAndResumesLater: the lease is confirmed without waiting for what is new.
 func TestRelist_ConfirmGivesUpAndResumesLater(t *testing.T) {
 	b := newHarness(t)
@@ -122,8 +151,14 @@ func TestRelist_ConfirmGivesUpAndResumesLater(t *testing.T) {
 	again := proto.CloneOf(moved)
 	again.Counter++
 	c.set(queueOf(again), again)
-	if err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")); err != nil {
+	named, err := (leased{b.Host}).Confirm(t.Context(), b.deps.Members.Hosts("controller")[0])
+	if err != nil {
 		t.Fatal(err)
+	}
+	for queue, version := range b.versions() {
+		if named[queue] != version {
+			t.Errorf("the list of queue %s is of version %v, it was named as %v", queue, version, named[queue])
+		}
 	}
 	if b.has(gone) || !b.has(stays) || b.has(moved) || b.has(fresh) {
 		t.Errorf("confirmed it has the share that was taken: %t, that stays: %t, that another host had in between: %t, the new one: %t", b.has(gone), b.has(stays), b.has(moved), b.has(fresh))

@@ -71,7 +71,7 @@ var texts = map[Reason]string{
 	CheckpointNotSaved: "the attempt has to be saved before the message is delivered, and the metadata cannot be written. `columba list hosts` shows whether the controller is up; check its disk",
 	MemoryFull:         "the output host holds as many bytes as it may, and reads no more until consumers settle some. `columba depth --sort backlog` names the groups with the largest backlogs",
 	ChainOrder:         "an earlier extent of this CP queue has to be delivered first",
-	LeaseExpired:       "the output host has not heard from a controller for two seconds, and delivers nothing until it does. `columba list hosts` shows whether the controller is up; check the network between them",
+	LeaseExpired:       "the output host has not heard for two seconds from the controller that lists the shares of this queue, and delivers nothing of it until a controller confirms them. `columba list hosts` shows whether the controllers are up; check the network between them",
 	Disabled:           "the group or its queue is not enabled for consumers. `columba update group QUEUE GROUP --status enabled`, or `columba update queue`, changes that",
 	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
 	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",

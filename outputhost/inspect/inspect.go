@@ -101,6 +101,8 @@ type Share interface {
 	Stores(now time.Time) []membership.Host
 	// View is what the host sees of the share as a whole.
 	View(now time.Time) stuck.View
+	// Lister is the controller whose list names the share.
+	Lister() core.HostID
 	// Trouble is why the extent could not be read last, Failed sets it.
 	Trouble() error
 	Failed(err error)

@@ -66,6 +66,8 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 		out.Also = append(out.Also, string(r))
 	}
 	switch reasons[0] {
+	case stuck.LeaseExpired:
+		out.Detail = fmt.Sprintf("the shares of the group are listed by controller %s", worst.s.Lister())
 	case stuck.NoReplica:
 		out.Detail = errorText(worst.s.Trouble())
 	case stuck.DLQNotWritable:

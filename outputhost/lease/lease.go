@@ -1,75 +1,54 @@
-// Package lease owns the delivery lease of an output host: the host may deliver as long as its shares cannot have been
-// given to others.
 package lease
 
 import (
-	"context"
-	"log/slog"
-	"net"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
-	"github.com/columbamq/columba/internal/lifecycle"
-	"github.com/columbamq/columba/membership"
 )
 
-// Owner is the output host, as far as its lease needs it.
-type Owner interface {
-	Now() time.Time
-	// Renew asks a controller for the shares to stay.
-	Renew(ctx context.Context, controller membership.Host) error
-	// Confirm has one of the controllers say which shares are the host's, and gives up the others.
-	Confirm(ctx context.Context, controllers []membership.Host) error
-	Dial(ctx context.Context, network, addr string) (net.Conn, error)
-	// Changed is told when it may be that messages can be handed out, or not any more.
-	Changed()
-}
-
-// Config of a Lease.
-type Config struct {
-	Members membership.Monitor
-	Log     *slog.Logger
-	Lapses  prometheus.Counter
-}
-
-// Lease is for how long this host may hand out without a word from a controller: one that has heard nothing of it for longer may give its
-// shares to others. A host that is cut off, or stood still, lets it lapse; then nothing is handed out until the shares are confirmed. Acks
-// are taken all the same. Safe for concurrent use.
+// Lease is for how long this host may hand out from the lists of shares of one run of a controller without a word from it: a controller that has heard
+// nothing of the host for longer may give the shares to others. Acks are taken all the same. Safe for concurrent use.
+//
+//	       the controller renews                     names its lists
+//	holds ──────────────────────▶ holds      ended ──────────────────▶ a new lease, which holds, with the lists that were named
+//	  └──OwnerLease without it──▶ ended
+//
+// A lease that has ended stays so. One whose controller stopped being responsible for some queues is not renewed any more, and holds until its end.
 type Lease struct {
-	cfg     Config
-	owner   Owner
-	base    time.Time    // with a monotonic reading, so that setting the clock ends no lease
-	asked   atomic.Int64 // since base, when this host last asked to keep its shares and was heard
-	expired atomic.Bool  // until the shares are confirmed
-	missed  atomic.Bool  // the last question had no answer: what is handed out now is likely to come again
+	maker  Maker
+	base   time.Time    // with a monotonic reading, so that setting the clock ends no lease
+	asked  atomic.Int64 // since base, when this host last asked to keep its shares and was heard
+	ended  atomic.Bool
+	missed atomic.Bool // the last question had no answer: what is handed out now is likely to come again
+	told   atomic.Bool // that it has ended, or has not begun
 }
 
-const (
-	beatEvery   = 500 * time.Millisecond
-	beatTimeout = 300 * time.Millisecond // of one question to others; a beat asks twice
-	// confirmTimeout is for how long nothing is handed out when the controller is dead for all: without one, the shares stay where they are.
-	confirmTimeout = 5 * time.Second
-	confirmRetry   = 200 * time.Millisecond
-)
+// Maker is a run of a controller, which makes lists of shares.
+type Maker struct {
+	Controller core.HostID
+	Run        core.RunID
+}
 
-// New lease, which begins now; it does no I/O.
-func New(cfg Config, owner Owner) *Lease { return &Lease{cfg: cfg, owner: owner, base: owner.Now()} }
+// MakerOf a list.
+func MakerOf(v core.ListVersion) Maker { return Maker{v.Controller, v.Run} }
+
+// Maker is whose lists are under the lease.
+func (l *Lease) Maker() Maker { return l.maker }
 
 // MayGive reports whether messages may be handed out: the lease holds, and nothing says that it will not be renewed.
 func (l *Lease) MayGive(now time.Time) bool { return l.Holds(now) && !l.missed.Load() }
 
-// Holds reports whether the lease goes on. Once it does not, it takes restore to make it.
+// Holds reports whether the lease goes on.
 func (l *Lease) Holds(now time.Time) bool {
-	if l.expired.Load() {
+	if l.ended.Load() {
 		return false
 	}
 	if now.Sub(l.base)-time.Duration(l.asked.Load()) < dispatch.OwnerLease {
 		return true
 	}
-	l.expired.Store(true)
+	l.ended.Store(true)
 	return false
 }
 
@@ -88,72 +67,8 @@ func (l *Lease) restore(asked, now time.Time) bool {
 		return false
 	}
 	l.asked.Store(int64(asked.Sub(l.base)))
-	l.expired.Store(false)
+	l.ended.Store(false)
 	l.missed.Store(false)
+	l.told.Store(false)
 	return true
-}
-
-// Run keeps the lease until ctx ends, and has the shares confirmed after each lapse.
-func (l *Lease) Run(ctx context.Context) {
-	w := newReachability()
-	lifecycle.Every(ctx, beatEvery, func(ctx context.Context) { l.beat(ctx, w) })
-}
-
-// beat renews the lease, or has the shares confirmed after it has expired.
-func (l *Lease) beat(ctx context.Context, w *reachability) {
-	asked := l.owner.Now()
-	w.look(l.cfg.Members, asked)
-	heard := l.renewedBy(ctx, w.of("controller"))
-	if !heard {
-		asked = l.owner.Now()
-		heard = l.nobodyGives(ctx, w)
-	}
-	if heard {
-		w.heard(asked)
-	}
-	switch {
-	case heard && l.renew(asked, l.owner.Now()):
-		if !l.missed.Swap(false) {
-			return
-		}
-	case l.Holds(l.owner.Now()):
-		l.missed.Store(true)
-		return
-	default:
-		l.confirm(ctx, w)
-	}
-	l.owner.Changed()
-}
-
-// confirm has the lists of shares compared until that succeeds; where the controller is dead for all, only for a while.
-func (l *Lease) confirm(ctx context.Context, w *reachability) {
-	l.cfg.Log.Warn("the delivery lease expired, because no controller answered: this host delivers nothing until a controller confirms its shares. Check the controllers and the network", "for", dispatch.OwnerLease)
-	l.cfg.Lapses.Inc()
-	var alone time.Time // since when nobody could give the shares to others; zero: somebody may
-	for ctx.Err() == nil {
-		asked := l.owner.Now()
-		w.look(l.cfg.Members, asked)
-		err := l.owner.Confirm(ctx, w.of("controller"))
-		if err == nil && l.restore(asked, l.owner.Now()) {
-			w.heard(asked)
-			l.cfg.Log.Info("a controller confirmed the shares of this host: delivery continues")
-			return
-		}
-		asked = l.owner.Now()
-		switch {
-		case err == nil:
-		case !l.nobodyGives(ctx, w):
-			alone = time.Time{}
-		case alone.IsZero():
-			alone = asked
-		case asked.Sub(alone) >= confirmTimeout && l.restore(asked, l.owner.Now()):
-			w.heard(asked)
-			l.cfg.Log.Warn("no controller is reachable from any host: this host continues to deliver its shares without a confirmation. Start a controller", "err", err)
-			return
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(confirmRetry):
-		}
-	}
 }

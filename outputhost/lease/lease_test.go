@@ -28,3 +28,14 @@ func TestLease_EndsWithoutAWord(t *testing.T) {
 		t.Error("it is counted from the answer, not from the question")
 	}
 }
+
+// BenchmarkLease_MayGive is what every pump asks.
+func BenchmarkLease_MayGive(b *testing.B) {
+	now := time.Now()
+	l := &Lease{base: now}
+	for b.Loop() {
+		if !l.MayGive(now) {
+			b.Fatal("it has ended")
+		}
+	}
+}

@@ -15,52 +15,108 @@ import (
 )
 
 // reachability knows the other hosts that tell whether this one is cut off: controllers, which give shares away, and output hosts, which get
-// them. Membership loses those on the other side of a cut, so they are remembered from before it. One goroutine uses it.
+// them. Membership loses those on the other side of a cut, so they are remembered from before it. Safe for concurrent use.
 type reachability struct {
-	seen map[core.HostID]*seenHost
+	mu struct {
+		sync.Mutex
+		seen map[core.HostID]*seenHost
+	}
 }
 
 type seenHost struct {
 	membership.Host
-	at time.Time // when membership showed it last
+	at   time.Time // when membership showed it last
+	kept bool      // it would be forgotten, but for its lists
 }
 
 // rememberFor is how long a host that membership lost counts. One that it lost before the lease was last renewed is forgotten by then.
 const rememberFor = 10 * time.Second
 
-func newReachability() *reachability { return &reachability{seen: make(map[core.HostID]*seenHost)} }
+func newReachability() *reachability {
+	w := &reachability{}
+	w.mu.seen = make(map[core.HostID]*seenHost)
+	return w
+}
 
 // look takes over the membership.
 func (w *reachability) look(members membership.Monitor, now time.Time) {
 	self := members.Self().ID
-	for _, m := range members.Hosts("") {
+	hosts := members.Hosts("")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range hosts {
 		if m.Has("controller") || m.Has("outputhost") && m.ID != self {
-			w.seen[m.ID] = &seenHost{m, now}
+			w.mu.seen[m.ID] = &seenHost{Host: m, at: now}
 		}
 	}
 }
 
-// heard forgets those that were lost long before: the lease has just been renewed without them.
-func (w *reachability) heard(now time.Time) {
-	for id, x := range w.seen {
-		if now.Sub(x.at) > rememberFor {
-			delete(w.seen, id)
+// forget ends what is kept of hosts that membership lost long before, but for those that are listed.
+func (w *reachability) forget(now time.Time, listed map[core.HostID]bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, x := range w.mu.seen {
+		switch {
+		case now.Sub(x.at) <= rememberFor:
+		case listed[id]:
+			x.kept = true
+		default:
+			delete(w.mu.seen, id)
 		}
 	}
 }
 
-func (w *reachability) of(role string) (out []membership.Host) {
-	for _, x := range w.seen {
-		if x.Has(role) {
+// of answers the hosts of a role, those that are kept for their lists, too.
+func (w *reachability) of(role string) []membership.Host {
+	return w.hosts(func(x *seenHost) bool { return x.Has(role) })
+}
+
+func (w *reachability) hosts(is func(*seenHost) bool) (out []membership.Host) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, x := range w.mu.seen {
+		if is(x) {
 			out = append(out, x.Host)
 		}
 	}
 	return out
 }
 
-// renewedBy reports whether a controller heard that this host is there.
-func (l *Lease) renewedBy(ctx context.Context, controllers []membership.Host) bool {
-	return each(ctx, controllers, func(ctx context.Context, m membership.Host) bool { return l.owner.Renew(ctx, m) == nil }) > 0
+// renew asks controllers for the shares to stay, and answers what those say that heard that this host is there.
+func (x *Leases) renew(ctx context.Context, controllers []membership.Host) map[core.HostID]Renewal {
+	var mu sync.Mutex
+	renewed := make(map[core.HostID]Renewal, len(controllers))
+	each(ctx, controllers, func(ctx context.Context, m membership.Host) bool {
+		r, err := x.owner.Renew(ctx, m)
+		if err != nil {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		renewed[m.ID] = r
+		return true
+	})
+	return renewed
+}
+
+// refuse answers the controllers at whose machines nobody listens, of those that did not renew.
+func (x *Leases) refuse(ctx context.Context, controllers []membership.Host, renewed map[core.HostID]Renewal) map[core.HostID]bool {
+	silent := slices.DeleteFunc(slices.Clone(controllers), func(m membership.Host) bool {
+		_, ok := renewed[m.ID]
+		return ok
+	})
+	var mu sync.Mutex
+	refused := make(map[core.HostID]bool, len(silent))
+	each(ctx, silent, func(ctx context.Context, m membership.Host) bool {
+		is := x.refuses(ctx, m)
+		mu.Lock()
+		defer mu.Unlock()
+		if is {
+			refused[m.ID] = true
+		}
+		return is
+	})
+	return refused
 }
 
 // nobodyGives reports whether the shares are this host's although no controller says so: it is not this host that is cut off.
@@ -69,10 +125,10 @@ func (l *Lease) renewedBy(ctx context.Context, controllers []membership.Host) bo
 //   - Or all others answer, so that none of them is with a controller on the other side of a cut. Those in a controller's process share its
 //     fate: they count neither way, but somebody has to answer.
 //   - Or the machine of each controller does, if only that no process listens there.
-func (l *Lease) nobodyGives(ctx context.Context, w *reachability) bool {
-	self := l.cfg.Members.Self().ID
-	controllers := w.of("controller")
-	others := slices.DeleteFunc(w.of("outputhost"), func(m membership.Host) bool { return m.ID == self })
+func (x *Leases) nobodyGives(ctx context.Context) bool {
+	self := x.cfg.Members.Self().ID
+	controllers := x.known.hosts(func(m *seenHost) bool { return m.Has("controller") && !m.kept })
+	others := slices.DeleteFunc(x.known.of("outputhost"), func(m membership.Host) bool { return m.ID == self })
 	if len(others) == 0 {
 		return true
 	}
@@ -85,7 +141,7 @@ func (l *Lease) nobodyGives(ctx context.Context, w *reachability) bool {
 	var wg sync.WaitGroup
 	for _, all := range [][]membership.Host{others, controllers} {
 		wg.Go(func() {
-			if len(all) > 0 && each(ctx, all, l.reaches) == len(all) {
+			if len(all) > 0 && each(ctx, all, x.reaches) == len(all) {
 				yes.Store(true)
 				cancel() // the others need not answer
 			}
@@ -113,10 +169,24 @@ func each(ctx context.Context, hosts []membership.Host, f func(ctx context.Conte
 }
 
 // reaches reports whether packets come and go between this host and that machine: a connection is made, or refused.
-func (l *Lease) reaches(ctx context.Context, m membership.Host) bool {
-	conn, err := l.owner.Dial(ctx, "tcp", m.Address)
+func (x *Leases) reaches(ctx context.Context, m membership.Host) bool {
+	err := x.dial(ctx, m)
+	return err == nil || isRefused(err)
+}
+
+// refuses reports whether nobody listens at that machine.
+func (x *Leases) refuses(ctx context.Context, m membership.Host) bool {
+	return isRefused(x.dial(ctx, m))
+}
+
+func (x *Leases) dial(ctx context.Context, m membership.Host) error {
+	conn, err := x.owner.Dial(ctx, "tcp", m.Address)
 	if err == nil {
 		conn.Close()
 	}
-	return err == nil || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed) // the latter: in memory
+	return err
+}
+
+func isRefused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed) // the latter: in memory
 }
