@@ -28,7 +28,8 @@ const (
 // costs rows, files and a seal, and would not live long either. A store that is lost costs no pause, and one that was started anew may be lost
 // again. It has no clock; its queue guards it. The zero value is ready.
 type pace struct {
-	level  float64   // failures that have a pause and are not forgotten, at the last one
+	level  float64   // failures that have a pause and are not forgotten, at the last one of them
+	paused time.Time // the last failure that has a pause
 	last   time.Time // the last failure
 	stores map[core.HostID]lastFailure
 }
@@ -52,15 +53,14 @@ func (p *pace) failed(store core.HostID, run core.RunID, begun, now time.Time) {
 	if begun.Before(p.last) {
 		return
 	}
-	level := p.levelAt(now)
-	if again || level > 0 || now.Sub(p.last) < paceApart {
-		level = min(level+1, paceLevels)
+	if again || now.Sub(p.last) < paceApart {
+		p.level, p.paused = min(p.levelAt(now)+1, paceLevels), now
 	}
-	p.level, p.last = level, now
+	p.last = now
 }
 
 func (p *pace) levelAt(now time.Time) float64 {
-	return max(0, p.level-float64(now.Sub(p.last))/float64(paceForgive))
+	return max(0, p.level-float64(now.Sub(p.paused))/float64(paceForgive))
 }
 
 // wait is how long no extent is to be opened.
@@ -73,7 +73,7 @@ func (p *pace) wait(now time.Time) time.Duration {
 	if n <= 2 { // longer ones are above the most
 		pause = min(pacePause<<(2*(n-1)), paceMost)
 	}
-	return max(0, pause-now.Sub(p.last))
+	return max(0, pause-now.Sub(p.paused))
 }
 
 // calm: the queue may have more extents than the one it needs.

@@ -85,6 +85,27 @@ func TestPace_StoresThatAreKilledInTurn(t *testing.T) {
 	}
 }
 
+// TestPace_CalmsDownWhileStoresAreKilled: links were reset for a while, and then stores are killed in turn, each some seconds after the last one.
+func TestPace_CalmsDownWhileStoresAreKilled(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var p pace
+	for range 10 {
+		p.failed("a", core.RunID{}, now, now)
+		now = now.Add(300 * time.Millisecond)
+	}
+	if p.calm(now) {
+		t.Fatal("the queue is calm while links are reset")
+	}
+	end := now.Add(paceCalmAfter)
+	for i := byte(1); now.Before(end); i++ {
+		p.failed("b", core.RunID{ID: core.ID{i}}, now, now)
+		now = now.Add(3 * time.Second)
+	}
+	if p.failed("b", core.RunID{ID: core.ID{99}}, now, now); p.wait(now) != 0 || !p.calm(now) {
+		t.Errorf("the next extent waits %s, level %.2f", p.wait(now), p.levelAt(now))
+	}
+}
+
 // TestQueue_ResetsMakeNoStormOfExtents resets the link to one store after the other, several times a second, for 15 s, while three queues are
 // published to: they open few extents, and nothing that was published is refused.
 func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
