@@ -93,7 +93,8 @@ func (q *queue) rest(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// countsAgainstPace reports whether the end of an extent is a failure. A fence is somebody's decision.
-func countsAgainstPace(cause error) bool {
-	return cause != nil && core.CodeOf(cause) != core.CodeFenced
+// countsAgainstPace reports whether the end of an extent is a failure of a store. A fence is somebody's decision. An extent that could not be opened,
+// which names no store, delays the next try by itself, and has its stores avoided.
+func countsAgainstPace(store core.HostID, cause error) bool {
+	return store != "" && cause != nil && core.CodeOf(cause) != core.CodeFenced
 }

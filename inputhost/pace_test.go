@@ -149,7 +149,8 @@ func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
 
 // TestQueue_FenceIsNoFailure: an operator who seals extents makes no queue wait.
 func TestQueue_FenceIsNoFailure(t *testing.T) {
-	if countsAgainstPace(core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace(nil) || !countsAgainstPace(core.Errorf(core.CodeUnavailable, "gone")) {
+	gone := core.Errorf(core.CodeUnavailable, "gone")
+	if countsAgainstPace("s", core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace("s", nil) || countsAgainstPace("", gone) || !countsAgainstPace("s", gone) {
 		t.Error("only what fails by itself counts")
 	}
 }

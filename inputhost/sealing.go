@@ -40,7 +40,7 @@ func (q *queue) ended(w *writer.Writer, store core.HostID, cause error) {
 	run := q.h.stores.run(store)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if countsAgainstPace(cause) {
+	if countsAgainstPace(store, cause) {
 		q.mu.pace.failed(store, run, q.mu.writers[w], now)
 	}
 	was := q.mu.open.drop(w)
