@@ -199,6 +199,24 @@ func TestCheck_Crash(t *testing.T) {
 	}
 }
 
+// TestCheck_SecondCopyIsSeenFirstWithASecondAttempt: a message was stored twice, as another group shows, and nobody lived to tell of the first
+// attempt of the second copy.
+func TestCheck_SecondCopyIsSeenFirstWithASecondAttempt(t *testing.T) {
+	h := good()
+	h.Published[6].At = at(103) // it was acknowledged after the crash
+	second := func(r *Received) { r.Receipt.Seq = 72 }
+	h.first("h", 7).Settled = Back
+	h.Received = append(h.Received,
+		delivery("g", 7, 110).change(second),
+		delivery("h", 7, 104).change(func(r *Received) { r.Settled, r.Attempt = Dropped, 2 }),
+		delivery("h", 7, 105).change(second).change(func(r *Received) { r.Attempt = 2 }),
+		delivery("h", 7, 106).change(func(r *Received) { r.Attempt = 3 }),
+	)
+	if r := Check(h, time.Second); !r.OK() {
+		t.Errorf("two copies that were counted apart:\n%s", r)
+	}
+}
+
 // TestCheck_Split has two hosts hand out what they both counted, and a duplicate given back after its first delivery was acknowledged.
 func TestCheck_Split(t *testing.T) {
 	h := good()
