@@ -17,6 +17,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/test/process"
 	"github.com/columbamq/columba/tools/verify"
 )
@@ -98,7 +99,8 @@ func (l *load) finish() *verify.Report {
 	l.stopPublishing()
 	for _, g := range l.groups {
 		var undone uint64
-		process.EventuallyOr(l.t, process.Patience, func() bool { undone, _ = l.undone(g); return undone == 0 }, func() string {
+		// Dead letters and retries whose append had no answer when a host was killed are looked for until that time is over.
+		process.EventuallyOr(l.t, dispatch.TransferDoubt+process.Patience, func() bool { undone, _ = l.undone(g); return undone == 0 }, func() string {
 			return fmt.Sprintf("nothing is left for %s: %d are", g, undone)
 		})
 	}
