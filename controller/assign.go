@@ -45,14 +45,14 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 					dropped = append(dropped, gone...)
 				}
 			}
-			delete(h.shares.queues, queue)
+			h.shares.setQueue(queue, nil)
 		}
 		h.backlogs.DropQueue(queue)
 		return dropped, nil
 	}
 	c := metadata.One
 	if q == nil { // nothing is known that would show that a row is an old one
-		q, c = &queueShares{groups: make(map[core.GroupID]*groupShares)}, metadata.Quorum
+		q, c = &queueShares{groups: make(map[core.GroupID]*groupShares), taken: h.deps.now()}, metadata.Quorum
 	}
 	groups, err := h.groupsOf(ctx, queue, c)
 	if err != nil {
@@ -90,7 +90,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		q.groups[id] = g
 		h.shares.SetEpoch(queue, id, r.Epoch)
 	}
-	h.shares.queues[queue] = q
+	h.shares.setQueue(queue, q)
 	q.looked = h.deps.now()
 	for _, g := range q.groups {
 		gone, err := h.consumedOf(ctx, g, consumed)

@@ -48,6 +48,7 @@ type Config struct {
 	InventoryEvery  time.Duration // how often stores are asked what they have
 	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
 	CountEvery      time.Duration // how often backlogs are computed
+	Alone           bool          // the metadata are this process's: there is no other controller
 	ListBytes       int           // of the list of one queue's shares for an output host, at most
 	PageBytes       int           // of the lists in one call, at most, unless the first one is longer
 }
@@ -104,6 +105,7 @@ type Host struct {
 	moved       chan struct{}    // a host came or went
 	describeNow chan struct{}    // descriptions of stores are wanted
 	again       chan struct{}    // a round left extents out
+	reload      chan struct{}    // another controller acted for some queues before
 	gate        *gate            // of the work that nobody waits for
 	extents     *catalog.Extents
 	shares      *shares
@@ -120,6 +122,8 @@ type Host struct {
 	retirement  *retirement.Runner
 	backlogs    *backlog.Collector
 	creating    singleflight.Group // of extents, by ensureKey
+	duties      duties
+	actions     sync.RWMutex // read: something is decided or told by what this controller is responsible for
 	mu          struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -140,12 +144,13 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	deps.Meta = heeded{deps.Meta, g}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
-		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1),
+		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
+	h.duties = h.newDuties()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
-		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
+		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Responsible: h.Responsible, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
 		AtOnce: cfg.RepairsAtOnce, PerSecond: cfg.RepairPerSecond,
 		Metrics: repair.Metrics{Below: h.metrics.below, Short: h.metrics.short, Lost: h.metrics.lost, Made: h.metrics.repaired, Quarantined: h.metrics.quarantined, Alarms: h.metrics.alarms},
 	}, copies{h}, h.replicas)
@@ -155,7 +160,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	}
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Extents: h.extents, Owner: deadLetters{h}, Self: self.ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
-		Meta: deps.Meta, Extents: h.extents, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
+		Meta: deps.Meta, Extents: h.extents, Responsible: h.Responsible, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
 		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped},
 	}, ended{h})
 	h.quotas = quota.New(deps.Meta, deps.now, quota.Sources{
@@ -207,7 +212,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
+	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

@@ -34,6 +34,7 @@ type harness struct {
 	self    membership.Host
 	input   membership.Host
 	members *static.Monitor
+	further []*static.Monitor // of further controllers
 	ctl     *running
 	log     logText // of the controller
 	wg      sync.WaitGroup
@@ -125,15 +126,19 @@ func (r *harness) asked() *service {
 	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.mu.meta}}}
 }
 
-func (r *harness) startController(edit func(*Config)) *running {
+func (r *harness) startController(edit func(*Config)) *running { return r.startAs(r.members, edit) }
+
+// startAs starts a controller that sees a membership. It has no others beside it, unless edit says so.
+func (r *harness) startAs(members *static.Monitor, edit func(*Config)) *running {
 	cfg := DefaultConfig()
+	cfg.Alone = true
 	if edit != nil {
 		edit(&cfg)
 	}
 	c := &running{pool: peer.NewPool(peer.Config{NetDial: r.dial, Log: slog.New(slog.DiscardHandler)}), ran: make(chan struct{})}
 	var err error
 	c.Host, err = New(cfg, Deps{
-		Log: slog.New(slog.NewTextHandler(io.MultiWriter(r.t.Output(), &r.log), nil)), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: c.pool, Members: r.members,
+		Log: slog.New(slog.NewTextHandler(io.MultiWriter(r.t.Output(), &r.log), nil)), Metrics: prometheus.NewRegistry(), Meta: r.meta, Peers: c.pool, Members: members,
 	})
 	r.ok(err)
 	r.ok(c.Start(r.t.Context()))

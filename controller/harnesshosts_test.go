@@ -135,5 +135,7 @@ func (r *harness) tellMembers() {
 		all = append(all, m)
 	}
 	r.mu.Unlock()
-	r.ok(r.members.Set(all))
+	for _, m := range append(r.further, r.members) {
+		r.ok(m.Set(all))
+	}
 }

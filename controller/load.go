@@ -2,11 +2,11 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -25,22 +25,36 @@ const (
 // away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
-	lifecycle.Every(ctx, reloadOften, func(ctx context.Context) {
-		now := h.deps.now()
-		if len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
+	tick := time.NewTicker(reloadOften)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		asked := false // it became responsible for queues that others acted for
+		select {
+		case <-ctx.Done():
 			return
+		case <-tick.C:
+		case <-h.reload:
+			asked = true
+		}
+		now := h.deps.now()
+		if !asked && len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
+			continue
 		}
 		last, alone = now, reloadEvery
-		ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-		defer cancel()
-		if err := h.load(ctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
-			h.log.Info("extents could not be read again", "err", err)
-		}
-	})
+		h.reloadOnce(ctx, now)
+	}
+}
+
+func (h *Host) reloadOnce(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	if err := h.load(ctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
+		h.log.Info("extents could not be read again", "err", err)
+	}
 }
 
 // load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by
-// then, zero is all: later ones may be under way here.
+// then, zero is all. Later ones may be under way, here too, and come to nothing: they are taken in if they have create rows.
 func (h *Host) load(ctx context.Context, made time.Time) error {
 	gone := make(map[core.ExtentID]struct{}) // known, but without a hint so far
 	for e := range h.extents.All(func(*catalog.Extent) bool { return true }) {
@@ -53,6 +67,7 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		}
 		open[r.Value.ID] = true
 	}
+	var young []metadata.ExtentRecord
 	part := make([]metadata.ExtentRecord, 0, sealRowsAtOnce)
 	take := func() error {
 		defer func() { part = part[:0] }()
@@ -64,6 +79,7 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		}
 		delete(gone, r.Value.ID)
 		if _, known := h.extents.Get(r.Value.ID); !known && !made.IsZero() && r.Value.Created.After(made) {
+			young = append(young, r.Value)
 			continue
 		}
 		if part = append(part, r.Value); len(part) == cap(part) {
@@ -75,11 +91,45 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 	if err := take(); err != nil {
 		return err
 	}
+	var err error
+	if part, err = h.registered(ctx, young); err == nil {
+		err = take()
+	}
+	if err != nil {
+		return err
+	}
 	return h.forgetRetired(ctx, gone)
+}
+
+// registered are those extents that have create rows.
+func (h *Host) registered(ctx context.Context, all []metadata.ExtentRecord) (out []metadata.ExtentRecord, err error) {
+	for some := range slices.Chunk(all, sealRowsAtOnce) {
+		keys := make([]metadata.Key, len(some))
+		for i, r := range some {
+			keys[i] = metadata.ExtentKey(r.Queue, r.ID)
+		}
+		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
+		if err != nil {
+			return nil, err
+		}
+		there := make(map[metadata.Key]bool, len(rows))
+		for _, row := range rows {
+			there[row.Key] = true
+		}
+		for i, r := range some {
+			if there[keys[i]] {
+				out = append(out, r)
+			}
+		}
+	}
+	return out, nil
 }
 
 // takeIn brings extents that have a live hint up to their seal rows; open says which have an open hint, too.
 func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open map[core.ExtentID]bool) error {
+	if len(part) == 0 {
+		return nil
+	}
 	keys := make([]metadata.Key, len(part))
 	for i, r := range part {
 		keys[i] = metadata.SealKey(r.ID)

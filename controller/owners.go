@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -55,16 +56,32 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 	well := func(o catalog.HostRun) bool { return h.hosts.fate(o.Host, o.Run, now) == alive }
 	for len(changes) > 0 {
 		n := wholeChains(changes, min(len(changes), rowsAtOnce))
-		decisions, err := h.writeAssignments(ctx, changes[:n])
+		old, err := h.give(ctx, changes[:n], well, now)
+		superseded = append(superseded, old...)
 		if err != nil {
-			return superseded, core.Errorf(core.CodeOf(err), "write %d assignments: %w", n, err)
-		}
-		for _, old := range h.shares.SetAll(decisions, well, now.Add(moveWithin)) {
-			if old.Counter > 0 {
-				superseded = append(superseded, old)
-			}
+			return superseded, err
 		}
 		changes = changes[n:]
+	}
+	return superseded, nil
+}
+
+// give writes decisions and makes them count, as far as this controller is still responsible. It answers those that they supersede.
+func (h *Host) give(ctx context.Context, changes []change, well func(catalog.HostRun) bool, now time.Time) (superseded []catalog.Decision, err error) {
+	h.actions.RLock()
+	defer h.actions.RUnlock()
+	others := func(c change) bool { return !h.duties.Responsible(c.Queue.ID) }
+	if changes = slices.DeleteFunc(changes, others); len(changes) == 0 {
+		return nil, nil
+	}
+	decisions, err := h.writeAssignments(ctx, changes)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "write %d assignments: %w", len(changes), err)
+	}
+	for _, old := range h.shares.SetAll(decisions, well, now.Add(moveWithin)) {
+		if old.Counter > 0 {
+			superseded = append(superseded, old)
+		}
 	}
 	return superseded, nil
 }

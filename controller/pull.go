@@ -49,8 +49,8 @@ func (s *service) GetAssignments(ctx context.Context, req *connect.Request[pb.Ge
 			return nil, convert.RPCError(err)
 		}
 	}
-	lists := s.h.page(owner, known)
-	return connect.NewResponse(&pb.GetAssignmentsResponse{Lists: lists, Done: uint32(len(lists))}), nil
+	page := s.h.page(owner, known)
+	return connect.NewResponse(&pb.GetAssignmentsResponse{Lists: page.lists, Done: uint32(page.done)}), nil
 }
 
 // ownerOf is the run of an output host that asks for its lists, once they have all that this controller should know.

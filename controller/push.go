@@ -56,7 +56,7 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host, owner catalog.Host
 	}
 	for {
 		now := h.deps.now()
-		due, more := h.shares.Due(owner, p.skip, func(q core.QueueID) bool { return now.Before(p.rest[q]) })
+		due, more := h.shares.Due(owner, p.skip, func(q core.QueueID) bool { return now.Before(p.rest[q]) || !h.telling(q, func() {}) })
 		if !more {
 			return
 		}
@@ -101,16 +101,15 @@ func (p *pushing) send(ctx context.Context, queues []core.QueueID) error {
 	}
 	for {
 		page := p.h.page(p.owner, left)
-		sent := left[:len(page)]
-		left = left[len(page):]
+		left = left[page.done:]
 		all := len(left) == 0 && !p.h.shares.WasTold(p.owner)
 		began := p.h.deps.now()
-		if err := p.call(ctx, page, sent, all); err != nil {
+		if err := p.call(ctx, page, all); err != nil {
 			return err
 		}
 		if took := p.h.deps.now().Sub(began); took > longPush {
-			for _, q := range sent {
-				p.rest[q.Queue] = began.Add(took + min(pushPause*took, maxPushPause))
+			for _, q := range page.queues {
+				p.rest[q] = began.Add(took + min(pushPause*took, maxPushPause))
 			}
 		}
 		if all {
@@ -123,19 +122,19 @@ func (p *pushing) send(ctx context.Context, queues []core.QueueID) error {
 }
 
 // call sends a page, and notes what the host answers.
-func (p *pushing) call(ctx context.Context, page []*pb.AssignmentList, sent []catalog.QueueVersion, all bool) error {
+func (p *pushing) call(ctx context.Context, page listPage, all bool) error {
 	cctx, cancel := context.WithTimeout(ctx, p.h.cfg.CallTimeout)
 	defer cancel()
 	run := p.owner.Run
-	resp, err := p.h.deps.Peers.Output(p.to.Address).Assign(cctx, connect.NewRequest(&pb.AssignRequest{Run: run.ID[:], Lists: page, Complete: all}))
+	resp, err := p.h.deps.Peers.Output(p.to.Address).Assign(cctx, connect.NewRequest(&pb.AssignRequest{Run: run.ID[:], Lists: page.lists, Complete: all}))
 	if err != nil {
 		return convert.FromRPC(err)
 	}
-	if len(resp.Msg.Lists) != len(page) {
-		return core.Errorf(core.CodeInternal, "%d answers to %d lists", len(resp.Msg.Lists), len(page))
+	if len(resp.Msg.Lists) != len(page.lists) {
+		return core.Errorf(core.CodeInternal, "%d answers to %d lists", len(resp.Msg.Lists), len(page.lists))
 	}
 	for i, a := range resp.Msg.Lists {
-		version, err := convert.ListVersion(page[i].Version)
+		version, err := convert.ListVersion(page.lists[i].Version)
 		if err != nil {
 			return err
 		}
@@ -143,7 +142,7 @@ func (p *pushing) call(ctx context.Context, page []*pb.AssignmentList, sent []ca
 		if err != nil {
 			return err
 		}
-		queue := sent[i].Queue
+		queue := page.queues[i]
 		counter := p.h.shares.Answered(p.owner, queue, version, newest, a.Failed == nil)
 		switch {
 		case newest != version:

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"sync"
 	"syscall"
@@ -24,7 +25,8 @@ type renewals struct {
 	mu struct {
 		sync.Mutex
 		heard   map[core.RunID]time.Time
-		waiting map[core.RunID]struct{} // their shares are to move as soon as may be
+		waiting map[core.RunID]struct{}  // their shares are to move as soon as may be
+		ended   map[core.RunID]time.Time // when it was found out that they hand out no more; for a minute
 	}
 }
 
@@ -32,6 +34,7 @@ func newRenewals() *renewals {
 	x := &renewals{}
 	x.mu.heard = make(map[core.RunID]time.Time)
 	x.mu.waiting = make(map[core.RunID]struct{})
+	x.mu.ended = make(map[core.RunID]time.Time)
 	return x
 }
 
@@ -49,12 +52,15 @@ func (x *renewals) note(run core.RunID, now time.Time) {
 	}
 }
 
-// left is for how long a run may still be handing out.
-func (x *renewals) left(run core.RunID, now time.Time) time.Duration {
+// left is for how long a run may still be handing out, if another controller may have heard it last at a time.
+func (x *renewals) left(run core.RunID, others, now time.Time) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	at, heard := x.mu.heard[run]
-	if !heard {
+	at := others
+	if heard, ok := x.mu.heard[run]; ok && heard.After(at) {
+		at = heard
+	}
+	if ended, ok := x.mu.ended[run]; ok && !ended.Before(at) {
 		return 0
 	}
 	return max(dispatch.OwnerGone-now.Sub(at), 0)
@@ -70,15 +76,17 @@ func (x *renewals) wait(run core.RunID) bool {
 }
 
 // over ends a wait: the run hands out no more.
-func (x *renewals) over(run core.RunID) {
+func (x *renewals) over(run core.RunID, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.mu.heard, run)
 	delete(x.mu.waiting, run)
+	x.mu.ended[run] = now
+	maps.DeleteFunc(x.mu.ended, func(_ core.RunID, at time.Time) bool { return now.Sub(at) > time.Minute })
 }
 
 // stays reports whether the owner of a share keeps it for now, be it alive or not: it is not known yet which, or it may still be handing
-// out. The latter asks for a round when that is over.
+// out. The latter asks for a round when that is over. It is the rounds'.
 func (h *Host) stays(old catalog.Decision, now time.Time) bool {
 	if old.Counter == 0 {
 		return false
@@ -90,12 +98,16 @@ func (h *Host) stays(old catalog.Decision, now time.Time) bool {
 		return false
 	}
 	last, known := h.hosts.find(old.Owner.Host)
-	left := h.shares.renewals.left(old.Owner.Run, now)
+	var taken time.Time // the controller before may have heard it until then
+	if q := h.shares.queues[old.Queue]; q != nil && !h.cfg.Alone {
+		taken = q.taken
+	}
+	left := h.shares.renewals.left(old.Owner.Run, taken, now)
 	if left == 0 || !known || last.Run != old.Owner.Run { // another run of the host: this one has ended
 		return false
 	}
 	if h.shares.renewals.wait(old.Owner.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, left) }) {
-		h.shares.renewals.over(old.Owner.Run)
+		h.shares.renewals.over(old.Owner.Run, now)
 	}
 	return true
 }
@@ -111,7 +123,7 @@ func (h *Host) waitFor(ctx context.Context, m membership.Host, left time.Duratio
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) { // the latter: in memory
 		<-dctx.Done()
 	}
-	h.shares.renewals.over(m.Run)
+	h.shares.renewals.over(m.Run, h.deps.now())
 	h.pokeMoved()
 }
 
@@ -126,8 +138,7 @@ func (x *hosts) find(id core.HostID) (membership.Host, bool) {
 	return s.Host, true
 }
 
-// RenewShares needs nothing but that this process runs: it is no answer to what the shares are. The call is a sign of life
-// of its host.
+// RenewShares promises that this controller moves no share of the host for OwnerGone. The call is a sign of life of the host.
 func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
 	host, err := core.ParseHostID(req.Msg.Owner)
 	if err != nil {
@@ -137,8 +148,8 @@ func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSh
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	now := s.h.deps.now()
+	now, self := s.h.deps.now(), s.h.deps.Members.Self()
 	s.h.hosts.heard(catalog.HostRun{Host: host, Run: core.RunID{ID: run}}, now)
 	s.h.shares.renewals.note(core.RunID{ID: run}, now)
-	return connect.NewResponse(&pb.RenewSharesResponse{}), nil
+	return connect.NewResponse(&pb.RenewSharesResponse{Handovers: s.h.duties.Handovers(), Held: s.h.duties.Holds(), Run: self.Run.ID[:]}), nil
 }

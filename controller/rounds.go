@@ -40,6 +40,7 @@ func (h *Host) assignLoop(ctx context.Context) {
 
 // assignTouched looks at the queues that were touched since. As the others do, it reports whether all that it decided is written.
 func (h *Host) assignTouched(ctx context.Context) bool {
+	h.leaveOthers()
 	if !h.shares.isComplete() {
 		return h.assignAll(ctx)
 	}
@@ -49,6 +50,7 @@ func (h *Host) assignTouched(ctx context.Context) bool {
 
 // assignDue looks at a part of the queues, so that each has its turn.
 func (h *Host) assignDue(ctx context.Context) bool {
+	h.leaveOthers()
 	if !h.shares.isComplete() {
 		return h.assignAll(ctx)
 	}
@@ -69,14 +71,15 @@ func (h *Host) assignDue(ctx context.Context) bool {
 
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
+	h.leaveOthers()
 	look := append(h.shares.takeTouched(), h.unseen()...)
 	return h.round(ctx, look, h.extents.Queues(), false)
 }
 
-// unseen are the queues with extents that no round has looked at yet.
+// unseen are the queues with extents that no round has looked at since this controller became responsible for them.
 func (h *Host) unseen() (out []core.QueueID) {
 	for _, id := range h.extents.Queues() {
-		if h.shares.queues[id] == nil {
+		if h.shares.queues[id] == nil && h.duties.Responsible(id.ID) {
 			out = append(out, id)
 		}
 	}
@@ -101,7 +104,11 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 		if ctx.Err() != nil {
 			return false
 		}
-		gone, err := h.lookAt(ctx, queue, consumed)
+		var gone []catalog.Decision
+		var err error
+		if !h.acting(queue, func() { gone, err = h.lookAt(ctx, queue, consumed) }) {
+			continue
+		}
 		dropped = append(dropped, gone...)
 		if err != nil {
 			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)

@@ -7,10 +7,127 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/session"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
-// AcknowledgeSession is refused: a controller beside embedded metadata has no others.
-func (s *service) AcknowledgeSession(context.Context, *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {
-	return nil, convert.RPCError(core.Errorf(core.CodeUnsupported, "this controller has no session lease"))
+// duties are what this controller is responsible for (docs/adr/0062).
+type duties interface {
+	// Responsible reports whether this controller is for a key, such as the id of a queue. It is cheap.
+	Responsible(key core.ID) bool
+	// Holds reports whether this controller may be responsible for anything.
+	Holds() bool
+	// Handovers is how often it stopped being responsible for something.
+	Handovers() uint64
+	// Acknowledge counts another controller as a member.
+	Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error)
+	// Run keeps the duties until ctx ends.
+	Run(ctx context.Context)
+}
+
+// alone has all duties: the metadata are this process's.
+type alone struct{}
+
+func (alone) Responsible(core.ID) bool { return true }
+func (alone) Holds() bool              { return true }
+func (alone) Handovers() uint64        { return 0 }
+func (alone) Run(context.Context)      {}
+
+func (alone) Acknowledge(context.Context, core.RunID, uint64) (uint64, error) {
+	return 0, core.Errorf(core.CodeUnsupported, "this controller has embedded metadata, and there is no other beside it")
+}
+
+// Responsible reports whether this controller is for a key, such as the id of a queue. Safe for concurrent use.
+func (h *Host) Responsible(key core.ID) bool { return h.duties.Responsible(key) }
+
+// acting calls f if this controller is responsible for a queue, and reports whether it is. Another controller is acknowledged only after f.
+func (h *Host) acting(queue core.QueueID, f func()) bool {
+	h.actions.RLock()
+	defer h.actions.RUnlock()
+	if !h.duties.Responsible(queue.ID) {
+		return false
+	}
+	f()
+	return true
+}
+
+// telling is acting for what output hosts are told: only of queues that a round has looked at since this controller became responsible for them,
+// and of those without extents.
+func (h *Host) telling(queue core.QueueID, f func()) (told bool) {
+	h.acting(queue, func() {
+		if told = h.shares.looked(queue) || !h.extents.Has(queue); told {
+			f()
+		}
+	})
+	return told
+}
+
+// leaveOthers forgets the queues that another controller is responsible for, or was in between. It is the rounds'.
+func (h *Host) leaveOthers() {
+	for queue := range h.shares.queues {
+		if h.duties.Responsible(queue.ID) && h.shares.looked(queue) {
+			continue
+		}
+		h.shares.Leave(queue)
+		h.shares.setQueue(queue, nil)
+		h.backlogs.DropQueue(queue)
+	}
+}
+
+// colleague is what the session of this controller needs of it.
+type colleague struct{ h *Host }
+
+// Ask implements session.Owner.
+func (c colleague) Ask(ctx context.Context, other core.HostID, term uint64) (counter uint64, err error) {
+	to, ok := membership.Find(c.h.deps.Members, other)
+	if !ok {
+		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership", other)
+	}
+	self := c.h.deps.Members.Self()
+	resp, err := c.h.deps.Peers.Controller(to.Address).AcknowledgeSession(ctx, connect.NewRequest(&pb.AcknowledgeSessionRequest{
+		Controller: string(self.ID), Run: self.Run.ID[:], Term: term,
+	}))
+	if err != nil {
+		return 0, convert.FromRPC(err)
+	}
+	return resp.Msg.Counter, nil
+}
+
+// Newer implements session.Owner.
+func (c colleague) Newer(counter uint64) { c.h.shares.Counter(counter) }
+
+// Yield implements session.Owner.
+func (c colleague) Yield() uint64 {
+	c.h.actions.Lock()
+	defer c.h.actions.Unlock()
+	c.h.shares.yield(c.h.duties.Responsible)
+	return c.h.shares.Counter(0)
+}
+
+// Changed implements session.Owner.
+func (c colleague) Changed() {
+	c.h.pokeMoved()
+	poke(c.h.reload)
+}
+
+// newDuties are those of a controller beside others, unless the metadata are this process's.
+func (h *Host) newDuties() duties {
+	if h.cfg.Alone {
+		return alone{}
+	}
+	self := h.deps.Members.Self()
+	return session.New(session.Config{Meta: h.deps.Meta, Self: self.ID, Run: self.Run, Log: h.log}, colleague{h})
+}
+
+func (s *service) AcknowledgeSession(ctx context.Context, req *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {
+	run, err := core.IDFromBytes(req.Msg.Run)
+	var counter uint64
+	if err == nil {
+		counter, err = s.h.duties.Acknowledge(ctx, core.RunID{ID: run}, req.Msg.Term)
+	}
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.AcknowledgeSessionResponse{Counter: counter}), nil
 }

@@ -69,18 +69,29 @@ func sameStores(e catalog.Extent) bool {
 	return len(e.Holders) == len(e.Replicas) && !slices.ContainsFunc(e.Replicas, func(id core.HostID) bool { return !e.Holds(id) })
 }
 
-// page is the lists of an output host for the first of these queues, as many as fit into one call, at least one.
-func (h *Host) page(owner catalog.HostRun, queues []catalog.QueueVersion) (lists []*pb.AssignmentList) {
+// listPage is the lists of one call.
+type listPage struct {
+	lists  []*pb.AssignmentList
+	queues []core.QueueID // of the lists
+	done   int            // how many of the queues that were asked for, from the first, the page settles
+}
+
+// page is the lists of an output host for the first of these queues, as many as fit into one call, at least one. Queues of which this controller
+// may not tell have none.
+func (h *Host) page(owner catalog.HostRun, queues []catalog.QueueVersion) (p listPage) {
 	size := 0
 	for _, q := range queues {
-		list := h.listOf(owner, q.Queue, q.Version)
-		size += proto.Size(list)
-		if len(lists) > 0 && size > h.cfg.PageBytes {
-			break
+		var list *pb.AssignmentList
+		if h.telling(q.Queue, func() { list = h.listOf(owner, q.Queue, q.Version) }) {
+			size += proto.Size(list)
+			if len(p.lists) > 0 && size > h.cfg.PageBytes {
+				break
+			}
+			p.lists, p.queues = append(p.lists, list), append(p.queues, q.Queue)
 		}
-		lists = append(lists, list)
+		p.done++
 	}
-	return lists
+	return p
 }
 
 // cutList leaves out, of a list above limit, the shares of the newest extents, and answers how many. They come as older ones are consumed to their ends, or move to

@@ -28,6 +28,7 @@ type shares struct {
 		ended   uint64                     // … and those of them that have ended
 		reheld  map[core.ExtentID]struct{} // whose holders changed since the last round
 		going   map[metadata.Key]struct{}  // rows of assignments whose removal is under way
+		looked  map[core.QueueID]struct{}  // the keys of queues, for calls
 	}
 }
 
@@ -35,6 +36,7 @@ type shares struct {
 type queueShares struct {
 	groups map[core.GroupID]*groupShares
 	looked time.Time // when it was last looked at
+	taken  time.Time // since when this controller is responsible for it, or later
 }
 
 // groupShares are what a group has not consumed to the end.
@@ -51,6 +53,7 @@ func newShares(self catalog.HostRun, now time.Time) *shares {
 	s.mu.touched = make(map[core.QueueID]struct{})
 	s.mu.reheld = make(map[core.ExtentID]struct{})
 	s.mu.going = make(map[metadata.Key]struct{})
+	s.mu.looked = make(map[core.QueueID]struct{})
 	return s
 }
 
@@ -82,6 +85,34 @@ func (s *shares) removals() map[metadata.Key]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mu.going)
+}
+
+// setQueue keeps what is known of a queue's groups; nil: nothing any more. It is the rounds'.
+func (s *shares) setQueue(queue core.QueueID, q *queueShares) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q == nil {
+		delete(s.queues, queue)
+		delete(s.mu.looked, queue)
+		return
+	}
+	s.queues[queue] = q
+	s.mu.looked[queue] = struct{}{}
+}
+
+// yield forgets that queues were looked at for which this controller is not responsible.
+func (s *shares) yield(responsible func(core.ID) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.mu.looked, func(q core.QueueID, _ struct{}) bool { return !responsible(q.ID) })
+}
+
+// looked reports whether a round has looked at a queue.
+func (s *shares) looked(queue core.QueueID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.mu.looked[queue]
+	return ok
 }
 
 // touch asks for a round that looks at the queue.

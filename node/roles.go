@@ -57,7 +57,9 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 			Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run, Tables: res.files.tables, Confirm: res.controllers(),
 		})
 	case RoleController:
-		return controller.New(controller.DefaultConfig(), controller.Deps{
+		cfg := controller.DefaultConfig()
+		cfg.Alone = n.cfg.holdsMetadata()
+		return controller.New(cfg, controller.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
 		})
 	case RoleOutput:

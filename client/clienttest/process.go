@@ -109,7 +109,9 @@ func (b *Broker) roles(p *process, log *slog.Logger, self membership.Host, membe
 	stores.Dir = memdisk.Dir
 	open := func(_ string, o extentlog.Options) (extentlog.Log, error) { return b.disk.Open(o) }
 	store, serr := storehost.New(stores, storehost.Deps{Log: log, Metrics: reg, Self: self.ID, Run: self.Run, Open: open, Confirm: storehost.Controllers{Peers: p.pool, Members: members}})
-	control, cerr := controller.New(controller.DefaultConfig(), controller.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
+	cfg := controller.DefaultConfig()
+	cfg.Alone = true
+	control, cerr := controller.New(cfg, controller.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
 	output, oerr := outputhost.New(outputhost.DefaultConfig(), outputhost.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
 	input, ierr := inputhost.New(inputhost.DefaultConfig(), inputhost.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})
 	front, ferr := frontend.New(frontend.DefaultConfig(), frontend.Deps{Log: log, Metrics: reg, Meta: p.meta, Peers: p.pool, Members: members})

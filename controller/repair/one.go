@@ -30,7 +30,7 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	}
 	r.cfg.Extents.Took(row)
 	e, ok := r.cfg.Extents.Get(id)
-	if !ok || row.State != core.ExtentSealed {
+	if !ok || row.State != core.ExtentSealed || !r.cfg.Responsible(e.Queue.ID) {
 		return nil
 	}
 	if _, _, some := row.HeldTo(); !some {

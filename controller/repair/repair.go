@@ -57,18 +57,20 @@ type Metrics struct {
 
 // Config of a Runner.
 type Config struct {
-	Meta      metadata.Store
-	Extents   *catalog.Extents // told of rows that are read or changed
-	Stores    *catalog.Stores
-	Now       func() time.Time
-	Log       *slog.Logger
-	Metrics   Metrics
-	Tasks     *lifecycle.Tasks
-	Since     time.Time     // from when on a store that was never heard of counts as gone
-	Blink     time.Duration // a store that is away for less counts as there
-	GoneAfter time.Duration // when the copies of a store that is away are made anew
-	AtOnce    int           // copies that are made side by side
-	PerSecond int           // bytes, of all copies that are not urgent
+	Meta    metadata.Store
+	Extents *catalog.Extents // told of rows that are read or changed
+	Stores  *catalog.Stores
+	// Responsible reports whether this controller is for a queue; others look after the extents of the others.
+	Responsible func(queue core.ID) bool
+	Now         func() time.Time
+	Log         *slog.Logger
+	Metrics     Metrics
+	Tasks       *lifecycle.Tasks
+	Since       time.Time     // from when on a store that was never heard of counts as gone
+	Blink       time.Duration // a store that is away for less counts as there
+	GoneAfter   time.Duration // when the copies of a store that is away are made anew
+	AtOnce      int           // copies that are made side by side
+	PerSecond   int           // bytes, of all copies that are not urgent
 }
 
 // Runner repairs. Its row decides: any controller goes on where another one stopped. Safe for concurrent use.
@@ -207,6 +209,9 @@ func (r *Runner) sweep() {
 	below, short := 0, 0
 	var some []core.ExtentID
 	for e := range r.cfg.Extents.All(repairable) {
+		if !r.cfg.Responsible(e.Queue.ID) {
+			continue
+		}
 		j := r.judge(e, known, now)
 		if j.Below {
 			if below++; len(some) < mostNamed {

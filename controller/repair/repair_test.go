@@ -80,7 +80,7 @@ func newRunner(t *testing.T) (*Runner, *harness) {
 		t.Fatal(err)
 	}
 	return New(Config{
-		Meta: meta, Extents: c.extents, Stores: c.stores, Now: time.Now, Log: slog.New(slog.DiscardHandler), Blink: time.Second, GoneAfter: time.Minute, AtOnce: 1, PerSecond: 1,
+		Responsible: all, Meta: meta, Extents: c.extents, Stores: c.stores, Now: time.Now, Log: slog.New(slog.DiscardHandler), Blink: time.Second, GoneAfter: time.Minute, AtOnce: 1, PerSecond: 1,
 		Metrics: Metrics{Below: gauge, Short: gauge, Lost: gauge, Made: counter, Quarantined: counter},
 	}, c, c), c
 }
@@ -125,5 +125,27 @@ func TestRemoveSurplus_HolderWithoutItsCopy(t *testing.T) {
 	r.RemoveSurplus(t.Context(), c.id, c.place("s3"))
 	if len(c.removed) != 1 || c.extent().Holds("s1") {
 		t.Errorf("removed from %v, holders %v; want the surplus kept, and a holder dropped that has nothing", c.removed, c.extent().Holders)
+	}
+}
+
+func all(core.ID) bool { return true }
+
+// TestRepair_LeavesTheQueuesOfOtherControllers: nothing of them is looked for, nor done when it was found before.
+func TestRepair_LeavesTheQueuesOfOtherControllers(t *testing.T) {
+	r, c := newRunner(t)
+	r.sweep()
+	r.cfg.Responsible = func(core.ID) bool { return false }
+	if err := r.repair(t.Context(), c.id, false); err != nil || len(c.removed) > 0 {
+		t.Errorf("removed from %v, %v", c.removed, err)
+	}
+	other, _ := newRunner(t)
+	other.cfg.Responsible = func(core.ID) bool { return false }
+	other.sweep()
+	if id, ok := other.backlog.Next(false, time.Now(), func(error) {}); ok {
+		t.Errorf("extent %s of another controller's queue is to be repaired", id)
+	}
+	r.cfg.Responsible = all
+	if id, ok := r.backlog.Next(false, time.Now(), func(error) {}); !ok || id != c.id {
+		t.Error("the extent of an own queue is not to be repaired")
 	}
 }

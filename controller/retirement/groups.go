@@ -49,7 +49,7 @@ func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 		return err
 	}
 	now := r.cfg.Now()
-	if now.Sub(g.At) < finishAfter {
+	if now.Sub(g.At) < finishAfter || !r.cfg.Responsible(g.Queue.ID) {
 		return nil
 	}
 	record, _, err := metadata.Read[metadata.GroupRecord](ctx, r.cfg.Meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Name), metadata.Serial)

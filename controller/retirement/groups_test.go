@@ -103,7 +103,7 @@ func (r *ruin) runner(meta metadata.Store, after time.Duration) *Runner {
 	extents := catalog.NewExtents()
 	known := core.Extent{ID: r.known, Queue: r.queue}
 	extents.Put(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: known}, State: core.ExtentOpen})
-	cfg := Config{Meta: meta, Extents: extents, Now: func() time.Time { return r.deleted.Add(after) }, Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{Responsible: all, Meta: meta, Extents: extents, Now: func() time.Time { return r.deleted.Add(after) }, Log: slog.New(slog.DiscardHandler)}
 	return New(cfg, nil)
 }
 

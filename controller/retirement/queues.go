@@ -29,7 +29,7 @@ func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 		return err
 	}
 	age := r.cfg.Now().Sub(hint.At)
-	if age < finishAfter {
+	if age < finishAfter || !r.cfg.Responsible(hint.Queue.ID) {
 		return nil
 	}
 	begun, err := r.deletion().Resume(ctx, hint)

@@ -123,7 +123,7 @@ func (x *estate) live() (paths, queues, groups, hints int) {
 }
 
 func (x *estate) runner(after time.Duration) *Runner {
-	return New(Config{Meta: x.meta, Extents: catalog.NewExtents(), Now: func() time.Time { return x.now.Add(after) }, Log: slog.New(slog.DiscardHandler)}, nil)
+	return New(Config{Responsible: all, Meta: x.meta, Extents: catalog.NewExtents(), Now: func() time.Time { return x.now.Add(after) }, Log: slog.New(slog.DiscardHandler)}, nil)
 }
 
 // TestDeletedQueues_CrashAnywhere has a frontend crash at each of its writes while it deletes a queue: a controller leaves all of it or nothing.
@@ -174,5 +174,29 @@ func TestDeletedGroups_BuiltInQueues(t *testing.T) {
 		if err == nil {
 			return
 		}
+	}
+}
+
+func all(core.ID) bool { return true }
+
+// TestDeletedQueues_OfOtherControllersStay: another controller finishes them.
+func TestDeletedQueues_OfOtherControllersStay(t *testing.T) {
+	x := newEstate(t)
+	meta := &doomed{Store: x.meta}
+	meta.left.Store(2)
+	if err := (deletion.Deletion{Meta: meta, Now: func() time.Time { return x.now }}).Queue(t.Context(), x.name); err == nil {
+		t.Fatal("the frontend did not crash")
+	}
+	paths, _, _, hints := x.live()
+	r := x.runner(deletedFor)
+	r.cfg.Responsible = func(core.ID) bool { return false }
+	r.deletedQueues(t.Context())
+	if p, _, _, n := x.live(); p != paths || n != hints || hints == 0 {
+		t.Errorf("%d paths and %d hints are left, want %d and %d", p, n, paths, hints)
+	}
+	r.cfg.Responsible = all
+	r.deletedQueues(t.Context())
+	if p, _, _, n := x.live(); p != 0 || n != 0 {
+		t.Errorf("%d paths and %d hints are left", p, n)
 	}
 }

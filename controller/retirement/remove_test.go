@@ -52,7 +52,7 @@ func TestRemove_ClocksThatDiffer(t *testing.T) {
 				return n
 			}
 			owner := &clerk{}
-			r := New(Config{Meta: meta, Extents: catalog.NewExtents(), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}, owner)
+			r := New(Config{Responsible: all, Meta: meta, Extents: catalog.NewExtents(), Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}, owner)
 			write(written)
 			for range 2 { // another controller removes it, too
 				if err := r.remove(ctx, catalog.Extent{ExtentRecord: record}, metadata.SealRecord{Extent: e, State: core.ExtentRetired}); err != nil {

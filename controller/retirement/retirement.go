@@ -48,12 +48,14 @@ type Metrics struct {
 type Config struct {
 	Meta    metadata.Store
 	Extents *catalog.Extents // told of rows that are read or changed
-	Members membership.Monitor
-	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // of the hosts whose clocks are asked
-	Now     func() time.Time
-	Log     *slog.Logger
-	Metrics Metrics
-	Every   time.Duration // how often extents are looked for that their queues keep no longer
+	// Responsible reports whether this controller is for a queue; others look after the others.
+	Responsible func(queue core.ID) bool
+	Members     membership.Monitor
+	Dial        func(ctx context.Context, network, addr string) (net.Conn, error) // of the hosts whose clocks are asked
+	Now         func() time.Time
+	Log         *slog.Logger
+	Metrics     Metrics
+	Every       time.Duration // how often extents are looked for that their queues keep no longer
 }
 
 // Runner retires what is of a deleted queue, and what queues keep no longer, in steps. Each is in the seal row: any controller goes on from there.
@@ -149,7 +151,8 @@ const queuesAtOnce = 100
 // reads a row again at Serial before it acts on it. Serial reads of all queues would fill the time between two rounds.
 func (r *Runner) queueRows(ctx context.Context) iter.Seq[metadata.QueueRecord] {
 	return func(yield func(metadata.QueueRecord) bool) {
-		for queues := range slices.Chunk(r.cfg.Extents.Queues(), queuesAtOnce) {
+		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }
+		for queues := range slices.Chunk(slices.DeleteFunc(r.cfg.Extents.Queues(), others), queuesAtOnce) {
 			rows, err := r.readQueues(ctx, queues)
 			if err != nil && ctx.Err() == nil {
 				r.cfg.Log.Info("the extents of some queues stay for now: their rows cannot be read", "queues", len(queues), "err", err)

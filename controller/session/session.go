@@ -210,17 +210,19 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 		return err
 	}
 	answered := s.cfg.Now()
-	shrunk := s.sees(rows, slots, asked, answered, term)
+	changed, shrunk := s.sees(rows, slots, asked, answered, term)
 	if shrunk {
 		s.owner.Yield()
 	}
-	s.owner.Changed()
+	if changed {
+		s.owner.Changed()
+	}
 	return nil
 }
 
-// sees takes over the rows, begins a session of a term unless that is 0, and reports whether this controller may have
-// stopped being responsible for something.
-func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, answered time.Time, term uint64) (shrunk bool) {
+// sees takes over the rows, begins a session of a term unless that is 0, and reports whether this controller may be
+// responsible for other keys than before, and whether it may have stopped being responsible for some.
+func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, answered time.Time, term uint64) (changed, shrunk bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
@@ -232,14 +234,16 @@ func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, a
 		s.mu.members.sees(slots[row.Key], r, row.Version, asked, answered)
 	}
 	if term > 0 {
-		shrunk = s.mu.members.term > 0 // it lapsed
+		changed = s.mu.members.term > 0 // it lapsed
 		s.mu.members.begin(term)
 	}
-	return s.showLocked() || shrunk
+	c, shrunk := s.showLocked()
+	return changed || c, changed || shrunk
 }
 
-// showLocked makes the view anew, and reports whether there are members that were none.
-func (s *Session) showLocked() (shrunk bool) {
+// showLocked makes the view anew. It reports whether it is another one, and whether this controller may have stopped being
+// responsible for something.
+func (s *Session) showLocked() (changed, shrunk bool) {
 	old := s.view.Load()
 	all, ignorant := s.mu.members.others()
 	v := &view{lease: s.mu.lease}
@@ -254,12 +258,13 @@ func (s *Session) showLocked() (shrunk bool) {
 		v.hosts = append(v.hosts, r.Owner)
 		shrunk = shrunk || !known[r.Owner]
 	}
+	changed = shrunk || v.term != old.term || len(v.hosts) != len(old.hosts)
 	shrunk = old.term > 0 && (shrunk || v.term != old.term)
 	if shrunk {
 		s.mu.handovers++
 	}
 	s.view.Store(v)
-	return shrunk
+	return changed, shrunk
 }
 
 // contend chooses a slot, unless this run contends for one that no other run has.

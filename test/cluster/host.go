@@ -118,6 +118,7 @@ func (h *host) role(p *process, log *slog.Logger, members membership.Monitor) (r
 	switch h.kind {
 	case "controller":
 		cfg := controller.DefaultConfig()
+		cfg.Alone = o.Controllers == 1
 		edit(&cfg, o.Controller)
 		return controller.New(cfg, controller.Deps{Log: log, Metrics: reg, Meta: meta, Peers: pool, Members: members, Now: h.now})
 	case "outputhost":

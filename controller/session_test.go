@@ -1,0 +1,203 @@
+package controller
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
+)
+
+// two has a second controller, and both act for a part of the queues each.
+func two(t *testing.T, o harnessOptions, f func(r *harness, both [2]*running)) {
+	t.Helper()
+	beside := func(cfg *Config) { cfg.Alone = false }
+	o.edit = beside
+	bubble(t, o, func(r *harness) {
+		self := membership.Host{ID: "ctl2", Roles: []string{"controller"}, Address: "ctl2:1", Run: newRun()}
+		members, err := static.New(self, r.members.Hosts("")...)
+		r.ok(err)
+		r.join(self)
+		r.further = append(r.further, members)
+		second := r.startAs(members, beside)
+		defer func() {
+			if r.ctl != second {
+				second.end()
+			}
+		}()
+		for addr, c := range map[string]*running{"ctl:1": r.ctl, "ctl2:1": second} {
+			mux := http.NewServeMux()
+			mux.Handle(columbav1connect.NewControllerServiceHandler(&service{c.Host}))
+			r.serve(addr, mux)
+		}
+		r.eventually("each controller is responsible for something", 5*time.Second, func() bool {
+			n := [2]int{}
+			for i := range byte(32) {
+				for c, x := range []*running{r.ctl, second} {
+					if x.duties.Responsible(core.ID{i}) {
+						n[c]++
+					}
+				}
+			}
+			return n[0] > 0 && n[1] > 0 && n[0]+n[1] == 32
+		})
+		f(r, [2]*running{r.ctl, second})
+	})
+}
+
+// of is the index of the controller that is responsible for a queue; -1: none is.
+func of(both [2]*running, queue core.QueueID) int {
+	for i, c := range both {
+		if c.duties.Responsible(queue.ID) {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestSession_EachQueueHasOneController: nothing fails; each share has one decision, by the controller of its queue, and each list comes once.
+func TestSession_EachQueueHasOneController(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
+		var all []core.QueueID
+		for range 12 {
+			q := r.queue(1, 1)
+			r.group(q, "g")
+			i := of(both, q)
+			for range 3 {
+				_, err := both[1-i].createExtent(r.t.Context(), r.wish(q)) // the other one was asked for the extents
+				r.ok(err)
+			}
+			all = append(all, q)
+		}
+		r.eventually("all have owners", 2*time.Minute, func() bool { return len(r.owners()) == 36 })
+		r.eventually("all owners are told", 2*time.Minute, func() bool { return len(r.outputs[0].shares())+len(r.outputs[1].shares()) == 36 })
+		r.sleep(5 * time.Second)
+		var came [2]int
+		for i, o := range r.outputs {
+			o.with(func() { came[i] = o.came })
+		}
+		before := r.assignments()
+		r.sleep(time.Minute) // nobody opens the extents, so they are sealed in two
+		for i, o := range r.outputs {
+			if o.with(func() { came[i] = o.came - came[i] }); came[i] > 0 {
+				t.Errorf("%d lists came to a host though nothing changed", came[i])
+			}
+		}
+		if n := r.assignments(); n != before || n != 36 {
+			t.Errorf("%d rows of assignments, then %d, want 36", before, n)
+		}
+		for _, q := range all {
+			if i := of(both, q); both[i].shares.looked(q) == both[1-i].shares.looked(q) {
+				t.Errorf("queue %s is looked at by %d", q, i)
+			}
+		}
+	})
+}
+
+// TestSession_TakeOver: the controller of a queue ends, in an orderly way or not. The other one goes on with its shares where they are, and moves
+// nothing.
+func TestSession_TakeOver(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
+		for range 8 {
+			q := r.queue(1, 1)
+			r.group(q, "g")
+			for range 2 {
+				_, err := both[of(both, q)].createExtent(r.t.Context(), r.wish(q))
+				r.ok(err)
+			}
+		}
+		r.eventually("all owners are told", time.Minute, func() bool { return len(r.outputs[0].shares())+len(r.outputs[1].shares()) == 16 })
+		owners := r.owners()
+		both[0].end()
+		r.ctl = both[1]
+		r.eventually("the other one has all", 3*time.Second, func() bool {
+			n := 0
+			for i := range byte(32) {
+				if both[1].duties.Responsible(core.ID{i}) {
+					n++
+				}
+			}
+			return n == 32 && both[1].shares.Count() == 16
+		})
+		r.sleep(time.Minute)
+		if now := r.owners(); len(now) != 16 || r.assignments() != 16 {
+			t.Errorf("%d owners and %d rows, want 16", len(now), r.assignments())
+		}
+		for id, owner := range r.owners() {
+			if owners[id] != owner {
+				t.Errorf("extent %s moved", id)
+			}
+		}
+		if n := len(r.outputs[0].shares()) + len(r.outputs[1].shares()); n != 16 {
+			t.Errorf("the hosts have %d shares, want 16", n)
+		}
+	})
+}
+
+// TestSession_AnswersForItsQueuesOnly: a host that asks the other controller keeps what it has.
+func TestSession_AnswersForItsQueuesOnly(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		q := r.queue(1, 1)
+		r.group(q, "g")
+		i := of(both, q)
+		_, err := both[i].createExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		o := r.outputs[0]
+		r.eventually("the owner is told", time.Minute, func() bool { return len(o.shares()) == 1 })
+		r.sleep(time.Minute) // the other one knows the extent, too
+		ask := func(c *running) *pb.GetAssignmentsResponse {
+			resp, err := (&service{c.Host}).GetAssignments(r.t.Context(), connect.NewRequest(&pb.GetAssignmentsRequest{
+				Owner: string(o.id), Run: o.run.ID[:], Known: []*pb.QueueVersion{{Queue: q.ID[:]}},
+			}))
+			r.ok(err)
+			return resp.Msg
+		}
+		if mine := ask(both[i]); mine.Done != 1 || len(mine.Lists) != 1 || len(mine.Lists[0].Assignments) != 1 {
+			t.Errorf("its controller answers %v", mine)
+		}
+		if others := ask(both[1-i]); others.Done != 1 || len(others.Lists) != 0 {
+			t.Errorf("another controller answers %v", others)
+		}
+		for c, x := range both {
+			resp, err := (&service{x.Host}).RenewShares(r.t.Context(), connect.NewRequest(&pb.RenewSharesRequest{Owner: string(o.id), Run: o.run.ID[:]}))
+			r.ok(err)
+			if !resp.Msg.Held {
+				t.Errorf("controller %d does not hold its session lease", c)
+			}
+		}
+	})
+}
+
+// TestSession_TakeOverWaitsForUnheardOwners: an output host is cut off from the controller that takes over. Its shares stay its own until it
+// cannot be handing out any more.
+func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
+		for range 8 {
+			q := r.queue(1, 1)
+			r.group(q, "g")
+			_, err := both[of(both, q)].createExtent(r.t.Context(), r.wish(q))
+			r.ok(err)
+		}
+		r.eventually("all owners are told", time.Minute, func() bool { return len(r.outputs[0].shares())+len(r.outputs[1].shares()) == 8 })
+		cut := r.outputs[1]
+		had := len(cut.shares())
+		r.kill(cut.id)
+		r.leave(cut.id)
+		taken := time.Now()
+		both[0].end()
+		r.ctl = both[1]
+		others := func() int { return len(r.outputs[0].shares()) }
+		r.eventually("the other one is responsible", 3*time.Second, func() bool { return both[1].duties.Responsible(core.ID{1}) && both[1].shares.Count() == 8 })
+		if n := others(); time.Since(taken) < dispatch.OwnerLease && n == 8 && had > 0 {
+			t.Errorf("the shares moved %s after the take-over", time.Since(taken))
+		}
+		r.eventually("the shares moved", 20*time.Second, func() bool { return others() == 8 })
+	})
+}
