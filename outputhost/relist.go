@@ -165,8 +165,8 @@ func (h *Host) askVersions(ctx context.Context, c membership.Host, after []byte)
 	return resp.Msg, nil
 }
 
-// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has. There is none of a queue that
-// the controller is not responsible for.
+// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has. The controller sends no list
+// of a queue that it is not responsible for.
 func (h *Host) fetch(ctx context.Context, p *pulled, queues []core.QueueID) error {
 	var failed []error
 	for len(queues) > 0 {

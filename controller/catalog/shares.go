@@ -153,18 +153,6 @@ func (x *Shares) dropLocked(k Share) (old Decision, under *move) {
 	return d.Decision, under
 }
 
-// SetComing makes a decision count that another controller wrote a moment ago. The owner before may still have the share,
-// so it has to confirm a list without it first, and has until then for it.
-func (x *Shares) SetComing(d Decision, before HostRun, until time.Time) (old Decision) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	now, old, _ := x.setLocked(d)
-	from := x.listLocked(before, d.Queue)
-	x.raiseLocked(from)
-	x.moveLocked(now, &move{from: from, counter: from.counter, until: until})
-	return old
-}
-
 // Leave forgets all decisions about a queue, and its lists. Owners hear nothing: another controller is responsible for the
 // queue.
 func (x *Shares) Leave(queue core.QueueID) {

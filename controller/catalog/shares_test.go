@@ -287,19 +287,3 @@ func TestShares_LeaveTellsNobody(t *testing.T) {
 }
 
 func must(page []QueueVersion, _ bool) []QueueVersion { return page }
-
-// TestShares_ComingShareWaitsForTheOwnerBefore: another controller moved a share just before; its owner before may not have heard of it.
-func TestShares_ComingShareWaitsForTheOwnerBefore(t *testing.T) {
-	x, a, b := newSharesForTest(), ownerOf(1), ownerOf(2)
-	d := decision(1, 1, b)
-	x.SetComing(d, a, sharesNow.Add(time.Minute))
-	if l := x.List(b, queueID(1), core.ListVersion{}); len(l.Shares) != 0 {
-		t.Error("the new owner is told of the share before the one before gave it away")
-	}
-	if got := x.take(a); len(got) != 1 || len(got[queueID(1)].Shares) != 0 {
-		t.Fatalf("the owner before is sent %v, want an empty list", got)
-	}
-	if l := x.List(b, queueID(1), core.ListVersion{}); len(l.Shares) != 1 {
-		t.Error("the new owner is not told of the share though the one before gave it away")
-	}
-}
