@@ -80,10 +80,10 @@ func (m *machine) start(t *rapid.T) {
 				}
 				expired := e.reason.expired()
 				if f.dying = m.spec.Exhausted == core.ExhaustedDLQ || expired && m.spec.Expired == core.ExpiredDLQ; f.dying {
-					f.rejected, f.letter = e.failure == Rejected, true
+					f.rejected, f.letter = e.failure == Rejected, !e.held
 				} else {
 					delete(m.dead, seq) // the policy was changed in between
-					f.letter = true     // should it be changed back, that is not forgotten
+					f.letter = !e.held  // should it be changed back, that is not forgotten
 					m.failed(seq, time.Time{}, e.failure == Rejected)
 				}
 			}
