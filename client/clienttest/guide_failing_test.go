@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +23,10 @@ func (e busyError) Error() string { return fmt.Sprintf("busy for %s", e.after) }
 
 var errNoSuchAddress = errors.New("no such address")
 
-// mailServer answers each message in turn, and notes when it was asked.
+// mailServer answers each message in turn, and notes when it was asked. Handlers that run side by side ask it.
 type mailServer struct {
 	began   time.Time
+	mu      sync.Mutex
 	answers map[string][]error
 	asked   map[string][]time.Duration
 }
@@ -32,6 +34,8 @@ type mailServer struct {
 var mailer *mailServer
 
 func send(_ context.Context, to string) error {
+	mailer.mu.Lock()
+	defer mailer.mu.Unlock()
 	mailer.asked[to] = append(mailer.asked[to], time.Since(mailer.began))
 	answers := mailer.answers[to]
 	if len(answers) == 0 {
@@ -96,7 +100,9 @@ func createMail(t *testing.T, ctx context.Context, c *client.Client) {
 // wantGaps compares the times between attempts, which may differ by a part of them and a second.
 func wantGaps(t *testing.T, to string, jitter float64, gaps ...time.Duration) {
 	t.Helper()
+	mailer.mu.Lock()
 	asked := mailer.asked[to]
+	mailer.mu.Unlock()
 	if len(asked) != len(gaps)+1 {
 		t.Errorf("%s was tried at %v, want %d attempts", to, asked, len(gaps)+1)
 		return
