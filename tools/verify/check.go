@@ -196,10 +196,11 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 }
 
 // parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked, or nacked or dropped and then
-// moved to the retry queue to make room, the one whose next attempt it is; else the one that was parked last, and else itself. An owner that took
-// over in a crash may have delivered it once more where it was parked from, to one that did not settle it.
+// moved to the retry queue to make room, the one whose next attempt it is; else the one that was parked last, and else itself. One that was parked
+// goes before one that may yet come again where it was. An owner that took over in a crash may have delivered it once more where it was parked from,
+// to one that did not settle it.
 func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
-	home, at, next := r.Receipt, time.Time{}, false
+	home, at, best := r.Receipt, time.Time{}, 0
 	for first, list := range copies {
 		parked := list[len(list)-1]
 		fits := parked.Attempt+1 == r.Attempt
@@ -207,11 +208,17 @@ func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) c
 			parked = list[i]
 			fits = parked.Attempt+1 == r.Attempt
 		}
-		if parked.Settled != RetryQueued && !(fits && parked.unsettled()) {
-			continue
+		likely := 0
+		switch moved := parked.Settled == RetryQueued; {
+		case moved && fits:
+			likely = 3
+		case fits && parked.unsettled():
+			likely = 2
+		case moved:
+			likely = 1
 		}
-		if fits && !next || fits == next && parked.At.After(at) {
-			home, at, next = first, parked.At, fits
+		if likely > best || likely == best && likely > 0 && parked.At.After(at) {
+			home, at, best = first, parked.At, likely
 		}
 	}
 	return home

@@ -340,6 +340,26 @@ func TestCheck_ParkedCopies(t *testing.T) {
 	}
 }
 
+// TestCheck_CopiesBesideADroppedOne: of two copies one is in the retry queue and one was dropped where it was. The next attempt at another place is
+// of the first: the second may come again where it was.
+func TestCheck_CopiesBesideADroppedOne(t *testing.T) {
+	h := good()
+	h.Published[1].At = at(100.5) // an answer was lost in the crash
+	h.Received = slices.DeleteFunc(h.Received, func(r Received) bool { return r.Seq == 2 && r.Group == "h" })
+	for i, d := range []struct {
+		seq     core.Seq
+		attempt int
+		settled Settled
+	}{{50, 1, RetryQueued}, {51, 1, RetryQueued}, {52, 2, RetryQueued}, {53, 2, Dropped}, {54, 3, Done}, {53, 3, Done}} {
+		h.Received = append(h.Received, delivery("h", 2, 120+float64(40*i)).change(func(r *Received) {
+			r.Receipt.Seq, r.Attempt, r.Settled = d.seq, d.attempt, d.settled
+		}))
+	}
+	if r := Check(h, time.Second); !r.OK() {
+		t.Errorf("findings:\n%s", r)
+	}
+}
+
 // TestCheck_ParkedAndDeliveredOnce has an owner that took over deliver once more what was parked, to a consumer that gives it back: it goes on where it
 // was parked. Without a crash that is another copy, which nobody stored.
 func TestCheck_ParkedAndDeliveredOnce(t *testing.T) {
