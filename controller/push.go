@@ -56,7 +56,7 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host, owner catalog.Host
 	}
 	for {
 		now := h.deps.now()
-		due, more := h.shares.Due(owner, p.skip, func(q core.QueueID) bool { return now.Before(p.rest[q]) || !h.telling(q, func() {}) })
+		due, more := h.shares.Due(owner, p.skip, func(q core.QueueID) bool { return p.rests(q, now) })
 		if !more {
 			return
 		}
@@ -74,6 +74,12 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host, owner catalog.Host
 			return
 		}
 	}
+}
+
+// rests reports whether the list of a queue stays for later. It is asked with the shares' mutex held: it must not wait for actions, which a hand-over
+// holds while it asks the shares.
+func (p *pushing) rests(queue core.QueueID, now time.Time) bool {
+	return now.Before(p.rest[queue]) || !p.h.mayTell(queue)
 }
 
 // wait until the first of the lists has rested, or others changed.

@@ -52,15 +52,20 @@ func (h *Host) acting(queue core.QueueID, f func()) bool {
 	return true
 }
 
-// telling is acting for what output hosts are told: only of queues that a round has looked at since this controller became responsible for them,
-// and of those without extents.
+// telling is acting for what output hosts are told, see mayTell.
 func (h *Host) telling(queue core.QueueID, f func()) (told bool) {
 	h.acting(queue, func() {
-		if told = h.shares.looked(queue) || !h.extents.Has(queue); told {
+		if told = h.mayTell(queue); told {
 			f()
 		}
 	})
 	return told
+}
+
+// mayTell reports whether output hosts may be told of a queue: a round has looked at it since this controller became responsible for it, or it has
+// no extents. It waits for nothing. What it says holds for a moment only: see telling.
+func (h *Host) mayTell(queue core.QueueID) bool {
+	return h.duties.Responsible(queue.ID) && (h.shares.looked(queue) || !h.extents.Has(queue))
 }
 
 // leaveOthers forgets the queues that another controller is responsible for, or was in between. It is the rounds'.

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
@@ -200,4 +201,22 @@ func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
 		}
 		r.eventually("the shares moved", 20*time.Second, func() bool { return others() == 8 })
 	})
+}
+
+// TestSession_HandOverWaitsForNoPush: a push looks for lists that are due while another controller is acknowledged. Each would wait for the other.
+func TestSession_HandOverWaitsForNoPush(t *testing.T) {
+	queue := core.QueueID{ID: core.ID{1}}
+	h := &Host{duties: alone{}, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: "ctl"}, time.Now())}
+	h.actions.Lock()
+	defer h.actions.Unlock()
+	asked := make(chan bool)
+	go func() { asked <- (&pushing{h: h}).rests(queue, time.Now()) }()
+	select {
+	case rests := <-asked:
+		if rests {
+			t.Error("the list stays for later")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the push waits for the hand-over, which waits for the shares")
+	}
 }
