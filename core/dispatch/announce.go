@@ -63,6 +63,14 @@ func (s *Share) stays(x *transfer) bool {
 	return s.group.breaker.gathers() > 1 && x.due > until
 }
 
+// wakeWhenStayed has a message wait for the end of its stay. It has no deadline yet if it did not stay when it began to leave.
+func (s *Share) wakeWhenStayed(seq core.Seq, m *message, x *transfer) {
+	if until := x.failed + int64(routes[x.to].patience); m.due == 0 || m.due > until {
+		m.due = until
+		s.group.wakeAt(s, seq, until)
+	}
+}
+
 // room is how many more messages the next checkpoint may announce for a destination.
 func (s *Share) room(to Destination) int { return max(0, routes[to].atOnce-s.transfers[to].underWay) }
 
@@ -144,7 +152,11 @@ func (s *Share) announce() {
 			if m == nil {
 				continue
 			}
-			if room == 0 || s.stays(x) {
+			if room == 0 {
+				break
+			}
+			if s.stays(x) {
+				s.wakeWhenStayed(b.seq, m, x)
 				break
 			}
 			room--

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -272,6 +273,43 @@ func TestCheckpoint_FinalOfWhatDidNotLeave(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestCheckpoint_LetterThatStaysHasADeadline: an owner takes over a dead letter that did not leave, while nothing fails. Then a message of another
+// share fails, and the next checkpoint does not say that the letter leaves. It leaves when it has stayed for long enough, whatever happens.
+func TestCheckpoint_LetterThatStaysHasADeadline(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1}, 1)
+	take(g, 1, start)
+	if err := s.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	blob, _ := s.Checkpoint(nil, true, start)
+	g, s = resume(t, core.GroupSpec{MaxDeliveries: 2}, blob, 1, start)
+	other := g.AddShare(extent(2), State{}, start)
+	offer(t, other, 1)
+	g.takeChanged()
+	take(g, 1, start)
+	if err := other.Nack(1, 1, 0, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	save(s, start)
+	want := func(n int) {
+		t.Helper()
+		if got := len(g.TakeTransfers(DeadLetterQueue, 9, nil)); got != n {
+			t.Fatalf("%d letters leave, want %d", got, n)
+		}
+	}
+	want(0)
+	at, ok := g.NextDeadline()
+	if late := at.Sub(start); !ok || late > routes[DeadLetterQueue].patience {
+		t.Fatalf("the next deadline is %s later (%v)", late, ok)
+	}
+	g.Tick(at)
+	if s.Leaving() != 1 || !slices.Contains(g.takeChanged(), s) {
+		t.Error("the share is not listed when the letter may leave")
+	}
+	save(s, at)
+	want(1)
 }
 
 // TestState_OfDeadLettersThatDidNotLeave: a dead letter that was not appended is appended by the next owner at once,
