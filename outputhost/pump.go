@@ -147,16 +147,19 @@ func (g *group) forgetTouchedLocked() {
 	}
 }
 
-// lookAtAll has the next pump look at all shares and consumers, whatever it was told: then nothing is overlooked for
-// long.
+// lookAtAll looks at all shares and consumers, whatever the group was told: then nothing is overlooked for long, also while no event comes.
 func (g *group) lookAtAll() {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	for _, s := range g.mu.shares {
 		g.touchLocked(s)
 	}
 	if g.mu.credits != nil {
 		g.mu.credits.most = 0
+	}
+	idle := len(g.mu.shares) == 0
+	g.mu.Unlock()
+	if !idle {
+		g.pump()
 	}
 }
 

@@ -283,10 +283,6 @@ func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]
 	return ends, nil
 }
 
-// overdueAfter is when the watchdog has a group looked at whose deadline has passed: no timer is set for it if it passed while nothing could be
-// handed out.
-const overdueAfter = 2 * time.Second
-
 // mendShares has the shares rebuilt that a watchdog finds broken: whatever the defect, the group must not stand still for ever.
 func (g *group) mendShares(now time.Time) {
 	saveFails, _ := g.h.saver.failing()
@@ -299,11 +295,7 @@ func (g *group) mendShares(now time.Time) {
 	g.mu.Lock()
 	at, due := g.mu.rules.NextDeadline()
 	if g.mu.pumping || due && !at.After(now) || !g.mayGive(now) { // it is about to be looked at, or stands still on purpose
-		overdue := due && now.Sub(at) > overdueAfter
 		g.mu.Unlock()
-		if overdue {
-			g.pump()
-		}
 		return
 	}
 	bytes := 0

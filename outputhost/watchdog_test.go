@@ -68,3 +68,21 @@ func TestHost_RebuildsABrokenShare(t *testing.T) {
 		t.Error("the reader of before goes on")
 	}
 }
+
+// TestHost_OverlooksNothingForLong: nobody was told of a change of a share. The host finds it with the next round, while no event comes.
+func TestHost_OverlooksNothingForLong(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(10, 1)
+	g.mu.Lock()
+	if err := s.rules.Reject(1, 1, nil, b.deps.Now()); err != nil {
+		t.Fatal(err)
+	}
+	g.mu.rules.TakeChanged(func(*dispatch.Share) {})
+	g.mu.Unlock()
+	b.refresh(t.Context())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.told != saveBusy {
+		t.Errorf("the saver was told urgency %d, want %d", g.mu.told, saveBusy)
+	}
+}
