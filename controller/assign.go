@@ -168,7 +168,7 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 			h.shares.Drop(d.Share)
 			dropped = append(dropped, d)
 		case order > 0:
-			if old := h.shares.Set(d); old.Counter > 0 {
+			if old := h.takeOver(d, a.Value); old.Counter > 0 {
 				dropped = append(dropped, old)
 			}
 		case order < 0:
@@ -176,6 +176,15 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 		}
 	}
 	return g, dropped, nil
+}
+
+// takeOver makes a decision of the metadata count, and answers the one it supersedes. Who decided it may have ended in the middle of the move.
+func (h *Host) takeOver(d catalog.Decision, r metadata.AssignmentRecord) (old catalog.Decision) {
+	now, holder := h.deps.now(), catalog.HostRun{Host: r.From, Run: r.FromRun}
+	if own := d.By == h.deps.Members.Self().ID && d.ByRun == h.deps.Members.Self().Run; own || holder.Host == "" || holder == d.Owner || now.Sub(d.Written) >= lateMove {
+		return h.shares.Set(d)
+	}
+	return h.shares.TakeOver(d, holder, now.Add(moveWithin))
 }
 
 // consumedOf answers which of a group's pending extents it needs no more: those that are retired or moved to another home, and, when asked

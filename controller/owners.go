@@ -21,6 +21,9 @@ const (
 	// moveWithin is for how long a share waits for an owner that is well, but does not confirm that it has given the share away. Then the new owner
 	// resumes from the last checkpoint: what was handed out since may come twice.
 	moveWithin = 5 * time.Second
+	// lateMove is how old a decision is that another controller made, and whose move may still be under way: clocks of controllers may differ by so
+	// much less moveWithin.
+	lateMove = 2 * moveWithin
 )
 
 // giveOwners gives the pending shares of these queues to the output hosts that should have them; rows are written only where the owner
@@ -109,10 +112,10 @@ type change struct {
 
 // decide gives a share to an owner, after the decision old.
 func (h *Host) decide(g *groupShares, e core.Extent, old catalog.Decision, owner catalog.HostRun) change {
-	self := h.deps.Members.Self()
+	self, from := h.deps.Members.Self(), h.shares.Holder(catalog.Share{Group: g.ID, Extent: e.ID})
 	return change{metadata.AssignmentRecord{
 		Group: g.ID, Queue: g.Queue, Name: g.Spec.Name, Extent: e,
-		Counter: g.nextCounter(old), By: self.ID, ByRun: self.Run, Owner: owner.Host, Run: owner.Run,
+		Counter: g.nextCounter(old), By: self.ID, ByRun: self.Run, Owner: owner.Host, Run: owner.Run, From: from.Host, FromRun: from.Run,
 	}, old}
 }
 

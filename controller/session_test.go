@@ -2,6 +2,7 @@ package controller
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -200,6 +201,49 @@ func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
 			t.Errorf("the shares moved %s after the take-over", time.Since(taken))
 		}
 		r.eventually("the shares moved", 20*time.Second, func() bool { return others() == 8 })
+	})
+}
+
+// TestSession_TakeOverDuringAMove: a controller ends while shares move away from a host that has not confirmed that yet. The next controller tells
+// nobody of them before that host has given them away.
+func TestSession_TakeOverDuringAMove(t *testing.T) {
+	const many = 32
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		var all []catalog.Share
+		for range many {
+			q := r.queue(1, 1)
+			g := r.group(q, "g")
+			e, err := both[of(both, q)].createExtent(r.t.Context(), r.wish(q))
+			r.ok(err)
+			all = append(all, catalog.Share{Group: g, Extent: e.ID})
+		}
+		before := r.outputs[0]
+		r.eventually("the first host has all shares", time.Minute, func() bool { return len(before.shares()) == many })
+		r.sleep(time.Minute)
+		hung := make(chan struct{})
+		before.with(func() { before.hung = hung })
+		after := &fakeOutput{id: "o1", run: newRun()}
+		r.upOutput(after)
+		r.join(membership.Host{ID: after.id, Roles: []string{"outputhost"}, Address: "o1:1", Run: after.run})
+		r.eventually("shares are to move", time.Second, func() bool {
+			return slices.ContainsFunc(all, func(s catalog.Share) bool { return both[0].shares.Get(s).Owner.Host == after.id })
+		})
+		both[0].end()
+		r.ctl = both[1]
+		r.eventually("the other one has all", 3*time.Second, func() bool { return both[1].shares.Count() == many })
+		r.sleep(time.Second)
+		if n := len(after.shares()); n > 0 {
+			t.Errorf("the second host was told of %d shares that the first one has", n)
+		}
+		close(hung)
+		took := r.eventually("the second host has a part", 20*time.Second, func() bool { return len(after.shares()) > 0 })
+		if took > time.Second {
+			t.Errorf("it was told %s after the first one gave them away", took)
+		}
+		r.sleep(moveWithin)
+		if n := len(before.shares()) + len(after.shares()); n != many {
+			t.Errorf("the hosts have %d shares, want %d", n, many)
+		}
 	})
 }
 

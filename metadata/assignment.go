@@ -19,6 +19,8 @@ type AssignmentRecord struct {
 	ByRun   core.RunID   `json:"by_run"` // … and its run; zero: the row is from before rows named it
 	Owner   core.HostID  `json:"owner"`
 	Run     core.RunID   `json:"run"`
+	From    core.HostID  `json:"from,omitempty"` // who may still have the share when it is decided …
+	FromRun core.RunID   `json:"from_run"`       // … and its run; zero: nobody, or the row is from before rows named it
 }
 
 // Precedence orders the decisions about one share: the highest counts, for every reader.

@@ -87,6 +87,20 @@ func (x *Shares) Get(k Share) Decision {
 	return Decision{}
 }
 
+// Holder is the run that may still have a share: its owner, or while it moves the one that it moves away from. Zero: nobody.
+func (x *Shares) Holder(k Share) HostRun {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch d := x.mu.owned[k]; {
+	case d == nil:
+		return HostRun{}
+	case d.move != nil:
+		return d.move.from.owner
+	default:
+		return d.Owner
+	}
+}
+
 // Count is how many shares have owners.
 func (x *Shares) Count() int {
 	x.mu.Lock()
@@ -118,6 +132,21 @@ func (x *Shares) SetAll(ds []Decision, well func(HostRun) bool, until time.Time)
 		}
 		old = append(old, last)
 	}
+	return old
+}
+
+// TakeOver is Set for a decision that another controller may have made a moment ago: the holder of before gives the share away first, to a list of
+// this controller, and has until then for it.
+func (x *Shares) TakeOver(d Decision, holder HostRun, until time.Time) (old Decision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now, old, under := x.setLocked(d)
+	if under == nil {
+		from := x.listLocked(holder, d.Queue)
+		x.raiseLocked(from)
+		under = &move{from: from, counter: from.counter, until: until}
+	}
+	x.moveLocked(now, under)
 	return old
 }
 
