@@ -178,7 +178,8 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 	return g, dropped, nil
 }
 
-// takeOver makes a decision of the metadata count, and answers the one it supersedes. Who decided it may have ended in the middle of the move.
+// takeOver makes a decision of the metadata count, and answers the one it supersedes. The controller that made it may have ended in the
+// middle of the move.
 func (h *Host) takeOver(d catalog.Decision, r metadata.AssignmentRecord) (old catalog.Decision) {
 	now, holder := h.deps.now(), catalog.HostRun{Host: r.From, Run: r.FromRun}
 	if own := d.By == h.deps.Members.Self().ID && d.ByRun == h.deps.Members.Self().Run; own || holder.Host == "" || holder == d.Owner || now.Sub(d.Written) >= lateMove {

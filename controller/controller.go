@@ -123,7 +123,7 @@ type Host struct {
 	backlogs    *backlog.Collector
 	creating    singleflight.Group // of extents, by ensureKey
 	duties      duties
-	actions     sync.RWMutex // read: something is decided or told by what this controller is responsible for
+	actions     actions
 	mu          struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing
@@ -147,7 +147,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
-	h.duties = h.newDuties()
+	h.duties, h.actions = h.newDuties(), newActions()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
 		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Responsible: h.Responsible, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,

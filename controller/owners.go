@@ -71,8 +71,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 
 // give writes decisions and makes them count, as far as this controller is still responsible. It answers those that they supersede.
 func (h *Host) give(ctx context.Context, changes []change, well func(catalog.HostRun) bool, now time.Time) (superseded []catalog.Decision, err error) {
-	h.actions.RLock()
-	defer h.actions.RUnlock()
+	defer h.actions.begin()()
 	others := func(c change) bool { return !h.duties.Responsible(c.Queue.ID) }
 	if changes = slices.DeleteFunc(changes, others); len(changes) == 0 {
 		return nil, nil

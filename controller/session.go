@@ -43,8 +43,7 @@ func (h *Host) Responsible(key core.ID) bool { return h.duties.Responsible(key) 
 
 // acting calls f if this controller is responsible for a queue, and reports whether it is. Another controller is acknowledged only after f.
 func (h *Host) acting(queue core.QueueID, f func()) bool {
-	h.actions.RLock()
-	defer h.actions.RUnlock()
+	defer h.actions.begin()()
 	if !h.duties.Responsible(queue.ID) {
 		return false
 	}
@@ -63,7 +62,7 @@ func (h *Host) telling(queue core.QueueID, f func()) (told bool) {
 }
 
 // mayTell reports whether output hosts may be told of a queue: a round has looked at it since this controller became responsible for it, or it has
-// no extents. It waits for nothing. What it says holds for a moment only: see telling.
+// no extents. It waits for nothing. The answer may be another one a moment later: see telling.
 func (h *Host) mayTell(queue core.QueueID) bool {
 	return h.duties.Responsible(queue.ID) && (h.shares.looked(queue) || !h.extents.Has(queue))
 }
@@ -104,8 +103,7 @@ func (c colleague) Newer(counter uint64) { c.h.shares.Counter(counter) }
 
 // Yield implements session.Owner.
 func (c colleague) Yield() uint64 {
-	c.h.actions.Lock()
-	defer c.h.actions.Unlock()
+	defer c.h.actions.stop()()
 	c.h.shares.yield(c.h.duties.Responsible)
 	return c.h.shares.Counter(0)
 }

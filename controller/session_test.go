@@ -250,9 +250,8 @@ func TestSession_TakeOverDuringAMove(t *testing.T) {
 // TestSession_HandOverWaitsForNoPush: a push looks for lists that are due while another controller is acknowledged. Each would wait for the other.
 func TestSession_HandOverWaitsForNoPush(t *testing.T) {
 	queue := core.QueueID{ID: core.ID{1}}
-	h := &Host{duties: alone{}, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: "ctl"}, time.Now())}
-	h.actions.Lock()
-	defer h.actions.Unlock()
+	h := &Host{duties: alone{}, actions: newActions(), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: "ctl"}, time.Now())}
+	defer h.actions.stop()()
 	asked := make(chan bool)
 	go func() { asked <- (&pushing{h: h}).rests(queue, time.Now()) }()
 	select {
