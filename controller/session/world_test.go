@@ -1,0 +1,240 @@
+package session_test
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/controller/session"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// world is some controllers over the same metadata, in virtual time.
+type world struct {
+	t    *testing.T
+	meta atomic.Pointer[metadata.Store]
+	keys []core.ID
+	mu   struct {
+		sync.Mutex
+		all  map[core.HostID]*controller // the newest run of each
+		cut  map[[2]core.HostID]bool     // questions that get no answer
+		lost float64                     // chance of an answer to a question
+		die  *rand.Rand
+	}
+}
+
+// controller is one run of one.
+type controller struct {
+	*session.Session
+	w       *world
+	id      core.HostID
+	run     core.RunID
+	began   time.Time
+	rate    float64 // of its clock
+	way     *way
+	stop    context.CancelFunc
+	ended   chan struct{}
+	counter atomic.Uint64
+	yields  atomic.Int64
+	log     strings.Builder
+}
+
+func newWorld(t *testing.T, meta metadata.Store) *world {
+	w := &world{t: t}
+	w.meta.Store(&meta)
+	w.mu.all, w.mu.cut = make(map[core.HostID]*controller), make(map[[2]core.HostID]bool)
+	w.mu.die = rand.New(rand.NewPCG(1, 1))
+	for i := range 24 {
+		w.keys = append(w.keys, core.ID{byte(i), 7})
+	}
+	return w
+}
+
+// start a run of a controller whose clock has a rate.
+func (w *world) start(id core.HostID, rate float64) *controller {
+	c := &controller{
+		w: w, id: id, run: core.RunID{ID: core.NewID(time.Now())}, began: time.Now(), rate: rate, way: &way{w: w}, ended: make(chan struct{}),
+	}
+	c.counter.Store(uint64(time.Now().UnixMicro()))
+	log := slog.New(slog.NewTextHandler(&c.log, nil))
+	c.Session = session.New(session.Config{Meta: c.way, Self: id, Run: c.run, Now: c.now, Log: log}, c)
+	w.mu.Lock()
+	w.mu.all[id] = c
+	w.mu.Unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	go func() {
+		defer close(c.ended)
+		c.Run(ctx)
+	}()
+	return c
+}
+
+func (c *controller) now() time.Time {
+	return c.began.Add(time.Duration(float64(time.Since(c.began)) * c.rate))
+}
+
+// end stops a controller in an orderly way.
+func (c *controller) end() {
+	c.stop()
+	<-c.ended
+}
+
+// kill it: it releases nothing.
+func (c *controller) kill() {
+	c.way.dead.Store(true)
+	c.stop()
+	<-c.ended
+}
+
+func (c *controller) Ask(ctx context.Context, other core.HostID, term uint64) (uint64, error) {
+	c.way.wait()
+	c.w.mu.Lock()
+	to, cut := c.w.mu.all[other], c.w.mu.cut[[2]core.HostID{c.id, other}]
+	lost := c.w.mu.die.Float64() < c.w.mu.lost
+	c.w.mu.Unlock()
+	if to == nil || cut || to.way.dead.Load() || to.way.still.Load() != nil {
+		<-ctx.Done()
+		return 0, core.Errorf(core.CodeDeadline, "no answer")
+	}
+	counter, err := to.Acknowledge(ctx, c.run, term)
+	if lost {
+		<-ctx.Done()
+		return 0, core.Errorf(core.CodeDeadline, "the answer is lost")
+	}
+	c.way.wait()
+	return counter, err
+}
+
+func (c *controller) Newer(counter uint64) {
+	for {
+		is := c.counter.Load()
+		if is >= counter || c.counter.CompareAndSwap(is, counter) {
+			return
+		}
+	}
+}
+
+func (c *controller) Yield() uint64 {
+	c.yields.Add(1)
+	return c.counter.Load()
+}
+
+func (c *controller) Changed() {}
+
+// responsible are those for a key. Each makes a list then: newer than those of the one before.
+func (w *world) responsible(key core.ID) (out []*controller) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.mu.all {
+		if !c.way.dead.Load() && c.Responsible(key) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// watch checks every few milliseconds that at most one controller is responsible for a key.
+func (w *world) watch() (end func() (moves int)) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	last, moves := make(map[core.ID]*controller), 0
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(7 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			for _, key := range w.keys {
+				now := w.responsible(key)
+				if len(now) > 1 {
+					w.t.Errorf("%s and %s are responsible for a key", now[0].id, now[1].id)
+				}
+				if len(now) > 0 && now[0] != last[key] {
+					last[key] = now[0]
+					moves++
+				}
+			}
+		}
+	}()
+	return func() int {
+		close(done)
+		<-ended
+		return moves
+	}
+}
+
+// way is a controller's way to the metadata: one that stands still neither asks nor hears, and a dead one stores nothing.
+type way struct {
+	metadata.Store // nil: nothing else is called
+	w              *world
+	still          atomic.Pointer[chan struct{}] // closed when it goes on
+	dead           atomic.Bool
+}
+
+func (w *way) wait() {
+	if c := w.still.Load(); c != nil {
+		<-*c
+	}
+}
+
+func (w *way) pause() (goOn func()) {
+	c := make(chan struct{})
+	w.still.Store(&c)
+	return func() {
+		w.still.Store(nil)
+		close(c)
+	}
+}
+
+// GetRows reads all rows side by side.
+func (w *way) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	w.wait()
+	defer w.wait()
+	all := make([]metadata.Row, len(keys))
+	var g errgroup.Group
+	for i, k := range keys {
+		g.Go(func() (err error) {
+			if all[i], err = (*w.w.meta.Load()).Get(ctx, t, k, c); core.CodeOf(err) == core.CodeNotFound {
+				err = nil
+			}
+			return err
+		})
+	}
+	err := g.Wait()
+	return slices.DeleteFunc(all, func(r metadata.Row) bool { return r.Version == 0 }), err
+}
+
+func (w *way) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	w.wait()
+	defer w.wait()
+	return (*w.w.meta.Load()).Get(ctx, t, k, c)
+}
+
+func (w *way) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	if w.wait(); w.dead.Load() {
+		return core.Errorf(core.CodeUnavailable, "dead")
+	}
+	defer w.wait()
+	return (*w.w.meta.Load()).Insert(ctx, t, k, value)
+}
+
+func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	if w.wait(); w.dead.Load() {
+		return core.Errorf(core.CodeUnavailable, "dead")
+	}
+	defer w.wait()
+	return (*w.w.meta.Load()).Update(ctx, t, k, old, value)
+}
