@@ -102,10 +102,12 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) {
 			continue
 		}
-		if h.writable(e.Extent, w.avoid) {
+		switch {
+		case !h.writable(e.Extent, w.avoid):
+			h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
+		case e.Made: // else another controller may be about to unmake it
 			return e.Extent, nil
 		}
-		h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
 	}
 	if len(w.avoid) > 0 {
 		poke(h.describeNow) // what one host has met, others need not meet
@@ -182,7 +184,7 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
 	}
-	made := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
+	made := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home, Made: true}
 	h.extents.Put(made)
 	h.created(w.key(), r.ID, now)
 	h.metrics.created.Inc()

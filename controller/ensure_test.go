@@ -316,3 +316,22 @@ func TestHosts_AddressOfAnother(t *testing.T) {
 		r.eventually("its extent is sealed", 10*time.Second, func() bool { return r.row(e).State == core.ExtentSealed })
 	})
 }
+
+// TestEnsure_NothingOfAnotherController: another controller made an extent and may be about to unmake it, since it did not hear that its rows were
+// written. A writer gets an extent of which the controller that it asks knows the rows.
+func TestEnsure_NothingOfAnotherController(t *testing.T) {
+	two(t, harnessOptions{stores: 1}, func(r *harness, both [2]*running) {
+		q := r.queue(1, 1)
+		e, err := both[0].createExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		r.ok(both[1].load(r.t.Context(), time.Time{}))
+		got, err := both[1].ensureExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		if got.ID == e.ID {
+			t.Error("the writer gets the other controller's extent")
+		}
+		if again, err := both[1].ensureExtent(r.t.Context(), r.wish(q)); err != nil || again.ID != got.ID {
+			t.Errorf("a writer that asks again gets %s, %v, want %s", again.ID, err, got.ID)
+		}
+	})
+}
