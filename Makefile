@@ -84,7 +84,7 @@ test-clusters:
 
 .PHONY: race
 race: ## clusters and processes under the race detector, as `make test` has only the rings within; a failure where it cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|^Test(Failed(Group)?|Divergent)Seeds$$' ./test/cluster ./test/faults ./test/integration ./test/e2e
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' ./test/cluster ./test/faults ./test/integration ./test/e2e
 
 .PHONY: attack
 attack: ## floods and attacks of one client on a server, while nothing else runs
