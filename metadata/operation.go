@@ -109,7 +109,7 @@ func FindOperation(ctx context.Context, s Store, id core.ID) (OperationRecord, e
 // ListOperations reads those that run, or all, the newest first.
 func ListOperations(ctx context.Context, s Store, ended bool) (out []OperationRecord, err error) {
 	for _, partition := range []string{PartitionEnded, PartitionOperation} {
-		for r, err := range All[OperationRecord](ctx, s, Operations, partition, One) {
+		for r, err := range AllQuorumOrOne[OperationRecord](ctx, s, Operations, partition) {
 			if err != nil {
 				return nil, err
 			}

@@ -62,3 +62,16 @@ func TestQuorumOrOne(t *testing.T) {
 		}
 	}
 }
+
+// TestListOperations_ThatOneCopyLacks: an operation is listed that one copy of the metadata has no row of.
+func TestListOperations_ThatOneCopyLacks(t *testing.T) {
+	s := memory.New()
+	defer s.Close()
+	object := core.ID{1}
+	if err := metadata.Create(t.Context(), s, metadata.Operations, metadata.OperationKey(object), metadata.OperationRecord{ID: core.ID{2}}); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := metadata.ListOperations(t.Context(), oneCopy{s, false}, true); err != nil || len(all) != 1 {
+		t.Errorf("%d operations are listed, %v; want 1", len(all), err)
+	}
+}
