@@ -66,7 +66,7 @@ func (r *Report) Of(k Kind) []Finding {
 // Check compares the ledgers of a history with what its groups received. slack is for how long before a crash an acknowledgement
 // may be forgotten, and for how long after one its effects may be seen.
 func Check(h *History, slack time.Duration) *Report {
-	c := &checker{h: h, slack: slack, ledger: make(map[Key]*Published, len(h.Published)), shared: make(map[core.Receipt]string)}
+	c := &checker{h: h, slack: slack, ledger: make(map[Key]*Published, len(h.Published)), retries: make(map[core.ExtentID]string)}
 	for i := range h.Published {
 		p := &h.Published[i]
 		if c.ledger[p.Key] != nil {
@@ -79,10 +79,10 @@ func Check(h *History, slack time.Duration) *Report {
 		r := &h.Received[i]
 		g := groupKey{r.Queue, r.Group}
 		received[g] = append(received[g], r)
-		if by, known := c.shared[r.Receipt]; !known {
-			c.shared[r.Receipt] = r.Group
-		} else if by != r.Group {
-			c.shared[r.Receipt] = ""
+		if by, known := c.retries[r.Receipt.Extent]; known && by != r.Group || r.Attempt == 1 {
+			c.retries[r.Receipt.Extent] = ""
+		} else {
+			c.retries[r.Receipt.Extent] = r.Group
 		}
 	}
 	for _, g := range h.Groups {
@@ -105,11 +105,11 @@ func Check(h *History, slack time.Duration) *Report {
 type groupKey struct{ queue, group string }
 
 type checker struct {
-	h      *History
-	slack  time.Duration
-	ledger map[Key]*Published
-	shared map[core.Receipt]string // a group that received it; "": more than one did, so it is no message of a retry queue
-	report Report
+	h       *History
+	slack   time.Duration
+	ledger  map[Key]*Published
+	retries map[core.ExtentID]string // by extents that may be of a retry queue, the group; "": it is none, since several groups received of it, or a first attempt
+	report  Report
 }
 
 func (c *checker) find(kind Kind, group string, key Key, format string, args ...any) {
@@ -173,7 +173,7 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 		home, known := homes[r.Receipt]
 		if !known {
 			home = r.Receipt
-			if (r.Attempt > 1 || !c.crashed(p.At.Add(-tried), p.At)) && c.shared[r.Receipt] != "" { // else it is another copy: what was parked comes back with its attempts
+			if c.retries[r.Receipt.Extent] != "" || r.Attempt == 1 && !c.crashed(p.At.Add(-tried), p.At) { // else it is another copy: what was parked comes back with its attempts
 				home = c.parkedFrom(copies, r)
 			}
 			homes[r.Receipt] = home
