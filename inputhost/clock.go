@@ -17,7 +17,7 @@ type clock struct {
 
 // correction is the time of the cluster when the clocks were compared.
 type correction struct {
-	right time.Time
+	right time.Time // or later by as much as the comparison may be wrong: no message comes before its time
 	at    time.Time // for the time that has passed since; its wall clock says nothing
 }
 
@@ -34,7 +34,7 @@ func (c *clock) stamp(t time.Time) time.Time {
 func (c *clock) judge(v skew.Verdict, now time.Time) (changed bool) {
 	var x *correction
 	if v.State == skew.Wrong {
-		x = &correction{right: now.Add(-v.Off), at: time.Now()}
+		x = &correction{right: now.Add(v.Within - v.Off), at: time.Now()}
 	}
 	return (c.wrong.Swap(x) == nil) != (x == nil)
 }

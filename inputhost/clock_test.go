@@ -2,9 +2,11 @@ package inputhost
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/skew"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/clocks"
 )
@@ -54,6 +56,23 @@ func TestClock_WrongOneIsCorrected(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestClock_CorrectedOneIsNotBehind: the clocks were compared by calls that took long. No message gets a time that is past, whatever
+// the error.
+func TestClock_CorrectedOneIsNotBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ahead, within = time.Hour, 500 * time.Millisecond
+		for _, wrong := range []time.Duration{-within, 0, within} {
+			var c clock
+			now := time.Now()
+			c.judge(skew.Verdict{Off: ahead + wrong, Within: within, State: skew.Wrong}, now.Add(ahead))
+			time.Sleep(time.Minute)
+			if off := c.stamp(time.Now().Add(ahead)).Sub(time.Now()); off < 0 || off > 2*within {
+				t.Errorf("compared with an error of %s: a message gets a time that is %s ahead", wrong, off)
+			}
+		}
+	})
 }
 
 // TestClock_OfTwoHosts: with one other host nobody can tell whose clock is wrong, and the host goes by its own.

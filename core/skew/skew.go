@@ -31,7 +31,8 @@ const (
 
 // Verdict is the judgement of a clock.
 type Verdict struct {
-	Off time.Duration // from the median of all; below zero: behind
+	Off    time.Duration // from the median of all; below zero: behind
+	Within time.Duration // how far from Off the truth may be
 	State
 }
 
@@ -48,8 +49,8 @@ func Judge(readings map[core.HostID]Reading, silent int, before map[core.HostID]
 	agree := 0
 	out := make(map[core.HostID]Verdict, len(readings))
 	for id, r := range readings {
-		v := Verdict{Off: r.Ahead - middle}
-		sure := max(v.Off, -v.Off) - r.Within - open
+		v := Verdict{Off: r.Ahead - middle, Within: r.Within + open}
+		sure := max(v.Off, -v.Off) - v.Within
 		refuse := Refuse
 		if before[id].State == Wrong {
 			refuse = Doubt
