@@ -45,6 +45,8 @@ type counted struct{ h *Host }
 
 func (x counted) Complete() bool { return x.h.shares.isComplete() }
 
+func (x counted) Responsible(key core.ID) bool { return x.h.duties.Responsible(key) }
+
 func (x counted) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
 	st, ok := x.h.stores.Get(id)
 	if !ok || !st.Answering() || st.Address == "" {

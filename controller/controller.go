@@ -170,7 +170,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		},
 	})
 	h.backlogs = backlog.New(backlog.Config{
-		Meta: deps.Meta, Cluster: counted{h}, Extents: h.extents, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
+		Meta: deps.Meta, Self: self.ID, Cluster: counted{h}, Extents: h.extents, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
 	})
 	deps.Metrics.MustRegister(h.backlogs)
 	h.mu.looking = make(map[core.ExtentID]struct{})

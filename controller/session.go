@@ -75,7 +75,7 @@ func (h *Host) leaveOthers() {
 		}
 		h.shares.Leave(queue)
 		h.shares.setQueue(queue, nil)
-		h.backlogs.DropQueue(queue)
+		h.backlogs.LeaveQueue(queue)
 	}
 }
 
@@ -110,6 +110,7 @@ func (c colleague) Yield() uint64 {
 
 // Changed implements session.Owner.
 func (c colleague) Changed() {
+	c.h.backlogs.TookOver()
 	c.h.pokeMoved()
 	poke(c.h.reload)
 }

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,10 +9,11 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/metadata"
 )
 
-// ListDepths answers a page of the depths that the controller has computed. It reads nothing itself.
+// ListDepths answers a page of the depths that the controllers have computed. It reads nothing itself.
 func (s *service) ListDepths(ctx context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
 	m := req.Msg
 	if err := checkPrefix("prefix", m.GetPrefix()); err != nil {
@@ -28,20 +30,29 @@ func (s *service) ListDepths(ctx context.Context, req *connect.Request[pb.ListDe
 			return nil, err
 		}
 	}
-	out, err := s.depths(ctx, m)
+	out, err := s.depths(ctx, &pb.ListDepthsRequest{Prefix: m.GetPrefix(), Sort: m.GetSort(), After: m.GetAfter(), Limit: m.GetLimit(), ByQueue: m.GetByQueue(), Queues: m.GetQueues()})
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(out), nil
 }
 
-// depths asks the controller.
+// depths asks the controllers. Of several, each tells of the queues that it is responsible for.
 func (s *service) depths(ctx context.Context, req *pb.ListDepthsRequest) (*pb.ListDepthsResponse, error) {
-	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, req, func(addr string) rpc[pb.ListDepthsRequest, pb.ListDepthsResponse] {
+	controllers := s.members.Hosts(roleController)
+	req.Part = len(controllers) > 1
+	parts, silent, err := askAll(ctx, controllers, roleController, req, func(addr string) rpc[pb.ListDepthsRequest, pb.ListDepthsResponse] {
 		return s.peers.Controller(addr).ListDepths
 	})
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list depths: %w", err)
+	}
+	out := parts[0]
+	if req.Part {
+		if out, err = mergeDepths(req, parts); err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list depths: %w", err)
+		}
+		out.Silent = silent
 	}
 	for _, d := range out.GetDepths() {
 		d.DrainMs = drain(d)
@@ -49,7 +60,70 @@ func (s *service) depths(ctx context.Context, req *pb.ListDepthsRequest) (*pb.Li
 	return out, nil
 }
 
-// addDepths fills in the depths of queues. Without a controller, or while it has not counted yet, they stay unknown: the list is worth having all the same.
+// placed is a row of a list.
+type placed struct {
+	place backlog.Place
+	depth *pb.Depth
+}
+
+// mergeDepths makes one page of those of several controllers. A queue that was handed over in between may be in two.
+func mergeDepths(req *pb.ListDepthsRequest, parts []*pb.ListDepthsResponse) (*pb.ListDepthsResponse, error) {
+	order, err := backlog.ParseOrder(req.GetSort())
+	if err != nil {
+		return nil, err
+	}
+	var rows []placed
+	out, more := &pb.ListDepthsResponse{}, false
+	known, counted := uint32(0), uint32(0)
+	untold := make(map[string]int) // by the id of a queue of the request: controllers that do not tell of it
+	for _, p := range parts {
+		if len(p.GetPlaces()) != len(p.GetDepths()) {
+			return nil, core.Errorf(core.CodeInternal, "a controller gives %d places of %d depths", len(p.GetPlaces()), len(p.GetDepths()))
+		}
+		for i, d := range p.GetDepths() {
+			place, err := backlog.ParsePlace(p.GetPlaces()[i])
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, placed{place, d})
+		}
+		more = more || p.GetNext() != ""
+		known, counted = max(known, p.GetKnown()), counted+p.GetCounted()
+		for _, id := range p.GetOthers() {
+			untold[string(id)]++
+		}
+		if at := p.GetAsOf(); out.AsOf == nil || at.AsTime().Before(out.AsOf.AsTime()) {
+			out.AsOf = at
+		}
+	}
+	slices.SortFunc(rows, func(a, b placed) int { return order.Compare(a.place, b.place) })
+	limit, last := cmp.Or(int(req.GetLimit()), maxPage), ""
+	seen := make(map[[2]string]bool, len(rows))
+	for _, r := range rows {
+		key := [2]string{r.place.Path, r.place.Group}
+		if seen[key] {
+			continue
+		}
+		if len(out.Depths) == limit {
+			more = true
+			break
+		}
+		seen[key], last = true, r.place.String()
+		out.Depths = append(out.Depths, r.depth)
+	}
+	if more {
+		out.Next = last
+	}
+	out.UncountedQueues = known - min(known, counted)
+	for id, n := range untold {
+		if n == len(parts) {
+			out.Others = append(out.Others, []byte(id))
+		}
+	}
+	return out, nil
+}
+
+// addDepths fills in the depths of queues. Without a controller, or while none has counted a queue, they stay unknown: the list is worth having all the same.
 func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 	if len(queues) == 0 {
 		return
@@ -57,6 +131,9 @@ func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 	req := &pb.ListDepthsRequest{ByQueue: true, Sort: "name"}
 	for _, q := range queues {
 		req.Queues = append(req.Queues, q.GetSpec().GetPath())
+		if id, err := core.ParseID(q.GetId()); err == nil {
+			req.Ids = append(req.Ids, id[:])
+		}
 	}
 	out, err := s.depths(ctx, req)
 	if err != nil {
@@ -67,9 +144,13 @@ func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 	for _, d := range out.GetDepths() {
 		byPath[d.GetQueue()] = d
 	}
+	unknown := make(map[string]bool, len(out.GetOthers()))
+	for _, id := range out.GetOthers() {
+		unknown[core.ID(id).String()] = true
+	}
 	for _, q := range queues {
 		path := q.GetSpec().GetPath()
-		if q.Depth = byPath[path]; q.Depth == nil { // it has no message
+		if q.Depth = byPath[path]; q.Depth == nil && !unknown[q.GetId()] { // it has no message
 			q.Depth = &pb.Depth{Queue: path}
 		}
 	}
@@ -113,7 +194,7 @@ func (s *service) queuesByDepth(ctx context.Context, req *pb.ListQueuesRequest) 
 			byPath[q.Spec.Path] = queueToProto(q)
 		}
 	}
-	out := &pb.ListQueuesResponse{Next: depths.GetNext()}
+	out := &pb.ListQueuesResponse{Next: depths.GetNext(), UncountedQueues: depths.GetUncountedQueues(), Silent: depths.GetSilent()}
 	for _, d := range depths.GetDepths() {
 		if q := byPath[d.GetQueue()]; q != nil {
 			q.Depth = d

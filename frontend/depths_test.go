@@ -10,7 +10,16 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/backlog"
 )
+
+// fakeDepths are what a controller says of depths; set before it is asked.
+type fakeDepths struct {
+	depths         []*pb.Depth // by backlog, if it is one of several
+	more           bool        // the page is not the last one
+	known, counted uint32
+	others         []string // ids of queues
+}
 
 // ListDepths answers what a test says.
 func (f *fakeController) ListDepths(_ context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
@@ -20,10 +29,29 @@ func (f *fakeController) ListDepths(_ context.Context, req *connect.Request[pb.L
 	if f.mu.err != nil {
 		return nil, convert.RPCError(f.mu.err)
 	}
-	out := &pb.ListDepthsResponse{Next: "more"}
+	after, err := backlog.ParsePlace(req.Msg.After)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	out := &pb.ListDepthsResponse{Known: f.known, Counted: f.counted}
+	if f.more {
+		out.Next = "more"
+	}
 	for _, d := range f.depths {
-		if len(req.Msg.Queues) == 0 || slices.Contains(req.Msg.Queues, d.Queue) {
+		switch place := placeOf(d); {
+		case len(req.Msg.Queues) > 0 && !slices.Contains(req.Msg.Queues, d.Queue):
+		case !req.Msg.Part:
 			out.Depths = append(out.Depths, d)
+		case req.Msg.After != "" && backlog.ByBacklog.Compare(place, after) <= 0:
+		case req.Msg.Limit > 0 && len(out.Depths) == int(req.Msg.Limit):
+			out.Next = out.Places[len(out.Places)-1]
+		default:
+			out.Depths, out.Places = append(out.Depths, d), append(out.Places, place.String())
+		}
+	}
+	for _, b := range req.Msg.Ids {
+		if slices.Contains(f.others, core.ID(b).String()) {
+			out.Others = append(out.Others, b)
 		}
 	}
 	return connect.NewResponse(out), nil
@@ -31,6 +59,7 @@ func (f *fakeController) ListDepths(_ context.Context, req *connect.Request[pb.L
 
 func TestListDepths(t *testing.T) {
 	c := newHarness(t, nil)
+	c.ctl.more = true
 	c.ctl.depths = []*pb.Depth{{Queue: "/t/a", Group: "g", Ready: 10, AckRate: 2, PublishRate: 1}}
 	req := &pb.ListDepthsRequest{Prefix: "/t/", Sort: "age", Limit: 7, After: "1 /t/a g"}
 	out := must(call(t, c.admin.ListDepths, req))(t)
@@ -67,6 +96,7 @@ func TestListQueues_Depths(t *testing.T) {
 	for _, path := range []string{"/t/a", "/t/b", "/t/c"} {
 		c.createQueue(path)
 	}
+	c.ctl.more = true
 	c.ctl.depths = []*pb.Depth{{Queue: "/t/c", Ready: 10}, {Queue: "/t/gone", Ready: 5}, {Queue: "/t/a", Ready: 1}}
 	out := must(call(t, c.admin.ListQueues, &pb.ListQueuesRequest{Depths: true}))(t)
 	for i, want := range []uint64{1, 0, 10} {

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -153,15 +154,28 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	return connect.NewResponse(out), nil
 }
 
-// DeleteOrphans has a controller remove extents on stores whose queues are not in the metadata.
+// DeleteOrphans has the controllers remove extents on stores whose queues are not in the metadata. Of several, each knows
+// some of them.
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
 	order := &pb.DeleteOrphansRequest{DryRun: req.Msg.GetDryRun(), Who: req.Peer().Addr}
-	out, err := ask(ctx, s.ranked(roleController, core.ID{}), roleController, order, func(addr string) rpc[pb.DeleteOrphansRequest, pb.DeleteOrphansResponse] {
+	parts, silent, err := askAll(ctx, s.members.Hosts(roleController), roleController, order, func(addr string) rpc[pb.DeleteOrphansRequest, pb.DeleteOrphansResponse] {
 		return s.peers.Controller(addr).DeleteOrphans
 	})
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "delete the extents of unknown queues: %w", err)
 	}
+	out := parts[0]
+	for _, p := range parts[1:] {
+		out.Count += p.GetCount()
+		for _, e := range p.GetExtents() {
+			if slices.ContainsFunc(out.Extents, func(x *pb.OrphanExtent) bool { return x.GetExtent() == e.GetExtent() }) {
+				out.Count-- // it was handed over in between
+			} else if len(out.Extents) < maxPage {
+				out.Extents = append(out.Extents, e)
+			}
+		}
+	}
+	out.Silent = silent
 	return connect.NewResponse(out), nil
 }
 

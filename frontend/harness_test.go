@@ -169,8 +169,9 @@ type fakeController struct {
 		onSeal  func(*pb.SealAllOfStoreRequest) (*pb.SealAllOfStoreResponse, error)
 		stay    []*pb.UndecidedExtent
 	}
-	depths []*pb.Depth    // that it has computed; set before it is asked
-	meta   metadata.Store // where it starts groups
+	meta metadata.Store // where it starts groups
+	fakeDepths
+	orphans []*pb.OrphanExtent // set before it is asked; nil: there are 7
 }
 
 func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
@@ -184,7 +185,11 @@ func (f *fakeController) DeleteOrphans(_ context.Context, req *connect.Request[p
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.asked = append(f.mu.asked, req.Msg)
-	return connect.NewResponse(&pb.DeleteOrphansResponse{Count: 7}), convert.RPCError(f.mu.err)
+	out := &pb.DeleteOrphansResponse{Count: 7}
+	if f.orphans != nil {
+		out = &pb.DeleteOrphansResponse{Extents: f.orphans, Count: uint32(len(f.orphans))}
+	}
+	return connect.NewResponse(out), convert.RPCError(f.mu.err)
 }
 
 func (f *fakeController) ListUndecided(context.Context, *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {

@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -132,10 +133,15 @@ func (s *service) addUndecided(ctx context.Context, queue core.QueueID, extents 
 	}
 	ctx, cancel := context.WithTimeout(ctx, undecidedTimeout)
 	defer cancel()
-	list, err := ask(ctx, s.ranked(roleController, queue.ID), roleController, &pb.ListUndecidedRequest{Queue: queue.ID[:]}, func(addr string) rpc[pb.ListUndecidedRequest, pb.ListUndecidedResponse] {
+	// Each controller knows why it cannot seal them, and those that another one began to seal a moment ago it does not know.
+	lists, _, err := askAll(ctx, s.members.Hosts(roleController), roleController, &pb.ListUndecidedRequest{Queue: queue.ID[:]}, func(addr string) rpc[pb.ListUndecidedRequest, pb.ListUndecidedResponse] {
 		return s.peers.Controller(addr).ListUndecided
 	})
-	if err != nil || len(list.GetExtents()) == 0 {
+	if err != nil {
+		return
+	}
+	list := slices.MaxFunc(lists, func(a, b *pb.ListUndecidedResponse) int { return cmp.Compare(a.GetCount(), b.GetCount()) })
+	if len(list.GetExtents()) == 0 {
 		return
 	}
 	first := list.GetExtents()[0]

@@ -38,6 +38,7 @@ type group struct {
 		sourceAt    metadata.Reading // of the queue's record
 		paused      error            // why nothing is delivered, by the status of the group or of its queue; nil: it is
 		rules       *dispatch.Group
+		counter     *retryCounter // nil: no controller has told of many retries
 		shares      map[core.ExtentID]*share
 		given       map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
 		merged      time.Duration            // when checkpoints of other owners were looked at, see elapsed

@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
 )
 
 // TestLimitRetries: groups that are told of are at their limit, others are not, and the next call replaces this one.
@@ -70,4 +72,55 @@ func TestMadeNow(t *testing.T) {
 			t.Errorf("made %s ago, one message has failed: %d retries are known", age, l.Retries)
 		}
 	}
+}
+
+// TestLimitRetries_OfTheControllerThatCounts: a second controller, which does not count the group, tells nothing of it. That
+// takes nothing back, but for a while after the one that counts has told last. One that hands the group over says so.
+func TestLimitRetries_OfTheControllerThatCounts(t *testing.T) {
+	b := newHarness(t)
+	record, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	var ahead atomic.Int64
+	b.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	run := b.deps.Members.Self().Run
+	tells := func(controller string, left bool, groups ...*pb.GroupRetries) {
+		t.Helper()
+		req := &pb.LimitRetriesRequest{Run: run.ID[:], Groups: groups, Hosts: 1, Controller: controller}
+		if left {
+			req.Left = [][]byte{record.ID.ID[:]}
+		}
+		if _, err := (&service{b.Host}).LimitRetries(t.Context(), connect.NewRequest(req)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reached := func(what string, want bool) {
+		t.Helper()
+		g := b.groupList()[0]
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if got := g.mu.rules.RetryLimit().Reached; got != want {
+			t.Errorf("%s: the limit is reached: %v, want %v", what, got, want)
+		}
+	}
+	full := &pb.GroupRetries{Group: record.ID.ID[:], Retries: core.DefaultMaxDelayedRetries, Owners: 1}
+	tells("a", false, full)
+	tells("b", false)
+	reached("another one tells nothing", true)
+	tells("a", false)
+	reached("it has few", false)
+	tells("a", false, full)
+	tells("a", true)
+	tells("a", false)
+	tells("b", false)
+	reached("it was handed over", true)
+	tells("b", false, full)
+	tells("a", true)
+	tells("b", false)
+	reached("the new one counts few", false)
+	tells("a", false, full)
+	ahead.Store(int64(dispatch.RetriesKnownFor))
+	tells("b", false)
+	reached("nobody has told of it for long", false)
 }

@@ -4421,9 +4421,11 @@ func (x *ShareCounts) GetRetries() uint64 {
 
 type LimitRetriesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`       // of the host; another run refuses it
-	Groups        []*GroupRetries        `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"` // those of this host that have retries worth telling
-	Hosts         uint32                 `protobuf:"varint,3,opt,name=hosts,proto3" json:"hosts,omitempty"`  // output hosts that are there: of the other groups each has a part
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`               // of the host; another run refuses it
+	Groups        []*GroupRetries        `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`         // those of this host that have retries worth telling
+	Hosts         uint32                 `protobuf:"varint,3,opt,name=hosts,proto3" json:"hosts,omitempty"`          // output hosts that are there: of the other groups each has a part
+	Controller    string                 `protobuf:"bytes,4,opt,name=controller,proto3" json:"controller,omitempty"` // that counts
+	Left          [][]byte               `protobuf:"bytes,5,rep,name=left,proto3" json:"left,omitempty"`             // groups that it told of before, and that another controller counts now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4477,6 +4479,20 @@ func (x *LimitRetriesRequest) GetHosts() uint32 {
 		return x.Hosts
 	}
 	return 0
+}
+
+func (x *LimitRetriesRequest) GetController() string {
+	if x != nil {
+		return x.Controller
+	}
+	return ""
+}
+
+func (x *LimitRetriesRequest) GetLeft() [][]byte {
+	if x != nil {
+		return x.Left
+	}
+	return nil
 }
 
 type LimitRetriesResponse struct {
@@ -5706,11 +5722,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0fdelayed_publish\x18\x0e \x01(\x04R\x0edelayedPublish\x12#\n" +
 	"\rdelayed_retry\x18\x0f \x01(\x04R\fdelayedRetry\x12#\n" +
 	"\rdelayed_group\x18\x10 \x01(\x04R\fdelayedGroup\x12\x18\n" +
-	"\aretries\x18\x11 \x01(\x04R\aretriesJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"o\n" +
+	"\aretries\x18\x11 \x01(\x04R\aretriesJ\x04\b\x06\x10\aJ\x04\b\a\x10\b\"\xa3\x01\n" +
 	"\x13LimitRetriesRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x120\n" +
 	"\x06groups\x18\x02 \x03(\v2\x18.columba.v1.GroupRetriesR\x06groups\x12\x14\n" +
-	"\x05hosts\x18\x03 \x01(\rR\x05hosts\"\x16\n" +
+	"\x05hosts\x18\x03 \x01(\rR\x05hosts\x12\x1e\n" +
+	"\n" +
+	"controller\x18\x04 \x01(\tR\n" +
+	"controller\x12\x12\n" +
+	"\x04left\x18\x05 \x03(\fR\x04left\"\x16\n" +
 	"\x14LimitRetriesResponse\"V\n" +
 	"\fGroupRetries\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x18\n" +

@@ -276,11 +276,14 @@ func (x *ListQueuesRequest) GetSort() string {
 }
 
 type ListQueuesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // empty: no more
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Queues []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	Next   string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // empty: no more
+	// By backlog or age: queues that are left out because no controller has counted them just now, and the controllers that do not answer.
+	UncountedQueues uint32   `protobuf:"varint,3,opt,name=uncounted_queues,json=uncountedQueues,proto3" json:"uncounted_queues,omitempty"`
+	Silent          []string `protobuf:"bytes,4,rep,name=silent,proto3" json:"silent,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListQueuesResponse) Reset() {
@@ -325,6 +328,20 @@ func (x *ListQueuesResponse) GetNext() string {
 		return x.Next
 	}
 	return ""
+}
+
+func (x *ListQueuesResponse) GetUncountedQueues() uint32 {
+	if x != nil {
+		return x.UncountedQueues
+	}
+	return 0
+}
+
+func (x *ListQueuesResponse) GetSilent() []string {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
 }
 
 type UpdateQueueRequest struct {
@@ -1448,6 +1465,7 @@ type DeleteOrphansResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Extents       []*OrphanExtent        `protobuf:"bytes,1,rep,name=extents,proto3" json:"extents,omitempty"` // 1,000 at most
 	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`    // of all that are known
+	Silent        []string               `protobuf:"bytes,3,rep,name=silent,proto3" json:"silent,omitempty"`   // controllers that do not answer: they may know of more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1494,6 +1512,13 @@ func (x *DeleteOrphansResponse) GetCount() uint32 {
 		return x.Count
 	}
 	return 0
+}
+
+func (x *DeleteOrphansResponse) GetSilent() []string {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
 }
 
 type OrphanExtent struct {
@@ -1833,13 +1858,16 @@ func (x *GetDepthResponse) GetGroups() []*Depth {
 }
 
 type ListDepthsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`                   // of the path of the queue
-	Sort          string                 `protobuf:"bytes,2,opt,name=sort,proto3" json:"sort,omitempty"`                       // backlog, age or name; default backlog, the largest first
-	After         string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`                     // page token
-	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                    // default 1000
-	ByQueue       bool                   `protobuf:"varint,5,opt,name=by_queue,json=byQueue,proto3" json:"by_queue,omitempty"` // one row for each queue, the sums over its groups
-	Queues        []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                   // only these, ≤ 1000; not with prefix
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Prefix  string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`                   // of the path of the queue
+	Sort    string                 `protobuf:"bytes,2,opt,name=sort,proto3" json:"sort,omitempty"`                       // backlog, age or name; default backlog, the largest first
+	After   string                 `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`                     // page token
+	Limit   int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                    // default 1000
+	ByQueue bool                   `protobuf:"varint,5,opt,name=by_queue,json=byQueue,proto3" json:"by_queue,omitempty"` // one row for each queue, the sums over its groups
+	Queues  []string               `protobuf:"bytes,6,rep,name=queues,proto3" json:"queues,omitempty"`                   // only these, ≤ 1000; not with prefix
+	// Between hosts, if there are several controllers: the answer is one of those that are merged; and the ids of queues.
+	Part          bool     `protobuf:"varint,7,opt,name=part,proto3" json:"part,omitempty"`
+	Ids           [][]byte `protobuf:"bytes,8,rep,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1916,12 +1944,34 @@ func (x *ListDepthsRequest) GetQueues() []string {
 	return nil
 }
 
+func (x *ListDepthsRequest) GetPart() bool {
+	if x != nil {
+		return x.Part
+	}
+	return false
+}
+
+func (x *ListDepthsRequest) GetIds() [][]byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 type ListDepthsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of queues that have stored messages, or had any lately. A queue that changes between two pages may be on both, or on none.
-	Depths        []*Depth               `protobuf:"bytes,1,rep,name=depths,proto3" json:"depths,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`             // empty: no more
-	AsOf          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // of the last round of counting
+	Depths          []*Depth               `protobuf:"bytes,1,rep,name=depths,proto3" json:"depths,omitempty"`
+	Next            string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`                                               // empty: no more
+	AsOf            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`                                   // of the last round of counting
+	UncountedQueues uint32                 `protobuf:"varint,4,opt,name=uncounted_queues,json=uncountedQueues,proto3" json:"uncounted_queues,omitempty"` // that have stored messages, and that no controller has counted just now: there are no depths of them
+	Silent          []string               `protobuf:"bytes,5,rep,name=silent,proto3" json:"silent,omitempty"`                                           // controllers that do not answer
+	// Of a part: the page token after each depth; how many queues with extents the controller knows, and has counted as the
+	// one that is responsible for them; and those of ids that it has not counted so.
+	Places        []string `protobuf:"bytes,6,rep,name=places,proto3" json:"places,omitempty"`
+	Known         uint32   `protobuf:"varint,7,opt,name=known,proto3" json:"known,omitempty"`
+	Counted       uint32   `protobuf:"varint,8,opt,name=counted,proto3" json:"counted,omitempty"`
+	Others        [][]byte `protobuf:"bytes,9,rep,name=others,proto3" json:"others,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1973,6 +2023,48 @@ func (x *ListDepthsResponse) GetNext() string {
 func (x *ListDepthsResponse) GetAsOf() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AsOf
+	}
+	return nil
+}
+
+func (x *ListDepthsResponse) GetUncountedQueues() uint32 {
+	if x != nil {
+		return x.UncountedQueues
+	}
+	return 0
+}
+
+func (x *ListDepthsResponse) GetSilent() []string {
+	if x != nil {
+		return x.Silent
+	}
+	return nil
+}
+
+func (x *ListDepthsResponse) GetPlaces() []string {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *ListDepthsResponse) GetKnown() uint32 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+func (x *ListDepthsResponse) GetCounted() uint32 {
+	if x != nil {
+		return x.Counted
+	}
+	return 0
+}
+
+func (x *ListDepthsResponse) GetOthers() [][]byte {
+	if x != nil {
+		return x.Others
 	}
 	return nil
 }
@@ -4045,10 +4137,12 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06depths\x18d \x01(\bR\x06depths\x12\x12\n" +
-	"\x04sort\x18e \x01(\tR\x04sort\"S\n" +
+	"\x04sort\x18e \x01(\tR\x04sort\"\x96\x01\n" +
 	"\x12ListQueuesResponse\x12)\n" +
 	"\x06queues\x18\x01 \x03(\v2\x11.columba.v1.QueueR\x06queues\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next\"W\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next\x12)\n" +
+	"\x10uncounted_queues\x18\x03 \x01(\rR\x0funcountedQueues\x12\x16\n" +
+	"\x06silent\x18\x04 \x03(\tR\x06silent\"W\n" +
 	"\x12UpdateQueueRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.columba.v1.QueueSpecR\x04spec\x12\x16\n" +
 	"\x06fields\x18\x02 \x03(\tR\x06fields\"(\n" +
@@ -4114,10 +4208,11 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"A\n" +
 	"\x14DeleteOrphansRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12\x10\n" +
-	"\x03who\x18\x02 \x01(\tR\x03who\"a\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\"y\n" +
 	"\x15DeleteOrphansResponse\x122\n" +
 	"\aextents\x18\x01 \x03(\v2\x18.columba.v1.OrphanExtentR\aextents\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\x86\x01\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x16\n" +
+	"\x06silent\x18\x03 \x03(\tR\x06silent\"\x86\x01\n" +
 	"\fOrphanExtent\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\tR\x06extent\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
@@ -4138,18 +4233,26 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"=\n" +
 	"\x10GetDepthResponse\x12)\n" +
-	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\x9e\x01\n" +
+	"\x06groups\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06groups\"\xc4\x01\n" +
 	"\x11ListDepthsRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x12\n" +
 	"\x04sort\x18\x02 \x01(\tR\x04sort\x12\x14\n" +
 	"\x05after\x18\x03 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x19\n" +
 	"\bby_queue\x18\x05 \x01(\bR\abyQueue\x12\x16\n" +
-	"\x06queues\x18\x06 \x03(\tR\x06queues\"\x84\x01\n" +
+	"\x06queues\x18\x06 \x03(\tR\x06queues\x12\x12\n" +
+	"\x04part\x18\a \x01(\bR\x04part\x12\x10\n" +
+	"\x03ids\x18\b \x03(\fR\x03ids\"\xa7\x02\n" +
 	"\x12ListDepthsResponse\x12)\n" +
 	"\x06depths\x18\x01 \x03(\v2\x11.columba.v1.DepthR\x06depths\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12/\n" +
-	"\x05as_of\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\"\x96\x01\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04asOf\x12)\n" +
+	"\x10uncounted_queues\x18\x04 \x01(\rR\x0funcountedQueues\x12\x16\n" +
+	"\x06silent\x18\x05 \x03(\tR\x06silent\x12\x16\n" +
+	"\x06places\x18\x06 \x03(\tR\x06places\x12\x14\n" +
+	"\x05known\x18\a \x01(\rR\x05known\x12\x18\n" +
+	"\acounted\x18\b \x01(\rR\acounted\x12\x16\n" +
+	"\x06others\x18\t \x03(\fR\x06others\"\x96\x01\n" +
 	"\x16ListDeadLettersRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x14\n" +

@@ -5,6 +5,7 @@
 package backlog
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -25,18 +26,22 @@ type Group struct {
 
 // book is what is known. The collector writes most of it, rounds of the controller tell it which groups there are. Safe for concurrent use.
 type book struct {
-	mu     sync.Mutex
-	queues map[core.QueueID]*queue
-	groups map[core.GroupID]*group
-	tails  map[core.ExtentID]tail // of extents without an end
-	dirty  map[core.QueueID]struct{}
-	looks  map[share]look // shares whose owner is to look at a message
-	live   map[core.HostID]core.RunID
-	moving map[core.QueueID]struct{} // queues that were published to lately
-	series series
-	since  time.Time // of this controller: what older extents hold was published before
-	ended  time.Time // of the last round; zero: there was none
-	rounds uint64
+	mu      sync.Mutex
+	queues  map[core.QueueID]*queue
+	groups  map[core.GroupID]*group
+	tails   map[core.ExtentID]tail // of extents without an end
+	dirty   map[core.QueueID]struct{}
+	looks   map[share]look             // shares whose owner is to look at a message
+	letters map[core.QueueID]uint64    // messages that the dead letter queues of groups hold
+	told    map[core.GroupID]struct{}  // groups whose retries hosts were told last
+	left    map[core.GroupID]time.Time // of them before, those that another controller counts now; and since when
+	live    map[core.HostID]core.RunID
+	moving  map[core.QueueID]struct{} // queues that were published to lately
+	series  series
+	since   time.Time // of this controller, or when it took queues over last: what older extents hold was published before
+	swept   time.Time // when it was looked last for groups that nobody tells of
+	ended   time.Time // of the last round; zero: there was none
+	rounds  uint64
 }
 
 type share struct {
@@ -56,7 +61,7 @@ type queue struct {
 	path    string // "" while its record was not read
 	builtIn bool   // it belongs to a group
 	groups  []*group
-	letters uint64                     // messages that its own groups would read
+	counted bool                       // its groups have been counted
 	seen    map[core.ExtentID]position // how far its own extents went when they were looked at last
 	grown   position                   // in all, since this controller began
 	unnamed position                   // of it, what was stored before the path was known
@@ -109,7 +114,8 @@ type part struct {
 func newBook(most int, now time.Time) *book {
 	return &book{
 		since: now, queues: make(map[core.QueueID]*queue), groups: make(map[core.GroupID]*group), tails: make(map[core.ExtentID]tail), dirty: make(map[core.QueueID]struct{}),
-		looks: make(map[share]look), moving: make(map[core.QueueID]struct{}), series: newSeries(most),
+		looks: make(map[share]look), letters: make(map[core.QueueID]uint64), told: make(map[core.GroupID]struct{}), left: make(map[core.GroupID]time.Time),
+		moving: make(map[core.QueueID]struct{}), series: newSeries(most), swept: now,
 	}
 }
 
@@ -131,6 +137,10 @@ func (b *book) setGroups(id core.QueueID, groups []Group, now time.Time) {
 		g := b.groupLocked(r.ID)
 		g.GroupRecord, g.pending = r.GroupRecord, slices.SortedFunc(slices.Values(r.Pending), compareExtents)
 		q.groups = append(q.groups, g)
+		if _, known := b.letters[g.DLQ]; !known && !g.DLQ.IsZero() {
+			b.letters[g.DLQ] = 0
+			b.dirty[g.DLQ] = struct{}{}
+		}
 		for e, p := range g.parts {
 			if _, pending := slices.BinarySearchFunc(g.pending, e, compareExtents); !pending && now.Sub(p.at) > keepPart {
 				delete(g.parts, e)
@@ -160,13 +170,26 @@ func (b *book) groupLocked(id core.GroupID) *group {
 
 func (b *book) dropLocked(g *group) {
 	delete(b.groups, g.ID)
+	delete(b.told, g.ID)
+	delete(b.letters, g.DLQ)
 	for e := range g.parts {
 		delete(b.looks, share{g.ID, e})
 	}
 }
 
-// dropQueue forgets a queue that has no live extents any more.
-func (b *book) dropQueue(id core.QueueID) {
+// leaveLocked forgets all of a group but what owners say.
+func (b *book) leaveLocked(g *group) {
+	_, told := b.told[g.ID]
+	b.dropLocked(g)
+	b.groups[g.ID] = &group{parts: g.parts, hosts: g.hosts}
+	if told {
+		b.told[g.ID] = struct{}{}
+	}
+}
+
+// dropQueue forgets a queue that has no live extents any more. One that another controller is responsible for is left: it
+// may come back, and owners do not tell again what has not changed.
+func (b *book) dropQueue(id core.QueueID, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	q := b.queues[id]
@@ -174,12 +197,44 @@ func (b *book) dropQueue(id core.QueueID) {
 		return
 	}
 	for _, g := range q.groups {
-		b.dropLocked(g)
+		if left {
+			b.leaveLocked(g)
+		} else {
+			b.dropLocked(g)
+		}
 	}
 	delete(b.queues, id)
 	delete(b.dirty, id)
 	delete(b.moving, id)
 	b.series.drop(id)
+}
+
+// tookOver notes that queues may come that another controller has counted.
+func (b *book) tookOver(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.since = now
+}
+
+// untoldAfter is when a count is dropped that an owner does not repeat, of a group that no round knows. Owners tell all they
+// have every wholeEvery.
+const untoldAfter = 2 * wholeEvery
+
+// sweepLocked drops what owners do not tell any more of groups that no round knows.
+func (b *book) sweepLocked(now time.Time) {
+	if now.Sub(b.swept) < untoldAfter/10 {
+		return
+	}
+	b.swept = now
+	for id, g := range b.groups {
+		if !g.ID.IsZero() {
+			continue
+		}
+		maps.DeleteFunc(g.parts, func(_ core.ExtentID, p *part) bool { return now.Sub(p.at) > untoldAfter })
+		if len(g.parts) == 0 {
+			delete(b.groups, id)
+		}
+	}
 }
 
 // takeDirty answers the queues whose backlogs are to be computed again.
@@ -264,8 +319,11 @@ func (b *book) setLive(hosts []membership.Host) {
 				b.dirty[g.Queue] = struct{}{}
 			}
 		}
-		if g.ID.IsZero() && len(g.hosts) == 0 { // no round knows of it, and nobody tells of it any more
-			delete(b.groups, id)
+		if g.ID.IsZero() { // no round knows of it
+			maps.DeleteFunc(g.parts, func(_ core.ExtentID, p *part) bool { return p.orphan })
+			if len(g.parts)+len(g.hosts) == 0 { // and nobody tells of it any more
+				delete(b.groups, id)
+			}
 		}
 	}
 }

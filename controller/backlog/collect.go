@@ -26,6 +26,8 @@ import (
 type Cluster interface {
 	// Complete reports whether the rounds have told of all groups.
 	Complete() bool
+	// Responsible reports whether this controller is for a key, such as the id of a queue.
+	Responsible(key core.ID) bool
 	// Store is a store that answers; ok is false for others.
 	Store(id core.HostID) (client columbav1connect.StoreServiceClient, ok bool)
 	// Outputs are the output hosts that are there.
@@ -39,6 +41,7 @@ type Cluster interface {
 // Config of a Collector. All fields are needed.
 type Config struct {
 	Meta    metadata.Store
+	Self    core.HostID
 	Cluster Cluster
 	Extents *catalog.Extents
 	Now     func() time.Time
@@ -93,7 +96,13 @@ func (c *Collector) SetGroups(queue core.QueueID, groups []Group) {
 }
 
 // DropQueue says that a queue has no live extents any more.
-func (c *Collector) DropQueue(queue core.QueueID) { c.book.dropQueue(queue) }
+func (c *Collector) DropQueue(queue core.QueueID) { c.book.dropQueue(queue, false) }
+
+// LeaveQueue says that another controller is responsible for a queue, or was in between.
+func (c *Collector) LeaveQueue(queue core.QueueID) { c.book.dropQueue(queue, true) }
+
+// TookOver says that queues may come that another controller has counted until now.
+func (c *Collector) TookOver() { c.book.tookOver(c.cfg.Now()) }
 
 // Run computes until ctx ends.
 func (c *Collector) Run(ctx context.Context) { lifecycle.Every(ctx, c.cfg.Every, c.Round) }
@@ -133,7 +142,7 @@ func (c *Collector) computeDirty() (out []lacking) {
 
 // askTails asks stores how far the extents without an end go, of each the first that tells.
 func (c *Collector) askTails(ctx context.Context) {
-	open := slices.Collect(c.cfg.Extents.WithoutEnd())
+	open := c.book.counting(slices.Collect(c.cfg.Extents.WithoutEnd()), c.mine)
 	c.book.keepTails(open)
 	for try := 0; len(open) > 0 && ctx.Err() == nil; try++ {
 		byStore := make(map[core.HostID][]catalog.Extent)
@@ -375,6 +384,7 @@ func (b *book) endRound(now time.Time) {
 			delete(b.moving, id)
 		}
 	}
+	b.sweepLocked(now)
 	b.ended = now
 	b.rounds++
 }

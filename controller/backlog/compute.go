@@ -24,11 +24,35 @@ const (
 	aheadOf = 4
 )
 
+// counting are those extents that are counted here: of queues that mine selects, of others that their groups read, and of
+// their dead letter queues.
+func (b *book) counting(all []catalog.Extent, mine func(core.QueueID) bool) []catalog.Extent {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	asked := make(map[core.QueueID]bool) // extents are far more than queues
+	here := func(q core.QueueID) bool {
+		is, known := asked[q]
+		if !known {
+			_, dead := b.letters[q]
+			is = dead || mine(q)
+			asked[q] = is
+		}
+		return is
+	}
+	return slices.DeleteFunc(all, func(e catalog.Extent) bool {
+		reader, ok := e.Home.Reader(e.Queue)
+		return !here(e.Queue) && (!ok || !here(reader))
+	})
+}
+
 // compute counts the backlogs of a queue's groups again out of its live extents, and those of others that its groups read. It answers the shares
 // whose checkpoints are to be read.
 func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now time.Time) (out []lacking) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if _, dead := b.letters[id]; dead {
+		b.letters[id] = b.storedLocked(id, extents)
+	}
 	q := b.queues[id]
 	if q == nil {
 		return nil
@@ -40,7 +64,7 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now ti
 		}
 	}
 	grown := q.grown
-	q.letters = 0
+	q.counted = true
 	seen := make(map[core.ExtentID]position, len(q.seen))
 	for e := range extents {
 		if _, is := pending[e.ID]; is {
@@ -48,9 +72,6 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now ti
 		}
 		if e.Queue == id {
 			counts, known := b.extentLocked(e)
-			if e.Home.Kind == core.HomeOwn && e.State != core.ExtentRetired {
-				q.letters += backlog.Stored(counts)
-			}
 			if e.Home.Kind == core.HomeOwn || e.Home.Kind == core.HomeMerged && e.Home.Queue != id {
 				seen[e.ID] = b.growLocked(q, e, counts, known)
 			}
@@ -68,6 +89,17 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now ti
 		out = append(out, b.computeLocked(g, pending, now)...)
 	}
 	return out
+}
+
+// storedLocked is how many messages a queue's own groups would read.
+func (b *book) storedLocked(id core.QueueID, extents iter.Seq[catalog.Extent]) (n uint64) {
+	for e := range extents {
+		if e.Queue == id && e.Home.Kind == core.HomeOwn && e.State != core.ExtentRetired {
+			counts, _ := b.extentLocked(e)
+			n += backlog.Stored(counts)
+		}
+	}
+	return n
 }
 
 // extentLocked is what counts of an extent; known: how far it goes is.

@@ -36,6 +36,7 @@ type harness struct {
 	silent  map[core.HostID]bool // stores that do not answer
 	owners  map[core.HostID]*fakeOwner
 	saved   map[share]backlog.Progress
+	others  map[core.QueueID]bool // queues of another controller
 	calls   atomic.Int64
 	bytes   atomic.Int64
 }
@@ -55,10 +56,10 @@ func newHarness(t testing.TB, most int) *harness {
 	r := &harness{
 		t: t, meta: &countedStore{Store: memory.New()}, now: time.Unix(1_800_000_000, 0), extents: catalog.NewExtents(),
 		tails: make(map[core.ExtentID]*pb.GetTailsResponse_Tail), silent: make(map[core.HostID]bool),
-		owners: make(map[core.HostID]*fakeOwner), saved: make(map[share]backlog.Progress),
+		owners: make(map[core.HostID]*fakeOwner), saved: make(map[share]backlog.Progress), others: make(map[core.QueueID]bool),
 	}
 	t.Cleanup(func() { r.meta.Close() })
-	r.Collector = New(Config{Meta: r.meta, Extents: r.extents, Cluster: r, Now: func() time.Time { return r.now }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Every: 5 * time.Second, Timeout: time.Second, Series: most})
+	r.Collector = New(Config{Meta: r.meta, Self: "ctl", Extents: r.extents, Cluster: r, Now: func() time.Time { return r.now }, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Every: 5 * time.Second, Timeout: time.Second, Series: most})
 	return r
 }
 
@@ -154,6 +155,8 @@ func (r *harness) depth(path, group string) *pb.Depth {
 }
 
 func (r *harness) Complete() bool { return true }
+
+func (r *harness) Responsible(key core.ID) bool { return !r.others[core.QueueID{ID: key}] }
 
 func (r *harness) Store(id core.HostID) (columbav1connect.StoreServiceClient, bool) {
 	return fakeTails{r: r}, !r.silent[id]

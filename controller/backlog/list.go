@@ -1,9 +1,8 @@
 package backlog
 
 import (
-	"cmp"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,22 +34,30 @@ func (r *row) age(now time.Time) int64 {
 	return max(0, now.UnixMicro()-r.Oldest) / 1000
 }
 
-// rows are all groups whose queue's path is known, as of the last round; zero before the first one.
-func (b *book) rows() (out []*row, ended time.Time, unknown uint32) {
+// rows are all groups whose queue's path is known, of the queues that mine selects and that were counted, as of the last
+// round; zero before the first one.
+func (b *book) rows(mine func(core.QueueID) bool) (out []*row, ended time.Time, unknown uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	out, unknown = b.rowsLocked(mine)
+	return out, b.ended, unknown
+}
+
+func (b *book) rowsLocked(mine func(core.QueueID) bool) (out []*row, unknown uint32) {
 	if b.ended.IsZero() {
-		return nil, b.ended, 0
+		return nil, 0
 	}
-	for _, q := range b.queues {
+	for id, q := range b.queues {
+		if !q.counted || !mine(id) {
+			continue
+		}
 		for _, g := range q.groups {
 			unknown += g.unknown
 			if q.path == "" {
 				continue
 			}
-			r := &row{path: q.path, group: g.Spec.Name, Depth: g.depth, counted: g.counted, unknown: g.unknown, rate: q.rate.perSecond()}
-			if letters := b.queues[g.DLQ]; letters != nil {
-				r.dead = letters.letters
+			r := &row{
+				path: q.path, group: g.Spec.Name, Depth: g.depth, dead: b.letters[g.DLQ], counted: g.counted, unknown: g.unknown, rate: q.rate.perSecond(),
 			}
 			for _, h := range g.hosts {
 				r.ackRate += h.ackRate
@@ -59,7 +66,7 @@ func (b *book) rows() (out []*row, ended time.Time, unknown uint32) {
 			out = append(out, r)
 		}
 	}
-	return out, b.ended, unknown
+	return out, unknown
 }
 
 func earlier(a, b int64) int64 {
@@ -69,17 +76,39 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
-// perQueue are the sums over the groups of each queue; those without a group too, but for the queues of groups.
-func (b *book) perQueue(groups []*row) []*row {
-	byPath := make(map[string]*row)
+// snapshot is what lists have until the next round ends.
+type snapshot struct {
+	ended   time.Time
+	groups  []*row
+	queues  []*row // those without a group too, but for the queues of groups; without the sums over the groups
+	counted map[core.QueueID]struct{}
+}
+
+func (b *book) snapshot(mine func(core.QueueID) bool) (s snapshot) {
 	b.mu.Lock()
-	for _, q := range b.queues {
+	defer b.mu.Unlock()
+	s.ended, s.counted = b.ended, make(map[core.QueueID]struct{})
+	s.groups, _ = b.rowsLocked(mine)
+	for id, q := range b.queues {
+		if !q.counted || !mine(id) {
+			continue
+		}
+		s.counted[id] = struct{}{}
 		if q.path != "" && !q.builtIn {
-			byPath[q.path] = &row{path: q.path, rate: q.rate.perSecond()}
+			s.queues = append(s.queues, &row{path: q.path, rate: q.rate.perSecond()})
 		}
 	}
-	b.mu.Unlock()
-	for _, g := range groups {
+	return s
+}
+
+// perQueue are the sums over the groups of each queue.
+func (s *snapshot) perQueue() []*row {
+	byPath := make(map[string]*row)
+	for _, q := range s.queues {
+		r := *q
+		byPath[q.path] = &r
+	}
+	for _, g := range s.groups {
 		sum := byPath[g.path]
 		if sum == nil { // of a dead letter queue that has a group
 			sum = &row{path: g.path, rate: g.rate}
@@ -92,19 +121,8 @@ func (b *book) perQueue(groups []*row) []*row {
 		sum.ackRate += g.ackRate
 		sum.opened = earlier(sum.opened, g.opened)
 	}
-	out := make([]*row, 0, len(byPath))
-	for _, r := range byPath {
-		out = append(out, r)
-	}
-	return out
+	return slices.Collect(maps.Values(byPath))
 }
-
-// Orders of lists.
-const (
-	byBacklog = "backlog"
-	byAge     = "age"
-	byName    = "name"
-)
 
 // maxPage bounds the rows of an answer.
 const maxPage = 1000
@@ -112,37 +130,44 @@ const maxPage = 1000
 // listing keeps the sorted rows of the last list, until a round has ended: pages are lists of the same rows, as a rule.
 type listing struct {
 	mu     sync.Mutex
-	ended  time.Time
-	sorted map[string][]*row // by order, and by what a row is
+	of     snapshot
+	sorted map[listed][]*row
 }
 
-// List answers a page. Errors: CodeBadArgument, CodeTooLarge; CodeUnavailable before the first round has ended.
+// listed is what a list has: which order, and whether its rows are queues.
+type listed struct {
+	order   backlog.Order
+	byQueue bool
+}
+
+// List answers a page of the queues that this controller is responsible for. Errors: CodeBadArgument, CodeTooLarge;
+// CodeUnavailable before the first round has ended.
 func (c *Collector) List(req *pb.ListDepthsRequest) (*pb.ListDepthsResponse, error) {
-	order := cmp.Or(req.Sort, byBacklog)
-	if order != byBacklog && order != byAge && order != byName {
-		return nil, core.Errorf(core.CodeBadArgument, "that order is not backlog, age or name")
+	order, err := backlog.ParseOrder(req.Sort)
+	if err != nil {
+		return nil, err
 	}
 	limit := int(req.Limit)
 	switch {
 	case limit < 0 || limit > maxPage:
 		return nil, core.Errorf(core.CodeBadArgument, "limit %d is not in 0 … %d", limit, maxPage)
-	case len(req.Queues) > maxPage:
-		return nil, core.Errorf(core.CodeTooLarge, "%d queues in one request; at most %d are allowed", len(req.Queues), maxPage)
+	case len(req.Queues) > maxPage || len(req.Ids) > maxPage:
+		return nil, core.Errorf(core.CodeTooLarge, "%d queues in one request; at most %d are allowed", max(len(req.Queues), len(req.Ids)), maxPage)
 	case limit == 0:
 		limit = maxPage
 	}
-	after, err := parseToken(req.After)
+	after, err := backlog.ParsePlace(req.After)
 	if err != nil {
 		return nil, err
 	}
-	rows, ended := c.sorted(order, req.ByQueue)
+	rows, ended, counted := c.sorted(listed{order, req.ByQueue})
 	if ended.IsZero() {
 		return nil, core.Errorf(core.CodeUnavailable, "the controller has just started and has not counted all backlogs yet; try again in some seconds")
 	}
 	first := 0
 	if req.After != "" {
-		first, _ = slices.BinarySearchFunc(rows, after, func(r *row, t token) int { return compareTokens(order, r.token(order), t) })
-		if first < len(rows) && rows[first].token(order) == after {
+		first, _ = slices.BinarySearchFunc(rows, after, func(r *row, p backlog.Place) int { return order.Compare(r.place(order), p) })
+		if first < len(rows) && rows[first].place(order) == after {
 			first++
 		}
 	}
@@ -158,34 +183,63 @@ func (c *Collector) List(req *pb.ListDepthsRequest) (*pb.ListDepthsResponse, err
 			continue
 		}
 		if len(out.Depths) == limit {
-			out.Next = last.token(order).String()
+			out.Next = last.place(order).String()
 			break
 		}
 		last = r
 		out.Depths = append(out.Depths, r.proto(now))
+		if req.Part {
+			out.Places = append(out.Places, r.place(order).String())
+		}
+	}
+	if req.Part {
+		return out, c.completeness(req, out, counted)
 	}
 	return out, nil
 }
 
-// sorted are the rows in an order.
-func (c *Collector) sorted(order string, byQueue bool) ([]*row, time.Time) {
+// completeness says of which queues a part tells.
+func (c *Collector) completeness(req *pb.ListDepthsRequest, out *pb.ListDepthsResponse, counted map[core.QueueID]struct{}) error {
+	for _, id := range c.cfg.Extents.Queues() {
+		out.Known++
+		if _, ok := counted[id]; ok {
+			out.Counted++
+		}
+	}
+	for _, b := range req.Ids {
+		id, err := core.IDFromBytes(b)
+		if err != nil {
+			return err
+		}
+		queue := core.QueueID{ID: id}
+		if _, ok := counted[queue]; !ok && (c.cfg.Extents.Has(queue) || !c.mine(queue)) {
+			out.Others = append(out.Others, b)
+		}
+	}
+	return nil
+}
+
+// mine reports whether this controller tells of a queue.
+func (c *Collector) mine(queue core.QueueID) bool { return c.cfg.Cluster.Responsible(queue.ID) }
+
+// sorted are the rows in an order, as of when, and of which queues they are.
+func (c *Collector) sorted(l listed) ([]*row, time.Time, map[core.QueueID]struct{}) {
 	c.listing.mu.Lock()
 	defer c.listing.mu.Unlock()
-	l := &c.listing
-	if ended := c.book.endedAt(); l.sorted == nil || !l.ended.Equal(ended) {
-		l.ended, l.sorted = ended, make(map[string][]*row)
+	x := &c.listing
+	if x.sorted == nil || !x.of.ended.Equal(c.book.endedAt()) {
+		x.of, x.sorted = c.book.snapshot(c.mine), make(map[listed][]*row)
 	}
-	key := order + " " + strconv.FormatBool(byQueue)
-	rows, have := l.sorted[key]
+	rows, have := x.sorted[l]
 	if !have {
-		rows, _, _ = c.book.rows()
-		if byQueue {
-			rows = c.book.perQueue(rows)
+		rows = slices.Clone(x.of.groups)
+		if l.byQueue {
+			rows = x.of.perQueue()
 		}
-		slices.SortFunc(rows, func(a, b *row) int { return compareTokens(order, a.token(order), b.token(order)) })
-		l.sorted[key] = rows
+		slices.SortFunc(rows, func(a, b *row) int { return l.order.Compare(a.place(l.order), b.place(l.order)) })
+		x.sorted[l] = rows
 	}
-	return rows, l.ended
+	return rows, x.of.ended, x.of.counted
 }
 
 func (b *book) endedAt() time.Time {
@@ -194,50 +248,16 @@ func (b *book) endedAt() time.Time {
 	return b.ended
 }
 
-// token is the place of a row in an order.
-type token struct {
-	value       uint64
-	path, group string
-}
-
-func (r *row) token(order string) token {
-	t := token{path: r.path, group: r.group}
+// place of a row in an order.
+func (r *row) place(order backlog.Order) backlog.Place {
+	p := backlog.Place{Path: r.path, Group: r.group}
 	switch order {
-	case byBacklog:
-		t.value = r.Messages()
-	case byAge:
-		t.value = uint64(max(r.Oldest, 0))
+	case backlog.ByBacklog:
+		p.Value = r.Messages()
+	case backlog.ByAge:
+		p.Value = uint64(max(r.Oldest, 0))
 	}
-	return t
-}
-
-// compareTokens is the order: the largest backlogs first, or the oldest messages, those last that have none.
-func compareTokens(order string, a, b token) int {
-	value := cmp.Compare(b.value, a.value)
-	if order == byAge { // the values are times
-		value = cmp.Compare(a.value-1, b.value-1)
-	}
-	return cmp.Or(value, cmp.Compare(a.path, b.path), cmp.Compare(a.group, b.group))
-}
-
-// String is the form that parseToken reads.
-func (t token) String() string { return strconv.FormatUint(t.value, 10) + " " + t.path + " " + t.group }
-
-// maxToken is the length of the longest token.
-const maxToken = 4096
-
-func parseToken(s string) (t token, err error) {
-	if s == "" {
-		return t, nil
-	}
-	parts := strings.Split(s, " ")
-	if len(s) <= maxToken && len(parts) == 3 {
-		if t.value, err = strconv.ParseUint(parts[0], 10, 64); err == nil {
-			t.path, t.group = parts[1], parts[2]
-			return t, nil
-		}
-	}
-	return t, core.Errorf(core.CodeBadArgument, "the page token is none of this list; begin with an empty one")
+	return p
 }
 
 func (r *row) proto(now time.Time) *pb.Depth {

@@ -35,7 +35,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	now := c.cfg.Now()
-	rows, ended, unknown := c.book.rows()
+	rows, ended, unknown := c.book.rows(c.mine)
 	if !ended.IsZero() {
 		gauge(descStale, max(0, now.Sub(ended).Seconds()))
 		gauge(descUnknown, float64(unknown))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,7 +92,7 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 		return 0, core.Errorf(core.CodeBadArgument, "limit %d is below 0", all.limit)
 	}
 	out := a.fitted(narrowDepth...)
-	unknown := int64(0)
+	unknown, missing := int64(0), missingDepths{}
 	err := a.pages(out, "groups of queues that store messages", func(after string) (string, error) {
 		req := &pb.ListDepthsRequest{Prefix: all.prefix, Sort: all.sort, After: after, Limit: listPage}
 		if all.limit > 0 {
@@ -102,6 +103,7 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 			out.item(listedDepth(d))
 			unknown += int64(d.GetUnknownExtents())
 		}
+		missing.add(page.GetUncountedQueues(), page.GetSilent())
 		if all.limit > 0 && out.items >= all.limit {
 			return "", err
 		}
@@ -110,7 +112,42 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 	if unknown > 0 && err == nil {
 		a.say("%s could not be counted just now; there may be more messages", plural(unknown, "extent"))
 	}
+	if err == nil {
+		missing.say(a)
+	}
 	return a.lines(out), err
+}
+
+// missingDepths is what a list of depths lacks.
+type missingDepths struct {
+	queues uint32
+	silent []string // controllers
+}
+
+func (m *missingDepths) add(queues uint32, silent []string) {
+	m.queues = max(m.queues, queues)
+	for _, id := range silent {
+		if !slices.Contains(m.silent, id) {
+			m.silent = append(m.silent, id)
+		}
+	}
+}
+
+func (m *missingDepths) say(a *app) {
+	if len(m.silent) > 0 {
+		a.say("%s: queues may be missing; ask again in some seconds", doNotAnswer(m.silent))
+	}
+	if m.queues > 0 {
+		a.say("no controller has counted %s just now; the list lacks them; ask again in some seconds", plural(int(m.queues), "queue"))
+	}
+}
+
+// doNotAnswer says of controllers that they are silent.
+func doNotAnswer(controllers []string) string {
+	if len(controllers) == 1 {
+		return "controller " + controllers[0] + " does not answer"
+	}
+	return "controllers " + strings.Join(controllers, ", ") + " do not answer"
 }
 
 // narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have

@@ -45,6 +45,7 @@ type fakeServer struct {
 	letters []*pb.DeadLetter
 	last    proto.Message // the latest request about tokens or a seal
 	away    atomic.Int32  // so many questions for depths are not answered
+	silent  atomic.Bool   // some controllers do not answer
 	hang    chan struct{} // when set, ListHosts answers after it is closed
 }
 
@@ -304,7 +305,11 @@ func (s *fakeServer) SealAllOfStore(_ context.Context, r *connect.Request[pb.Sea
 
 func (s *fakeServer) DeleteOrphans(_ context.Context, r *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
 	s.note(r.Msg)
-	return connect.NewResponse(&pb.DeleteOrphansResponse{Extents: []*pb.OrphanExtent{{Extent: fakeExtent, Queue: fakeID, Stores: []string{"store-1"}, Since: fakeTime}}, Count: 1}), nil
+	var silent []string
+	if s.silent.Load() {
+		silent = []string{"ctl-2", "ctl-3"}
+	}
+	return connect.NewResponse(&pb.DeleteOrphansResponse{Silent: silent, Extents: []*pb.OrphanExtent{{Extent: fakeExtent, Queue: fakeID, Stores: []string{"store-1"}, Since: fakeTime}}, Count: 1}), nil
 }
 
 func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {

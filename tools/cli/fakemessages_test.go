@@ -47,6 +47,9 @@ func (s *fakeServer) ListDepths(_ context.Context, r *connect.Request[pb.ListDep
 		slices.Reverse(all)
 	}
 	res := &pb.ListDepthsResponse{}
+	if r.Msg.Prefix == "/lacking/" {
+		res.UncountedQueues, res.Silent = 3, []string{"ctl-2"}
+	}
 	if r.Msg.After == "2" {
 		res.Depths = all[2:]
 	} else if len(all) > 2 {

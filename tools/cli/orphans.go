@@ -41,6 +41,9 @@ func (a *app) deleteOrphansCommand() *cobra.Command {
 					{name: "extent", value: e.GetExtent()}, {name: "queue", value: e.GetQueue()}, {name: "stores", value: e.GetStores()}, {name: "since", value: instant(e.GetSince())},
 				})
 			}
+			if silent := res.GetSilent(); len(silent) > 0 {
+				a.say("%s and may know of more extents; run the command again when all do", doNotAnswer(silent))
+			}
 			switch n := plural(int(res.GetCount()), "extent"); {
 			case res.GetCount() == 0:
 				a.say("no extents of unknown queues")

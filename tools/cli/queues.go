@@ -216,8 +216,10 @@ func (a *app) listQueuesCommand() *cobra.Command {
 				return unknownOrder(order)
 			}
 			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
-			return a.pages(out, "queues", func(after string) (string, error) {
+			missing := missingDepths{}
+			err := a.pages(out, "queues", func(after string) (string, error) {
 				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})
+				missing.add(page.GetUncountedQueues(), page.GetSilent())
 				for _, q := range page.GetQueues() {
 					if all || !builtIn(q.GetSpec().GetPath()) {
 						out.item(listedQueue(q))
@@ -225,6 +227,10 @@ func (a *app) listQueuesCommand() *cobra.Command {
 				}
 				return page.GetNext(), err
 			})
+			if err == nil {
+				missing.say(a)
+			}
+			return err
 		}),
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only queues whose path begins with this")

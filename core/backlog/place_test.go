@@ -1,4 +1,4 @@
-package backlog
+package backlog_test
 
 import (
 	"math"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/backlog"
 )
 
 // FuzzPageToken reads any text as the page token of a list of backlogs. An accepted token is encoded to a token that
@@ -13,23 +14,23 @@ import (
 func FuzzPageToken(f *testing.F) {
 	for _, text := range []string{
 		"", " ", "  ", "0 /t/q g", "0 /t/q g ", "18446744073709551615 /t/q g", "18446744073709551616 /t/q g", "-1 /t/q g", "+1 /t/q g", "01 /t/q g",
-		"1 \x00 \xff", "1 " + strings.Repeat("q", maxToken) + " g",
+		"1 \x00 \xff", "1 " + strings.Repeat("q", 4096) + " g",
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseToken(text)
+		got, err := backlog.ParsePlace(text)
 		if err != nil {
 			if core.CodeOf(err) != core.CodeBadArgument {
 				t.Fatalf("an error of another code: %v", err)
 			}
 			return
 		}
-		if again, err := parseToken(got.String()); text != "" && (err != nil || again != got) {
+		if again, err := backlog.ParsePlace(got.String()); text != "" && (err != nil || again != got) {
 			t.Fatalf("%q is written as %q, which is %+v: %v", text, got, again, err)
 		}
-		for _, order := range []string{byBacklog, byAge, byName} {
-			if other := (token{value: math.MaxUint64, path: "/t/q", group: "g"}); compareTokens(order, got, got) != 0 || compareTokens(order, got, other) != -compareTokens(order, other, got) {
+		for _, order := range []backlog.Order{backlog.ByBacklog, backlog.ByAge, backlog.ByName} {
+			if other := (backlog.Place{Value: math.MaxUint64, Path: "/t/q", Group: "g"}); order.Compare(got, got) != 0 || order.Compare(got, other) != -order.Compare(other, got) {
 				t.Fatalf("%q has no place in the order of %s", text, order)
 			}
 		}
