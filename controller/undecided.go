@@ -173,9 +173,10 @@ func (h *Host) sealAllOfStore(ctx context.Context, store core.HostID, after core
 	if st, ok := h.stores.Get(store); ok && (st.Member || st.Answering()) {
 		return nil, false, core.Errorf(core.CodeConflict, "store %s is there: it is not gone; see `columba list hosts`", store)
 	}
-	page := h.undecided.list(func(x undecidedExtent) bool {
-		return slices.Contains(x.Replicas, store) && slices.Compare(x.ID.ID[:], after.ID[:]) > 0
-	})
+	page, err := h.waitingFor(ctx, store, after)
+	if err != nil {
+		return nil, false, err
+	}
 	if more = len(page) > sealPage; more {
 		page = page[:sealPage]
 	}

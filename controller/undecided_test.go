@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,43 @@ func TestUndecided_AnotherStoreIsAway(t *testing.T) {
 		}
 		if row := r.row(e); row.State != core.ExtentSealing {
 			t.Errorf("row %+v", row)
+		}
+	})
+}
+
+// TestUndecided_OfAnotherController: an operator's word is obeyed by the controller that gets it, whichever controller could
+// not decide the seals, and also before it has met the extents itself.
+func TestUndecided_OfAnotherController(t *testing.T) {
+	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+		extents, gone := r.loseStore(3)
+		slices.SortFunc(extents, func(a, b core.Extent) int { return slices.Compare(a.ID.ID[:], b.ID.ID[:]) })
+		asked := both[1]
+		ask := func(dry bool) []outcome {
+			t.Helper()
+			for _, e := range extents { // as if it had started late
+				asked.undecided.forget(e.ID)
+				asked.extents.Remove(e.ID)
+			}
+			out, more, err := asked.sealAllOfStore(r.t.Context(), gone.id, core.ExtentID{}, dry)
+			if r.ok(err); more {
+				t.Error("there is more")
+			}
+			return out
+		}
+		for _, dry := range []bool{true, false} {
+			out := ask(dry)
+			if len(out) != 3 {
+				t.Fatalf("dry run: %v; it knows of %d extents, want 3", dry, len(out))
+			}
+			want := map[bool]string{true: "would_seal", false: "sealed"}[dry]
+			for i, x := range out {
+				if x.ID != extents[i].ID || x.what != want || x.l != 5 {
+					t.Errorf("extent %s: %s at %d, %s", x.ID, x.what, x.l, x.reason)
+				}
+			}
+		}
+		if out := ask(false); len(out) != 0 {
+			t.Errorf("%d are left", len(out))
 		}
 	})
 }
