@@ -33,6 +33,7 @@ type fakeStore struct {
 	removed  map[core.ExtentID]removal
 	hung     chan struct{} // calls wait until it is closed
 	calls    map[string]int
+	listed   int // replicas in answers about its inventory
 }
 
 type removal struct{ position, version uint64 }
@@ -356,8 +357,9 @@ func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.Invento
 	for _, x := range changed {
 		out.Replicas = append(out.Replicas, x.proto())
 	}
+	s.listed += len(changed)
 	for id, g := range s.removed {
-		if g.position > since && g.position <= out.Position && len(req.Msg.Buckets) == 0 {
+		if g.position > since && g.position <= out.Position && (len(req.Msg.Buckets) == 0 || slices.Contains(req.Msg.Buckets, uint32(core.InventoryBucket(id)))) {
 			out.Removed = append(out.Removed, id.ID[:])
 		}
 	}

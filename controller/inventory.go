@@ -35,6 +35,8 @@ type mirror struct {
 	replicas map[core.ExtentID]uint64      // → the digest of what it said
 	open     map[core.ExtentID]*pb.Replica // those that something is to be done about, looked at again each time
 	digests  [core.InventoryBuckets]uint64
+	mine     buckets   // that are compared here: replicas, open and digests have no others
+	listed   buckets   // of mine, those of which replicas has all
 	whole    time.Time // when all was compared
 	next     time.Time // when it is asked again
 	lacking  bool      // something that it should hold may be missing: looked for each time until nothing is
@@ -56,14 +58,10 @@ func (m *mirror) remove(id core.ExtentID) {
 	delete(m.open, id)
 }
 
-// clear forgets all of some buckets; nil is all.
-func (m *mirror) clear(buckets []uint32) {
-	in := make(map[int]bool, len(buckets))
-	for _, b := range buckets {
-		in[int(b)] = true
-	}
+// clear forgets all of some buckets.
+func (m *mirror) clear(some buckets) {
 	for id := range m.replicas {
-		if buckets == nil || in[core.InventoryBucket(id)] {
+		if some[core.InventoryBucket(id)] {
 			m.remove(id)
 		}
 	}
@@ -94,7 +92,7 @@ func (h *Host) inventoryLoop(ctx context.Context) {
 
 // compareStores gives a turn to each store that is due, side by side.
 func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirror, strays *strays) {
-	now := h.deps.now()
+	now, mine := h.deps.now(), h.inventoried()
 	answering := make(map[core.HostID]bool)
 	var g errgroup.Group
 	g.SetLimit(inventoriesAtOnce)
@@ -105,14 +103,14 @@ func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirro
 			m = newMirror()
 			mirrors[st.ID] = m
 		}
-		if now.Before(m.next) {
+		if now.Before(m.next) && !mine.exceeds(m.mine) {
 			continue
 		}
 		m.next = now.Add(h.cfg.InventoryEvery)
 		g.Go(func() error {
 			ctx, cancel := context.WithTimeout(ctx, inventoryTimeout)
 			defer cancel()
-			if err := h.compareStore(ctx, st, m, strays); err != nil && ctx.Err() == nil {
+			if err := h.compareStore(ctx, st, m, mine, strays); err != nil && ctx.Err() == nil {
 				h.log.Info("an inventory could not be compared", "store", st.ID, "err", err)
 			}
 			return nil
@@ -126,8 +124,11 @@ func (h *Host) compareStores(ctx context.Context, mirrors map[core.HostID]*mirro
 	}
 }
 
-// compareStore takes over what changed on a store, or everything, and acts on it.
-func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, strays *strays) error {
+// compareStore takes over what changed in some buckets of a store, or everything, and acts on it.
+func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, mine buckets, strays *strays) error {
+	if m.divide(mine); mine == (buckets{}) {
+		return nil
+	}
 	if h.deps.now().Sub(m.whole) >= wholeEvery {
 		m.position = 0
 	}
@@ -141,13 +142,17 @@ func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, st
 		}
 	}
 	for {
-		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Since: m.position})
+		req := &pb.InventoryRequest{Run: m.run.ID[:], Since: m.position}
+		if mine != allBuckets {
+			req.Buckets, req.After = mine.list(), m.position
+		}
+		resp, err := h.inventory(ctx, st, req)
 		if err != nil {
 			return err
 		}
 		if resp.FromStart {
-			m.clear(nil)
-			whole = true
+			m.clear(mine)
+			m.listed, whole = mine, true
 		}
 		m.lacking = m.lacking || whole || len(resp.Removed) > 0
 		h.takeInventory(st, m, resp, strays)
@@ -199,6 +204,9 @@ func (h *Host) takeInventory(st catalog.Store, m *mirror, resp *pb.InventoryResp
 			h.log.Warn("a store reports an invalid replica", "store", st.ID, "err", err)
 			continue
 		}
+		if !m.mine[core.InventoryBucket(e.ID)] {
+			continue
+		}
 		m.put(e.ID, digestOf(e.ID, r))
 		if h.compareReplica(st, e, r, strays) {
 			delete(m.open, e.ID)
@@ -208,19 +216,23 @@ func (h *Host) takeInventory(st catalog.Store, m *mirror, resp *pb.InventoryResp
 	}
 }
 
-// compareDigests lists the buckets again in which something differs.
+// compareDigests lists the buckets again in which something differs. A bucket that came to this controller differs, unless
+// it is empty.
 func (h *Host) compareDigests(ctx context.Context, st catalog.Store, m *mirror, digests []uint64, strays *strays) error {
 	differ := m.differing(digests)
-	if len(differ) == 0 {
-		m.odd = 0
+	if differ == (buckets{}) {
+		m.lacking = m.lacking || m.listed != m.mine
+		m.odd, m.listed = 0, m.mine
 		return nil
 	}
 	if m.odd >= mostOdd {
-		return nil
+		if differ = differ.without(m.listed); differ == (buckets{}) {
+			return nil
+		}
 	}
 	m.clear(differ)
 	for after := uint64(0); ; {
-		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Buckets: differ, After: after})
+		resp, err := h.inventory(ctx, st, &pb.InventoryRequest{Run: m.run.ID[:], Buckets: differ.list(), After: after})
 		if err != nil {
 			return err
 		}
@@ -230,23 +242,21 @@ func (h *Host) compareDigests(ctx context.Context, st catalog.Store, m *mirror, 
 			break
 		}
 	}
-	m.lacking = true
-	if left := m.differing(digests); len(left) > 0 {
+	m.lacking, m.listed = true, m.mine
+	if left := m.differing(digests); left != (buckets{}) {
 		if m.odd++; m.odd == mostOdd { // it may have changed between the pages before
-			h.log.Warn("the digests of a store differ from its list of replicas", "store", st.ID, "buckets", len(left))
+			h.log.Warn("the digests of a store differ from its list of replicas", "store", st.ID, "buckets", len(left.list()))
 		}
 	}
 	return nil
 }
 
-func (m *mirror) differing(digests []uint64) (out []uint32) {
+func (m *mirror) differing(digests []uint64) (out buckets) {
 	if len(digests) != len(m.digests) {
-		return nil
+		return out
 	}
 	for b, d := range digests {
-		if d != m.digests[b] {
-			out = append(out, uint32(b))
-		}
+		out[b] = m.mine[b] && d != m.digests[b]
 	}
 	return out
 }
@@ -304,7 +314,7 @@ func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (w
 func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	missing := h.extents.All(func(e *catalog.Extent) bool {
-		if e.State != core.ExtentSealed || e.Spent || !e.Holds(at.Store) {
+		if e.State != core.ExtentSealed || e.Spent || !e.Holds(at.Store) || !m.mine[core.InventoryBucket(e.ID)] {
 			return false
 		}
 		_, listed := m.replicas[e.ID]
@@ -327,7 +337,7 @@ func (h *Host) findUnopened(st catalog.Store, m *mirror) {
 	now := h.deps.now()
 	unopened := h.extents.Open(func(e *catalog.Extent) bool {
 		_, listed := m.replicas[e.ID]
-		return !listed && e.Home.Kind != core.HomeStaging && now.Sub(e.Created) >= unopenedAfter && slices.Contains(e.Replicas, st.ID)
+		return !listed && m.mine[core.InventoryBucket(e.ID)] && e.Home.Kind != core.HomeStaging && now.Sub(e.Created) >= unopenedAfter && slices.Contains(e.Replicas, st.ID)
 	})
 	for e := range unopened {
 		h.look(e.ID, func(ctx context.Context) {

@@ -222,6 +222,7 @@ func TestInventory_AsksForChangesOnly(t *testing.T) {
 
 func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 	m := newMirror()
+	m.divide(allBuckets)
 	want := [core.InventoryBuckets]uint64{}
 	var ids []core.ExtentID
 	for i := range 1000 {
@@ -235,11 +236,13 @@ func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 	if m.digests != want {
 		t.Fatal("digests differ after puts")
 	}
-	m.clear([]uint32{uint32(core.InventoryBucket(ids[0]))})
-	if _, left := m.replicas[ids[0]]; left || len(m.differing(want[:])) != 1 {
+	var one buckets
+	one[core.InventoryBucket(ids[0])] = true
+	m.clear(one)
+	if _, left := m.replicas[ids[0]]; left || len(m.differing(want[:]).list()) != 1 {
 		t.Error("one bucket was to be cleared")
 	}
-	m.clear(nil)
+	m.clear(allBuckets)
 	if len(m.replicas) != 0 || m.digests != [core.InventoryBuckets]uint64{} {
 		t.Error("something is left")
 	}

@@ -167,6 +167,7 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 const mostOrphans = 1000
 
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	s.h.strays.keep(s.h.inventories)
 	all := s.h.strays.orphaned()
 	out := &pb.DeleteOrphansResponse{Count: uint32(len(all))}
 	for _, x := range all[:min(len(all), mostOrphans)] {

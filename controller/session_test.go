@@ -20,25 +20,15 @@ import (
 // two has a second controller, and both act for a part of the queues each.
 func two(t *testing.T, o harnessOptions, f func(r *harness, both [2]*running)) {
 	t.Helper()
-	beside := func(cfg *Config) { cfg.Alone = false }
 	o.edit = beside
 	bubble(t, o, func(r *harness) {
-		self := membership.Host{ID: "ctl2", Roles: []string{"controller"}, Address: "ctl2:1", Run: newRun()}
-		members, err := static.New(self, r.members.Hosts("")...)
-		r.ok(err)
-		r.join(self)
-		r.further = append(r.further, members)
-		second := r.startAs(members, beside)
+		second := r.beside("ctl2")
 		defer func() {
 			if r.ctl != second {
 				second.end()
 			}
 		}()
-		for addr, c := range map[string]*running{"ctl:1": r.ctl, "ctl2:1": second} {
-			mux := http.NewServeMux()
-			mux.Handle(columbav1connect.NewControllerServiceHandler(&service{c.Host}))
-			r.serve(addr, mux)
-		}
+		r.answer(r.ctl)
 		r.eventually("each controller is responsible for something", 5*time.Second, func() bool {
 			n := [2]int{}
 			for i := range byte(32) {
@@ -52,6 +42,29 @@ func two(t *testing.T, o harnessOptions, f func(r *harness, both [2]*running)) {
 		})
 		f(r, [2]*running{r.ctl, second})
 	})
+}
+
+// beside has a controller act beside others.
+func beside(cfg *Config) { cfg.Alone = false }
+
+// beside starts one more controller.
+func (r *harness) beside(id core.HostID) *running {
+	r.t.Helper()
+	self := membership.Host{ID: id, Roles: []string{"controller"}, Address: string(id) + ":1", Run: newRun()}
+	members, err := static.New(self, r.members.Hosts("")...)
+	r.ok(err)
+	r.join(self)
+	r.further = append(r.further, members)
+	c := r.startAs(members, beside)
+	r.answer(c)
+	return c
+}
+
+// answer has a controller answer calls.
+func (r *harness) answer(c *running) {
+	mux := http.NewServeMux()
+	mux.Handle(columbav1connect.NewControllerServiceHandler(&service{c.Host}))
+	r.serve(c.deps.Members.Self().Address, mux)
 }
 
 // of is the index of the controller that is responsible for a queue; -1: none is.

@@ -113,6 +113,13 @@ func (s *strays) orphaned() (out []stray) {
 	return out
 }
 
+// keep forgets those whose ranges are other controllers'.
+func (s *strays) keep(mine func(core.ExtentID) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.mu.byID, func(id core.ExtentID, _ *stray) bool { return !mine(id) })
+}
+
 // lookAgain has the orphans looked at now.
 func (s *strays) lookAgain(now time.Time) {
 	s.mu.Lock()
@@ -127,6 +134,7 @@ func (s *strays) lookAgain(now time.Time) {
 // settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
 // rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
 func (h *Host) settleStrays(ctx context.Context, s *strays) {
+	s.keep(h.inventories)
 	for _, x := range s.due(h.deps.now()) {
 		if ctx.Err() != nil {
 			return

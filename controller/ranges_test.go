@@ -1,0 +1,133 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// inRangesOf makes sealed extents until so many are in the ranges of one of two controllers, and answers these.
+func (r *harness) inRangesOf(c *running, queue core.QueueID, many int) (out []core.Extent) {
+	r.t.Helper()
+	for len(out) < many {
+		e := r.extent(queue, 3)
+		_, err := r.seal(e, 3)
+		r.ok(err)
+		if c.inventories(e.ID) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// listed is how many replicas stores have listed.
+func (r *harness) listed() (n int) {
+	for _, s := range r.stores {
+		s.with(func() { n += s.listed })
+	}
+	return n
+}
+
+// TestInventory_IsDivided: two controllers compare a store. Each replica is listed for one of them.
+func TestInventory_IsDivided(t *testing.T) {
+	two(t, harnessOptions{stores: 2}, func(r *harness, both [2]*running) {
+		q := r.queue(2, 1)
+		r.sleep(time.Minute)
+		before := r.listed()
+		for range 50 {
+			r.inRangesOf(both[0], q, 1)
+		}
+		all := len(r.ctl.extents.Of(q))
+		r.sleep(2 * time.Minute)
+		if n := r.listed() - before; n < 2*all || n > 2*all+all/4 {
+			t.Errorf("%d extents with 2 replicas were listed %d times, want once for each replica", all, n)
+		}
+		r.sleep(10 * time.Minute)
+		if n := r.listed() - before; n > 2*all+all/4 {
+			t.Errorf("they were listed again, %d times in all", n)
+		}
+	})
+}
+
+// TestInventory_TakeOver: the controller of some ranges ends. The other one compares these soon, in full: it finds a replica
+// that vanished, and holds nothing for unknown or superfluous.
+func TestInventory_TakeOver(t *testing.T) {
+	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+		q := r.queue(2, 1)
+		some := r.inRangesOf(both[0], q, 40)
+		r.sleep(2 * time.Minute) // the other one knows all, and has compared its own
+		for _, e := range r.ctl.extents.Of(q) {
+			r.whole(e.Extent, 3, 2)
+		}
+		both[0].end()
+		r.ctl = both[1]
+		e := some[0]
+		s := r.replicas(e)[0]
+		s.with(func() { delete(s.replicas, e.ID) })
+		took := r.eventually("the other one compares all ranges", time.Minute, func() bool { return r.row(e).Version > 1 })
+		if took > 15*time.Second {
+			t.Errorf("a vanished replica was found after %s", took)
+		}
+		r.eventually("all are copied again", 2*time.Minute, func() bool {
+			for _, e := range some {
+				if len(r.row(e).Holders) != 2 {
+					return false
+				}
+			}
+			return true
+		})
+		r.sleep(10 * time.Minute)
+		for _, e := range some {
+			r.whole(e, 3, 2)
+		}
+		if n := len(both[1].strays.mu.byID); n != 0 {
+			t.Errorf("%d extents are held for unknown", n)
+		}
+	})
+}
+
+// TestInventory_TakeOverOfAnEmptyBucket: a replica vanishes that was alone in its bucket while nobody compares its range.
+func TestInventory_TakeOverOfAnEmptyBucket(t *testing.T) {
+	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+		e := r.inRangesOf(both[0], r.queue(2, 1), 1)[0]
+		r.sleep(2 * time.Minute)
+		both[0].end()
+		r.ctl = both[1]
+		s := r.replicas(e)[0]
+		s.with(func() { delete(s.replicas, e.ID) })
+		r.eventually("it is found", 15*time.Second, func() bool { return r.row(e).Version > 1 })
+	})
+}
+
+// TestInventory_OrphansAreDivided: each of two controllers knows the orphans of its ranges. When one of them ends, or begins,
+// the ranges move, and none is deleted for that.
+func TestInventory_OrphansAreDivided(t *testing.T) {
+	two(t, harnessOptions{stores: 1}, func(r *harness, both [2]*running) {
+		const many = 60
+		for range many {
+			r.orphanOn(r.stores[0])
+		}
+		orphans := func(c *running) float64 { return r.value(c.metrics.orphans) }
+		r.eventually("each knows some", 10*time.Minute, func() bool { return orphans(both[0])+orphans(both[1]) == many })
+		if orphans(both[0]) == 0 || orphans(both[1]) == 0 {
+			t.Errorf("they know of %v and %v", orphans(both[0]), orphans(both[1]))
+		}
+		both[0].end()
+		r.ctl = both[1]
+		r.eventually("the other one meets all", 15*time.Second, func() bool {
+			both[1].strays.mu.Lock()
+			defer both[1].strays.mu.Unlock()
+			return len(both[1].strays.mu.byID) == many
+		})
+		r.eventually("the other one knows all", 10*time.Minute, func() bool { return orphans(both[1]) == many })
+		third := r.beside("ctl3")
+		defer third.end()
+		r.eventually("they share all again", 10*time.Minute, func() bool {
+			return orphans(third) > 0 && orphans(both[1]) > 0 && orphans(both[1])+orphans(third) == many
+		})
+		if n := len(r.stores[0].replicas); n != many {
+			t.Errorf("%d are left", n)
+		}
+	})
+}
