@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"connectrpc.com/connect"
@@ -28,8 +29,9 @@ type Question[R any] struct {
 }
 
 // Ask puts a question. The only controller is simply called. Of several, the one whose duty it is comes first. Each next one is asked as soon as
-// those before it failed, or when none of them has answered for q.Patience. Silent controllers come last, but one whose duty it would be is asked
-// beside the others once in a while, so that it is heard when it is back.
+// those before it failed, or when none of them has answered for q.Patience. Silent controllers come last, and only if all others failed, or said that
+// another one is responsible (CodeMoved). But one whose duty it would be is asked beside the others once in a while, so that it is heard when it is
+// back.
 //
 // The first answer counts. Later ones only show that their controllers are not silent: calls under way go on for that until the deadline of ctx,
 // which it should have. Errors are those of the calls, not yet of the catalogue: that of the controller that refused first, if one did.
@@ -83,7 +85,7 @@ type asking[R any] struct {
 	answers chan answer[R] // has room for all
 	pending int            // calls that are waited for
 	follow  []func() bool  // ends that a call is cancelled with its caller
-	refused bool           // a controller said no
+	refused bool           // a controller said no, and not that another one is responsible
 	why     error          // of the first that failed, or refused
 }
 
@@ -136,7 +138,7 @@ func (a *asking[R]) counts(got answer[R]) bool {
 	if a.why == nil || got.said && !a.refused {
 		a.why = got.err
 	}
-	a.refused = a.refused || got.said
+	a.refused = a.refused || got.said && !errors.Is(convert.FromRPC(got.err), core.ErrMoved)
 	return false
 }
 

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -106,7 +107,9 @@ func (c *cluster) ask() (took time.Duration, asked []int, err error) {
 	}
 	began := time.Now()
 	_, err = Ask(ctx, c.pool, c.hosts, Question[any]{
-		Key: key, Patience: duty.Silence, Elsewhere: func(err error) bool { return core.CodeOf(err) == core.CodeUnavailable },
+		Key: key, Patience: duty.Silence, Elsewhere: func(err error) bool {
+			return errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrMoved)
+		},
 		Call: func(ctx context.Context, at columbav1connect.ControllerServiceClient) (any, error) {
 			return at.RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{}))
 		},
@@ -214,6 +217,24 @@ func TestAsk_SilentOnesComeLast(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.expect("it is back", 0, []int{1, 1, 0}, "")
 		c.expect("it was heard", 0, []int{1, 0, 0}, "")
+	})
+}
+
+// TestAsk_SilentOneMayBeTheOne: the others say that another one is responsible.
+func TestAsk_SilentOneMayBeTheOne(t *testing.T) {
+	withControllers(t, 3, func(c *cluster) {
+		cannot, moved := core.Errorf(core.CodeUnavailable, "no stores"), core.Errorf(core.CodeMoved, "another one does it")
+		c.controllers[0].set(0, cannot)
+		c.controllers[1].set(0, cannot)
+		c.controllers[2].set(never, nil)
+		c.expect("the last one falls silent", duty.Silence, []int{1, 1, 1}, core.CodeUnavailable)
+		c.expect("nobody waits for it", 0, []int{1, 1, 0}, core.CodeUnavailable)
+		c.controllers[0].set(0, moved)
+		c.controllers[1].set(0, moved)
+		c.controllers[2].set(0, nil)
+		c.expect("it is asked", 0, []int{1, 1, 1}, "")
+		c.controllers[2].set(0, moved)
+		c.expect("none is responsible", 0, []int{1, 1, 1}, core.CodeMoved)
 	})
 }
 
