@@ -62,6 +62,7 @@ type view struct {
 	lease *lease.Lease
 	term  uint64 // of the session that all members know; 0: there is none
 	hosts []core.HostID
+	since time.Time // when the term or the hosts changed
 }
 
 const (
@@ -119,6 +120,9 @@ func (s *Session) Handovers() uint64 {
 	defer s.mu.Unlock()
 	return s.mu.handovers
 }
+
+// Unchanged is for how long nothing has changed in what this controller is responsible for while it holds its lease.
+func (s *Session) Unchanged() time.Duration { return s.cfg.Now().Sub(s.view.Load().since) }
 
 // Acknowledge counts a session of another run as a member. It returns when nothing of before is under way, with the
 // counter of the newest list of shares that this controller made.
@@ -259,6 +263,9 @@ func (s *Session) showLocked() (changed, shrunk bool) {
 		shrunk = shrunk || !known[r.Owner]
 	}
 	changed = shrunk || v.term != old.term || len(v.hosts) != len(old.hosts)
+	if v.since = old.since; changed {
+		v.since = s.cfg.Now()
+	}
 	shrunk = old.term > 0 && (shrunk || v.term != old.term)
 	if shrunk {
 		s.mu.handovers++

@@ -143,10 +143,18 @@ func (w *world) responsible(key core.ID) (out []*controller) {
 	return out
 }
 
-// watch checks every few milliseconds that at most one controller is responsible for a key.
+// watch checks every few milliseconds that at most one controller is responsible for a key, and that one knows when another one was.
 func (w *world) watch() (end func() (moves int)) {
 	done, ended := make(chan struct{}), make(chan struct{})
-	last, moves := make(map[core.ID]*controller), 0
+	type turn struct {
+		of *controller
+		at time.Time // when that was last so
+	}
+	type mark struct {
+		key core.ID
+		of  *controller
+	}
+	last, handovers, moves := make(map[core.ID]turn), make(map[mark]uint64), 0
 	go func() {
 		defer close(ended)
 		tick := time.NewTicker(7 * time.Millisecond)
@@ -162,10 +170,20 @@ func (w *world) watch() (end func() (moves int)) {
 				if len(now) > 1 {
 					w.t.Errorf("%s and %s are responsible for a key", now[0].id, now[1].id)
 				}
-				if len(now) > 0 && now[0] != last[key] {
-					last[key] = now[0]
-					moves++
+				if len(now) == 0 {
+					continue
 				}
+				c, n := now[0], now[0].Handovers()
+				if before := last[key]; before.of != c {
+					moves++
+					if ago := time.Since(before.at); before.of != nil && c.Unchanged() > ago*107/100 {
+						w.t.Errorf("nothing has changed at %s for %s, but %s was responsible %s ago", c.id, c.Unchanged(), before.of.id, ago)
+					}
+					if earlier, was := handovers[mark{key, c}]; was && earlier == n {
+						w.t.Errorf("%s has not counted that %s was responsible in between", c.id, before.of.id)
+					}
+				}
+				last[key], handovers[mark{key, c}] = turn{c, time.Now()}, n
 			}
 		}
 	}()
