@@ -168,6 +168,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		Settled: func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return progress.Settled(ctx, deps.Meta, g, id)
 		},
+		Alone: cfg.Alone, Duties: h.duties, Inputs: h.inputs,
 	})
 	h.backlogs = backlog.New(backlog.Config{
 		Meta: deps.Meta, Self: self.ID, Cluster: counted{h}, Extents: h.extents, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,

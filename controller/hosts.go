@@ -231,6 +231,14 @@ func (x *hosts) overLocked(run core.RunID, u *unshown, now time.Time) bool {
 	return now.Sub(u.since) >= settleAfter && now.Sub(x.mu.hearing) >= settleAfter
 }
 
+// inputs are the runs of the input hosts that were not found gone.
+func (h *Host) inputs() (out []core.RunID) {
+	for _, m := range h.hosts.live("inputhost") {
+		out = append(out, m.Run)
+	}
+	return out
+}
+
 // live are the hosts of a role that were not found gone, sorted by id.
 func (x *hosts) live(role string) []membership.Host {
 	x.mu.Lock()

@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -20,6 +22,8 @@ type duties interface {
 	Holds() bool
 	// Handovers is how often it stopped being responsible for something.
 	Handovers() uint64
+	// Unchanged is for how long nothing has changed in what it is responsible for.
+	Unchanged() time.Duration
 	// Acknowledge counts another controller as a member.
 	Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error)
 	// Run keeps the duties until ctx ends.
@@ -32,6 +36,7 @@ type alone struct{}
 func (alone) Responsible(core.ID) bool { return true }
 func (alone) Holds() bool              { return true }
 func (alone) Handovers() uint64        { return 0 }
+func (alone) Unchanged() time.Duration { return math.MaxInt64 }
 func (alone) Run(context.Context)      {}
 
 func (alone) Acknowledge(context.Context, core.RunID, uint64) (uint64, error) {

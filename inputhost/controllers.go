@@ -2,6 +2,8 @@ package inputhost
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/duty"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/membership"
 )
 
 type controllerClient = columbav1connect.ControllerServiceClient
@@ -50,13 +53,22 @@ func answered(err error) error {
 	return err
 }
 
-// leaseQuota asks the controller what this host may publish of the limits that there are. One controller divides them all among the hosts: one that
-// only cannot do so now has no substitute, which would give out the same again.
-func (h *Host) leaseQuota(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
+// order names the order in which controllers are asked about a key, but for silent ones.
+func (h *Host) order(key core.ID) string {
+	var ids []string
+	for _, m := range core.Rank(key.String(), h.deps.Members.Hosts("controller"), func(m membership.Host) core.HostID { return m.ID }) {
+		ids = append(ids, string(m.ID))
+	}
+	return strings.Join(ids, " ")
+}
+
+// leaseQuota asks the controllers what this host may publish of the limits of some namespaces, which are all of the same order as a key. One that only
+// cannot answer now has no substitute: the others say that they are not responsible.
+func (h *Host) leaseQuota(ctx context.Context, key core.ID, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 	self := h.deps.Members.Self()
 	req.Input, req.Run = string(self.ID), self.Run.ID[:]
-	stops := func(err error) bool { return core.CodeOf(err) == core.CodeDraining }
-	resp, err := ask(ctx, h, core.ID{}, stops, func(ctx context.Context, at controllerClient) (*connect.Response[pb.LeaseQuotaResponse], error) {
+	another := func(err error) bool { return errors.Is(err, core.ErrMoved) || errors.Is(err, core.ErrDraining) }
+	resp, err := ask(ctx, h, key, another, func(ctx context.Context, at controllerClient) (*connect.Response[pb.LeaseQuotaResponse], error) {
 		return at.LeaseQuota(ctx, connect.NewRequest(req))
 	})
 	if err != nil {

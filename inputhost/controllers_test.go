@@ -13,9 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
+
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/duty"
+	"github.com/columbamq/columba/core/quota"
 )
 
 // door is where a controller takes its calls. Safe for concurrent use.
@@ -25,6 +29,7 @@ type door struct {
 	mu struct {
 		sync.Mutex
 		shut  chan struct{} // closed when it opens; nil: it is open
+		moved bool          // another controller is responsible for everything
 		calls map[string]int
 	}
 }
@@ -33,7 +38,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body) // else the server does not see that the caller is gone
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	d.mu.Lock()
-	shut := d.mu.shut
+	shut, moved := d.mu.shut, d.mu.moved
 	if d.mu.calls == nil {
 		d.mu.calls = make(map[string]int)
 	}
@@ -45,6 +50,10 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		}
+	}
+	if moved {
+		_ = connect.NewErrorWriter().Write(w, r, convert.RPCError(core.ErrMoved))
+		return
 	}
 	d.Handler.ServeHTTP(w, r)
 }
@@ -61,6 +70,13 @@ func (d *door) hang() (release func()) {
 		d.mu.shut = nil
 		close(shut)
 	}
+}
+
+// refer has the door say that another controller is responsible, or not.
+func (d *door) refer(moved bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.moved = moved
 }
 
 // called is how often a method was called at each door since the last time.
@@ -184,26 +200,38 @@ func TestControllers_SealGoesOn(t *testing.T) {
 	})
 }
 
-// TestControllers_OneDividesQuotas: all hosts ask the same controller for shares of limits, and the next one only when it is silent.
+// TestControllers_OneDividesQuotas: all hosts ask the same controller for shares of limits, and the next one only when it is silent, or says that it is
+// not responsible.
 func TestControllers_OneDividesQuotas(t *testing.T) {
 	several(t, func(r *harness) {
-		keeper := slices.Index(r.doors, core.Rank(core.ID{}.String(), r.doors, func(d *door) core.HostID { return d.id })[0])
-		lease := func() {
+		key := quota.Key("/t")
+		ranked := core.Rank(key.String(), r.doors, func(d *door) core.HostID { return d.id })
+		lease := func(want core.Code, asked ...*door) {
+			t.Helper()
 			ctx, cancel := context.WithTimeout(r.t.Context(), 2*duty.Silence)
 			defer cancel()
-			if _, err := r.host.leaseQuota(ctx, &pb.LeaseQuotaRequest{}); core.CodeOf(err) != core.CodeUnimplemented {
-				t.Errorf("%v; want what the controller answers", err)
+			if _, err := r.host.leaseQuota(ctx, key, &pb.LeaseQuotaRequest{}); core.CodeOf(err) != want {
+				t.Errorf("%v; want %s", err, want)
+			}
+			n := r.called("LeaseQuota")
+			for i, d := range r.doors {
+				if was := n[i] > 0; was != slices.Contains(asked, d) {
+					t.Errorf("controllers were asked for quotas %v times, number %d should be asked: %v", n, i, !was)
+				}
 			}
 		}
-		lease()
-		want := make([]int, 3)
-		want[keeper] = 1
-		if n := r.called("LeaseQuota"); !slices.Equal(n, want) {
-			t.Errorf("controllers were asked for quotas %v times, want %v", n, want)
+		lease(core.CodeUnimplemented, ranked[0]) // which is an answer
+		ranked[0].refer(true)
+		lease(core.CodeUnimplemented, ranked[:2]...)
+		ranked[1].refer(true)
+		ranked[2].refer(true)
+		lease(core.CodeMoved, ranked...)
+		for _, d := range ranked {
+			d.refer(false)
 		}
-		defer r.doors[keeper].hang()()
+		defer ranked[0].hang()()
 		began := time.Now()
-		lease()
+		lease(core.CodeUnimplemented, ranked[:2]...)
 		if took := time.Since(began); took != duty.Silence {
 			t.Errorf("another controller answered after %s, want %s", took, duty.Silence)
 		}

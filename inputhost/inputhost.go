@@ -119,7 +119,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.clients = ws.NewAdmission(cfg.Links, h.tasks.Go)
 	h.settings = newSettings(h)
 	h.tenants = tenant.New(tenant.Deps{
-		Log: h.log, Meta: deps.Meta, Now: deps.now, Lease: h.leaseQuota,
+		Log: h.log, Meta: deps.Meta, Now: deps.now, Order: h.order, Lease: h.leaseQuota,
 		Hosts: func() int { return len(deps.Members.Hosts("inputhost")) },
 	})
 	h.mu.queues = make(map[queueKey]*queue)

@@ -1338,6 +1338,8 @@ type NamespaceNeed struct {
 	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Messages      float64                `protobuf:"fixed64,2,opt,name=messages,proto3" json:"messages,omitempty"`
 	Bytes         float64                `protobuf:"fixed64,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	HeldMessages  float64                `protobuf:"fixed64,4,opt,name=held_messages,json=heldMessages,proto3" json:"held_messages,omitempty"` // per second, by the lease that it has, if that still runs
+	HeldBytes     float64                `protobuf:"fixed64,5,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`          // the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1393,6 +1395,20 @@ func (x *NamespaceNeed) GetBytes() float64 {
 	return 0
 }
 
+func (x *NamespaceNeed) GetHeldMessages() float64 {
+	if x != nil {
+		return x.HeldMessages
+	}
+	return 0
+}
+
+func (x *NamespaceNeed) GetHeldBytes() float64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
 // QueueFill is what a host has of a queue that is not sealed.
 type QueueFill struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1400,6 +1416,7 @@ type QueueFill struct {
 	Need          float64                `protobuf:"fixed64,2,opt,name=need,proto3" json:"need,omitempty"`      // bytes each second
 	Pending       uint64                 `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"` // bytes that are taken and not acknowledged
 	Extents       []*ExtentFill          `protobuf:"bytes,4,rep,name=extents,proto3" json:"extents,omitempty"`
+	Held          uint64                 `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"` // bytes that it still may take, by what it was told last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1460,6 +1477,13 @@ func (x *QueueFill) GetExtents() []*ExtentFill {
 		return x.Extents
 	}
 	return nil
+}
+
+func (x *QueueFill) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
 }
 
 type ExtentFill struct {
@@ -5458,16 +5482,20 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\n" +
 	"namespaces\x18\x03 \x03(\v2\x19.columba.v1.NamespaceNeedR\n" +
 	"namespaces\x12-\n" +
-	"\x06queues\x18\x04 \x03(\v2\x15.columba.v1.QueueFillR\x06queues\"_\n" +
+	"\x06queues\x18\x04 \x03(\v2\x15.columba.v1.QueueFillR\x06queues\"\xa3\x01\n" +
 	"\rNamespaceNeed\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x1a\n" +
 	"\bmessages\x18\x02 \x01(\x01R\bmessages\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\x01R\x05bytes\"\x81\x01\n" +
+	"\x05bytes\x18\x03 \x01(\x01R\x05bytes\x12#\n" +
+	"\rheld_messages\x18\x04 \x01(\x01R\fheldMessages\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\x05 \x01(\x01R\theldBytes\"\x95\x01\n" +
 	"\tQueueFill\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
 	"\x04need\x18\x02 \x01(\x01R\x04need\x12\x18\n" +
 	"\apending\x18\x03 \x01(\x04R\apending\x120\n" +
-	"\aextents\x18\x04 \x03(\v2\x16.columba.v1.ExtentFillR\aextents\"N\n" +
+	"\aextents\x18\x04 \x03(\v2\x16.columba.v1.ExtentFillR\aextents\x12\x12\n" +
+	"\x04held\x18\x05 \x01(\x04R\x04held\"N\n" +
 	"\n" +
 	"ExtentFill\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x12\n" +

@@ -2,11 +2,11 @@ package quota
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -142,32 +142,33 @@ func (k *Keeper) look(ctx context.Context, queue core.QueueID) error {
 	if done {
 		return nil
 	}
-	extents := k.stored(queue)
+	extents, err := k.stored(ctx, queue)
+	if err != nil {
+		return err
+	}
 	found, err := k.behind(ctx, queue, extents)
 	if err != nil {
 		return err
 	}
-	open := make(map[core.ExtentID]bool, len(extents))
+	known, open, writers := make(map[core.ExtentID]bool), make(map[core.ExtentID]bool), make(map[core.RunID]struct{})
 	for _, e := range extents {
-		open[e.ID] = !e.State.HasEnd()
+		known[e.ID], open[e.ID] = true, !e.State.HasEnd()
+		if open[e.ID] {
+			writers[e.InputRun] = struct{}{}
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b = k.queueLocked(queue)
-	b.backlog, b.looked, b.took = found, began, k.now().Sub(began)
-	for id := range b.fills {
-		if !open[id] { // it has its end, or is gone
+	now := k.now()
+	b.backlog, b.writers, b.looked, b.took = found, writers, began, now.Sub(began)
+	for id, f := range b.fills {
+		late := !known[id] && !k.Alone && now.Sub(f.told) < quota.LeaseFor // its row may not be on the replica that was read
+		if !open[id] && !late {                                            // it has its end, or is gone
 			delete(b.fills, id)
 		}
 	}
 	return nil
-}
-
-// stored are the live extents of a queue that its groups read.
-func (k *Keeper) stored(queue core.QueueID) []catalog.Extent {
-	return slices.DeleteFunc(k.Extents.Of(queue), func(e catalog.Extent) bool {
-		return e.State == core.ExtentRetired || e.Home.Kind != core.HomeOwn
-	})
 }
 
 // behind reads how far each group of a queue is.

@@ -19,10 +19,13 @@ type Sources struct {
 	Extents *catalog.Extents
 	// Settled is how many messages of an extent a group has consumed, as of the last second or so.
 	Settled func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error)
+	// Alone: no other controller makes, seals or retires extents, so Extents has all of them.
+	Alone  bool
+	Duties Duties
+	Inputs func() []core.RunID // of the input hosts that are there
 }
 
-// Keeper is who shares out. It is safe for concurrent use; what it knows begins anew with each controller, and grows over a lease's time into what
-// its predecessor gave.
+// Keeper divides the limits of the namespaces that this controller is responsible for. It is safe for concurrent use.
 type Keeper struct {
 	Sources
 	meta metadata.Store
@@ -38,6 +41,7 @@ type Keeper struct {
 // books are what is leased of one namespace.
 type books struct {
 	messages, bytes, room quota.Book
+	handovers             uint64 // those of the tenure in which the books were begun
 	used                  time.Time
 	listed                []core.QueueID // its queues
 	listedAt              time.Time
@@ -45,23 +49,28 @@ type books struct {
 
 // queueBook is what is leased of one queue's cap, and what its backlog is.
 type queueBook struct {
-	room    quota.Book
-	fills   map[core.ExtentID]fill // as input hosts told them
-	pending map[core.RunID]pending // the same
-	backlog backlog
-	looked  time.Time     // when the backlog was measured
-	took    time.Duration // to measure it
-	used    time.Time
+	room      quota.Book
+	handovers uint64                 // those of the tenure in which the book was begun
+	fills     map[core.ExtentID]fill // as input hosts told them
+	pending   map[core.RunID]pending // the same
+	backlog   backlog
+	writers   map[core.RunID]struct{} // of the extents that had no end, when the backlog was measured
+	looked    time.Time               // when the backlog was measured
+	took      time.Duration           // to measure it
+	used      time.Time
 }
 
+// pending is what a run said of a queue last.
 type pending struct {
-	bytes uint64
-	until time.Time
+	bytes     uint64
+	until     time.Time
+	handovers uint64 // of the tenure in which it said so
 }
 
 type fill struct {
 	last  core.Seq
 	bytes uint64
+	told  time.Time // last
 }
 
 const (
@@ -84,7 +93,8 @@ func New(meta metadata.Store, now func() time.Time, sources Sources) *Keeper {
 	return k
 }
 
-// Lease answers a run of an input host. It reads limits first; what has none gets no lease.
+// Lease answers a run of an input host. It reads limits first; what has none gets no lease, nor has what another controller is responsible for.
+// CodeMoved: that is all of it.
 func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 	if len(req.Namespaces) > mostNamespaces || len(req.Queues) > mostQueues {
 		return nil, core.Errorf(core.CodeTooLarge, "%d namespaces and %d queues in one request; at most %d and %d are allowed", len(req.Namespaces), len(req.Queues), mostNamespaces, mostQueues)
@@ -98,15 +108,22 @@ func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.Leas
 	if err != nil {
 		return nil, err
 	}
-	limits, err := k.readLimits(ctx, req.Namespaces, queues)
+	needs, queues, err := k.own(req.Namespaces, queues)
 	if err != nil {
 		return nil, err
 	}
-	k.takeFills(run, queues)
+	limits, err := k.readLimits(ctx, needs, queues)
+	if err != nil {
+		return nil, err
+	}
+	k.takeFills(run, queues, k.Duties.Handovers())
 	if err := k.measure(ctx, queues, limits); err != nil {
 		return nil, err
 	}
-	return k.grant(run, req, queues, limits), nil
+	if needs, queues, err = k.own(needs, queues); err != nil {
+		return nil, err
+	}
+	return k.grant(run, needs, queues, limits, k.tenure()), nil
 }
 
 // asked is a queue of a request with its record.
@@ -174,13 +191,14 @@ func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queu
 	return out, nil
 }
 
-// takeFills notes what a host has of queues that is not sealed.
-func (k *Keeper) takeFills(run core.RunID, queues []asked) {
+// takeFills notes what a host has of queues that is not sealed. An extent with its end is counted by its row. One that is
+// not known counts when another controller may have made it.
+func (k *Keeper) takeFills(run core.RunID, queues []asked, handovers uint64) {
 	now := k.now()
-	open := make(map[core.ExtentID]bool) // what has its end is counted by its row
+	ended := make(map[core.ExtentID]bool)
 	for _, q := range queues {
-		for _, e := range k.stored(q.id) {
-			open[e.ID] = !e.State.HasEnd()
+		for _, e := range k.Extents.Of(q.id) {
+			ended[e.ID] = e.State.HasEnd() || e.Home.Kind != core.HomeOwn
 		}
 	}
 	k.mu.Lock()
@@ -188,12 +206,15 @@ func (k *Keeper) takeFills(run core.RunID, queues []asked) {
 	for _, q := range queues {
 		b := k.queueLocked(q.id)
 		b.used = now
-		b.pending[run] = pending{q.fill.Pending, now.Add(quota.LeaseFor)}
+		b.pending[run] = pending{q.fill.Pending, now.Add(quota.LeaseFor), handovers}
 		for _, e := range q.fill.Extents {
-			if id, err := core.IDFromBytes(e.Extent); err == nil && open[core.ExtentID{ID: id}] {
-				f := b.fills[core.ExtentID{ID: id}]
-				b.fills[core.ExtentID{ID: id}] = fill{max(f.last, core.Seq(e.Last)), max(f.bytes, e.Bytes)}
+			raw, err := core.IDFromBytes(e.Extent)
+			id := core.ExtentID{ID: raw}
+			if over, known := ended[id]; err != nil || over || !known && k.Alone {
+				continue
 			}
+			f := b.fills[id]
+			b.fills[id] = fill{max(f.last, core.Seq(e.Last)), max(f.bytes, e.Bytes), now}
 		}
 	}
 }
@@ -218,26 +239,26 @@ func (k *Keeper) namespaceLocked(name string, now time.Time) *books {
 }
 
 // grant writes the leases. It only computes.
-func (k *Keeper) grant(run core.RunID, req *pb.LeaseQuotaRequest, queues []asked, limits map[string]core.NamespaceSpec) *pb.LeaseQuotaResponse {
+func (k *Keeper) grant(run core.RunID, needs []*pb.NamespaceNeed, queues []asked, limits map[string]core.NamespaceSpec, t tenure) *pb.LeaseQuotaResponse {
 	now := k.now()
 	out := &pb.LeaseQuotaResponse{}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sweepLocked(now)
-	for _, n := range req.Namespaces {
+	for _, n := range needs {
 		spec, there := limits[n.Namespace]
 		if !there {
 			continue
 		}
-		b := k.namespaceLocked(n.Namespace, now)
+		b := k.namespaceLocked(n.Namespace, now).during(t)
 		l := &pb.NamespaceLease{Namespace: n.Namespace}
-		messages, hosts := b.messages.Grant(run, n.Messages, float64(spec.MessagesPerSecond), now)
+		messages, hosts := b.messages.Grant(t.ask(run, n.Messages, n.HeldMessages), float64(spec.MessagesPerSecond), now)
 		l.Messages, l.Hosts = messages, int32(hosts)
-		l.Bytes, _ = b.bytes.Grant(run, n.Bytes, float64(spec.BytesPerSecond), now)
+		l.Bytes, _ = b.bytes.Grant(t.ask(run, n.Bytes, n.HeldBytes), float64(spec.BytesPerSecond), now)
 		out.Namespaces = append(out.Namespaces, l)
 	}
 	for name, part := range limited(queues, limits) {
-		k.spreadLocked(run, name, part, limits[name], now, out)
+		k.spreadLocked(run, name, part, limits[name], now, t, out)
 	}
 	return out
 }
@@ -255,28 +276,31 @@ func limited(queues []asked, limits map[string]core.NamespaceSpec) map[string][]
 }
 
 // spreadLocked gives a host room in the queues of one namespace: in each as much as its cap has, and in all of them what the namespace has.
-func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limits core.NamespaceSpec, now time.Time, out *pb.LeaseQuotaResponse) {
+// While the backlog is not known whole, the host keeps the room that it has.
+func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limits core.NamespaceSpec, now time.Time, t tenure, out *pb.LeaseQuotaResponse) {
 	rooms, needs := make([]float64, len(queues)), make([]float64, len(queues))
-	total := 0.0
+	total, held := 0.0, 0.0
 	for i, q := range queues {
 		needs[i] = max(q.fill.Need, 1)
 		total += needs[i]
+		held += float64(q.fill.Held)
 		rooms[i] = -1
 		if q.spec.MaxBacklog > 0 {
-			b := k.queueLocked(q.id)
+			b := k.queueLocked(q.id).during(t)
 			free := float64(q.spec.MaxBacklog) - float64(b.size(now))
-			rooms[i], _ = b.room.Grant(run, needs[i], free, now)
+			rooms[i], _ = b.room.Grant(t.askRoom(run, needs[i], float64(q.fill.Held), b.untold(t)), free, now)
 		}
 	}
 	if limits.BacklogBytes > 0 {
-		b := k.namespaceLocked(name, now)
-		used := uint64(0)
+		b := k.namespaceLocked(name, now).during(t)
+		used, untold := uint64(0), false
 		for _, id := range b.listed {
 			if q := k.mu.queues[id]; q != nil {
 				used += q.size(now)
+				untold = untold || q.untold(t)
 			}
 		}
-		all, _ := b.room.Grant(run, total, float64(limits.BacklogBytes)-float64(used), now)
+		all, _ := b.room.Grant(t.askRoom(run, total, held, untold), float64(limits.BacklogBytes)-float64(used), now)
 		for i, share := range quota.Split(all, needs) {
 			if rooms[i] < 0 || share < rooms[i] {
 				rooms[i] = share

@@ -23,10 +23,26 @@ type harness struct {
 	extents *catalog.Extents
 
 	consumed map[string]uint64 // by group and extent
+	duties   duties
+	inputs   []core.RunID
 }
 
+// duties are those of a controller that has been responsible for everything for long, unless a test says else.
+type duties struct {
+	others    bool    // another one is responsible
+	only      core.ID // for all but this key; zero: for none
+	handovers uint64
+	since     time.Duration // ago
+}
+
+func (d *duties) Responsible(key core.ID) bool {
+	return !d.others && (d.only.IsZero() || d.only == key)
+}
+func (d *duties) Handovers() uint64        { return d.handovers }
+func (d *duties) Unchanged() time.Duration { return d.since }
+
 func newHarness(t *testing.T) *harness {
-	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: catalog.NewExtents()}
+	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: catalog.NewExtents(), duties: duties{since: time.Hour}}
 	t.Cleanup(func() { r.meta.Close() })
 	r.consumed = make(map[string]uint64)
 	r.Keeper = New(r.meta, func() time.Time { return r.now }, Sources{
@@ -34,6 +50,7 @@ func newHarness(t *testing.T) *harness {
 		Settled: func(_ context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return r.consumed[g.ID.String()+id.String()], nil
 		},
+		Alone: true, Duties: &r.duties, Inputs: func() []core.RunID { return r.inputs },
 	})
 	return r
 }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"testing"
@@ -190,7 +191,12 @@ func TestBook_NeverGivesMoreThanThereIs(t *testing.T) {
 				now = now.Add(time.Duration(rapid.Int64Range(0, int64(2*LeaseFor)).Draw(t, "pause")))
 			default:
 				run := rapid.SampledFrom(runs).Draw(t, "run")
-				amount, hosts := b.Grant(run, rapid.Float64Range(0, 3000).Draw(t, "need"), budget, now)
+				a := Ask{Run: run, Need: rapid.Float64Range(0, 3000).Draw(t, "need")}
+				if rapid.Bool().Draw(t, "after a take-over") {
+					a.Unheard, a.Held = runs, rapid.Float64Range(0, 3000).Draw(t, "held")
+					a.Keeps = rapid.Bool().Draw(t, "keeps")
+				}
+				amount, hosts := b.Grant(a, budget, now)
 				if amount < 0 || hosts < 1 || hosts > len(runs) {
 					t.Fatalf("%g for one of %d hosts", amount, hosts)
 				}
@@ -206,21 +212,21 @@ func TestBook_NeverGivesMoreThanThereIs(t *testing.T) {
 func TestBook_FollowsNeed(t *testing.T) {
 	var b Book
 	x, y := core.RunID{ID: core.NewID(start)}, core.RunID{ID: core.NewID(start.Add(time.Second))}
-	b.Grant(x, 5000, 1000, start)
-	if amount, hosts := b.Grant(y, 0, 1000, start); amount > 1 || hosts != 2 {
+	b.Grant(Ask{Run: x, Need: 5000}, 1000, start)
+	if amount, hosts := b.Grant(Ask{Run: y, Need: 0}, 1000, start); amount > 1 || hosts != 2 {
 		t.Errorf("%g of a budget that another holds whole, %d hosts", amount, hosts)
 	}
 	now := start
 	var gx, gy float64
 	for range 2 {
 		now = now.Add(RenewEvery)
-		gx, _ = b.Grant(x, 0, 1000, now)
-		gy, _ = b.Grant(y, 5000, 1000, now)
+		gx, _ = b.Grant(Ask{Run: x, Need: 0}, 1000, now)
+		gy, _ = b.Grant(Ask{Run: y, Need: 5000}, 1000, now)
 	}
 	if gx > 50 || gy < 950 {
 		t.Errorf("after two rounds the idle host holds %g, the busy one %g of 1000", gx, gy)
 	}
-	if amount, _ := b.Grant(x, 5000, 1000, now.Add(LeaseFor)); amount != 1000 {
+	if amount, _ := b.Grant(Ask{Run: x, Need: 5000}, 1000, now.Add(LeaseFor)); amount != 1000 {
 		t.Errorf("%g of 1000 once the other's is over", amount)
 	}
 }
@@ -229,12 +235,12 @@ func TestBook_FollowsNeed(t *testing.T) {
 func TestBook_NeedThatIsNoNumber(t *testing.T) {
 	var b Book
 	x, y, liar := core.RunID{ID: core.NewID(start)}, core.RunID{ID: core.NewID(start.Add(time.Second))}, core.RunID{ID: core.NewID(start.Add(2 * time.Second))}
-	b.Grant(liar, math.NaN(), 100, start)
+	b.Grant(Ask{Run: liar, Need: math.NaN()}, 100, start)
 	var sum float64
 	for now := start; now.Before(start.Add(2 * LeaseFor)); now = now.Add(RenewEvery) {
 		sum = 0
 		for _, run := range []core.RunID{x, y} {
-			amount, _ := b.Grant(run, 1000, 100, now)
+			amount, _ := b.Grant(Ask{Run: run, Need: 1000}, 100, now)
 			if sum += amount; !(amount >= 0) {
 				t.Fatalf("%s after the start a host gets %v", now.Sub(start), amount)
 			}
@@ -242,6 +248,49 @@ func TestBook_NeedThatIsNoNumber(t *testing.T) {
 	}
 	if sum < 99 || sum > 101 {
 		t.Errorf("two hosts share %v of 100", sum)
+	}
+}
+
+// TestBook_AfterATakeOver has hosts hold parts that another book gave.
+func TestBook_AfterATakeOver(t *testing.T) {
+	x, y, z := core.RunID{ID: core.NewID(start)}, core.RunID{ID: core.NewID(start.Add(time.Second))}, core.RunID{ID: core.NewID(start.Add(2 * time.Second))}
+	all := []core.RunID{x, y, z}
+	for name, c := range map[string]struct {
+		asks []Ask
+		want []float64
+	}{
+		"nobody holds anything":            {[]Ask{{Run: x, Need: 5000}, {Run: y}}, []float64{200, 200}},
+		"one holds more than it needs":     {[]Ask{{Run: x, Need: 10, Held: 500}}, []float64{500}},
+		"one needs more than it holds":     {[]Ask{{Run: x, Need: 5000, Held: 100}}, []float64{200}},
+		"one holds what is no number":      {[]Ask{{Run: x, Held: math.NaN()}}, []float64{200}},
+		"one says it holds all, and more":  {[]Ask{{Run: x, Held: 400}, {Run: y, Held: math.Inf(1)}}, []float64{400, 200}},
+		"the last one makes it known":      {[]Ask{{Run: x, Held: 500}, {Run: y, Held: 90}, {Run: z, Need: 5000}}, []float64{500, 90, 10}},
+		"who asks again needs what it has": {[]Ask{{Run: x, Held: 500}, {Run: x, Need: 300, Held: 500}}, []float64{500, 500}},
+		"the budget is not known":          {[]Ask{{Run: x, Need: 5000, Held: 50, Keeps: true}, {Run: y, Keeps: true}, {Run: z, Need: 5000, Held: math.NaN(), Keeps: true}}, []float64{50, 0, 0}},
+	} {
+		var b Book
+		for i, a := range c.asks {
+			a.Unheard = all
+			if amount, _ := b.Grant(a, 600, start); math.Abs(amount-c.want[i]) > 1e-9 {
+				t.Errorf("%s: question %d gets %g of 600, want %g", name, i, amount, c.want[i])
+			}
+		}
+	}
+}
+
+func TestKey_SpreadsNamespaces(t *testing.T) {
+	of := make(map[core.ID]int)
+	const names = 6400
+	for i := range names {
+		of[Key(fmt.Sprintf("/tenant-%d", i))]++
+	}
+	for key, n := range of {
+		if n < names/ranges/2 || n > names/ranges*2 {
+			t.Errorf("range %s has %d of %d names", key, n, names)
+		}
+	}
+	if len(of) != ranges {
+		t.Errorf("%d ranges, want %d", len(of), ranges)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
@@ -155,97 +154,4 @@ func (n *tenant) alone(spec core.NamespaceSpec, hosts int, now time.Time) {
 	n.granted.bytes = quota.Alone(float64(spec.BytesPerSecond), hosts)
 	n.messages.Set(n.granted.messages, now)
 	n.bytes.Set(n.granted.bytes, now)
-}
-
-// renew asks the controller for the shares of all that is limited; busy: there is such. Without an answer leases end in their time.
-func (t *Tenants) renew(ctx context.Context) (busy bool) {
-	now := t.deps.Now()
-	tenants, gates := t.list()
-	req := &pb.LeaseQuotaRequest{}
-	since := min(max(now.Sub(t.asked), 100*time.Millisecond), 10*time.Second).Seconds()
-	byName, used := make(map[string]*tenant), make(map[*tenant]bool)
-	for _, g := range gates {
-		used[g.tenant] = true
-	}
-	for _, n := range tenants {
-		if limits := n.limits.Load(); limits != nil && used[n] && limits.MessagesPerSecond+limits.BytesPerSecond > 0 {
-			byName[n.name] = n
-			req.Namespaces = append(req.Namespaces, n.need(since))
-		}
-	}
-	byQueue := make(map[core.QueueID]*Gate)
-	marks := make(map[*Gate]int64)
-	for _, g := range gates {
-		if g.backlogged() {
-			byQueue[g.queue] = g
-			marks[g] = g.room.Mark()
-			req.Queues = append(req.Queues, g.fill(since))
-		}
-	}
-	if len(byName)+len(byQueue) == 0 {
-		return false
-	}
-	t.asked = now
-	cctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	resp, err := t.deps.Lease(cctx, req)
-	if err != nil {
-		t.notAnswered(ctx, err, byName)
-		return true
-	}
-	if t.failed {
-		t.failed = false
-		t.deps.Log.Info("the controller divides the limits of namespaces again")
-	}
-	for _, l := range resp.Namespaces {
-		if n := byName[l.Namespace]; n != nil {
-			n.lease(l, now.Add(quota.LeaseFor), t.deps.Now())
-		}
-	}
-	for _, l := range resp.Queues {
-		if id, err := core.IDFromBytes(l.Queue); err == nil {
-			if g := byQueue[core.QueueID{ID: id}]; g != nil {
-				g.room.Set(l.Room, marks[g])
-			}
-		}
-	}
-	return true
-}
-
-// notAnswered keeps those whose lease is over to a small part.
-func (t *Tenants) notAnswered(ctx context.Context, err error, limited map[string]*tenant) {
-	now := t.deps.Now()
-	if !t.failed && ctx.Err() == nil {
-		t.failed = true
-		t.deps.Log.Warn("no controller divides the limits of namespaces: when its quota ends, this host lets a tenth of an equal part pass; check the controller", "err", err)
-	}
-	for _, n := range limited {
-		if limits := n.limits.Load(); limits != nil && !n.until.IsZero() && !now.Before(n.until) {
-			n.alone(*limits, max(n.hosts, t.look()), now)
-		}
-	}
-}
-
-// need is what the tenant would publish each second: what it tried to, and more if it was held back.
-func (n *tenant) need(since float64) *pb.NamespaceNeed {
-	messages, bytes := float64(n.wanted.messages.Swap(0))/since, float64(n.wanted.bytes.Swap(0))/since
-	if n.wanted.refused.Swap(false) {
-		messages, bytes = max(messages, 2*n.granted.messages), max(bytes, 2*n.granted.bytes)
-	}
-	return &pb.NamespaceNeed{Namespace: n.name, Messages: messages, Bytes: bytes}
-}
-
-func (n *tenant) lease(l *pb.NamespaceLease, until, now time.Time) {
-	n.granted.messages, n.granted.bytes, n.hosts, n.until = l.Messages, l.Bytes, int(l.Hosts), until
-	n.messages.Set(l.Messages, now)
-	n.bytes.Set(l.Bytes, now)
-}
-
-// fill is what the queue has here that is not sealed.
-func (g *Gate) fill(since float64) *pb.QueueFill {
-	f := &pb.QueueFill{Queue: g.queue.ID[:], Need: float64(g.wanted.Swap(0)) / since, Pending: uint64(max(0, g.pending.Load()))}
-	for _, e := range g.fills() {
-		f.Extents = append(f.Extents, &pb.ExtentFill{Extent: e.Extent.ID[:], Last: uint64(e.Last), Bytes: e.Bytes})
-	}
-	return f
 }

@@ -24,6 +24,7 @@ type harness struct {
 	meta metadata.Store
 	mu   struct {
 		sync.Mutex
+		order  func(core.ID) string // nil: there is one
 		answer func(*pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error)
 		asked  []*pb.LeaseQuotaRequest
 	}
@@ -37,7 +38,15 @@ func bubble(t *testing.T, f func(r *harness)) {
 		defer r.meta.Close()
 		r.Tenants = New(Deps{
 			Log: slog.New(slog.DiscardHandler), Meta: r.meta, Now: time.Now, Hosts: func() int { return 2 },
-			Lease: func(_ context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
+			Order: func(key core.ID) string {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.mu.order == nil {
+					return ""
+				}
+				return r.mu.order(key)
+			},
+			Lease: func(_ context.Context, _ core.ID, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 				r.mu.Lock()
 				defer r.mu.Unlock()
 				r.mu.asked = append(r.mu.asked, req)

@@ -191,6 +191,7 @@ type ControllerServiceClient interface {
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
+	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
 	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
@@ -466,6 +467,7 @@ type ControllerServiceHandler interface {
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
+	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
 	// ListDepths answers a page of the backlogs that the controller has computed last. It is cheap.
 	ListDepths(context.Context, *connect.Request[columbav1.ListDepthsRequest]) (*connect.Response[columbav1.ListDepthsResponse], error)
