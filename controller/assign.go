@@ -53,6 +53,9 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	c := metadata.One
 	if q == nil { // nothing is known that would show that a row is an old one
 		q, c = &queueShares{groups: make(map[core.GroupID]*groupShares), taken: h.deps.now()}, metadata.Quorum
+		if err := h.learnQueue(ctx, queue); err != nil {
+			return nil, err
+		}
 	}
 	groups, err := h.groupsOf(ctx, queue, c)
 	if err != nil {

@@ -11,10 +11,11 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// refusing is metadata that refuses all calls while on, and counts them.
+// refusing is metadata that refuses all calls while on, or lists of hints alone, and counts calls.
 type refusing struct {
 	metadata.Store
 	on    atomic.Bool
+	hints atomic.Bool
 	calls atomic.Int64
 }
 
@@ -34,7 +35,11 @@ func (s *refusing) Get(ctx context.Context, t metadata.Table, k metadata.Key, c 
 }
 
 func (s *refusing) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
-	if err := s.call(); err != nil {
+	err := s.call()
+	if err == nil && t == metadata.Work && s.hints.Load() {
+		err = core.Errorf(core.CodeUnavailable, "injected: no majority for hints")
+	}
+	if err != nil {
 		return nil, false, err
 	}
 	return s.Store.List(ctx, t, partition, after, limit, c)

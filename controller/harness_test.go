@@ -35,6 +35,7 @@ type harness struct {
 	input   membership.Host
 	members *static.Monitor
 	further []*static.Monitor // of further controllers
+	cut     *refusing         // the metadata of the second controller, see two
 	ctl     *running
 	log     logText // of the controller
 	wg      sync.WaitGroup

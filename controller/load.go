@@ -130,24 +130,17 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 	if len(part) == 0 {
 		return nil
 	}
-	keys := make([]metadata.Key, len(part))
+	ids := make([]core.ExtentID, len(part))
 	for i, r := range part {
-		keys[i] = metadata.SealKey(r.ID)
+		ids[i] = r.ID
 	}
-	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
+	rows, err := h.sealRows(ctx, ids)
 	if err != nil {
 		return err
 	}
-	rows := make(map[metadata.Key]metadata.SealRecord, len(found))
-	for _, row := range found {
-		if rows[row.Key], err = metadata.Decode[metadata.SealRecord](metadata.Seals, row); err != nil {
-			return err
-		}
-	}
-	for i, r := range part {
-		row, sealed := rows[keys[i]]
-		was, known := h.extents.Get(r.ID)
-		if !known {
+	for _, r := range part {
+		row, sealed := rows[r.ID]
+		if _, known := h.extents.Get(r.ID); !known {
 			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
 			if sealed {
 				e = e.Took(row)
@@ -157,18 +150,87 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 			h.touchReaders(e)
 			continue
 		}
-		if !sealed {
-			continue
-		}
-		h.extents.Took(row)
-		h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
-		if now, ok := h.extents.Get(r.ID); ok && !now.Alike(was) {
-			h.touchReaders(was)
-			h.touchReaders(now)
-			h.shares.touchHolders(now.Extent)
+		if sealed {
+			h.took(row)
+			h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
 		}
 	}
 	return nil
+}
+
+// sealRows are the seal rows of extents, of those that have one.
+func (h *Host) sealRows(ctx context.Context, ids []core.ExtentID) (map[core.ExtentID]metadata.SealRecord, error) {
+	keys := make([]metadata.Key, len(ids))
+	for i, id := range ids {
+		keys[i] = metadata.SealKey(id)
+	}
+	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
+	if err != nil {
+		return nil, err
+	}
+	rows := make(map[core.ExtentID]metadata.SealRecord, len(found))
+	for _, row := range found {
+		r, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
+		if err != nil {
+			return nil, err
+		}
+		rows[r.Extent.ID] = r
+	}
+	return rows, nil
+}
+
+// took brings an extent that is known up to its seal row. Its readers hear what is new.
+func (h *Host) took(row metadata.SealRecord) {
+	was, known := h.extents.Get(row.Extent.ID)
+	if !known {
+		return
+	}
+	h.extents.Took(row)
+	if now, ok := h.extents.Get(row.Extent.ID); ok && !now.Alike(was) {
+		h.touchReaders(was)
+		h.touchReaders(now)
+		h.shares.touchHolders(now.Extent)
+	}
+}
+
+// learn brings what is known of extents up to their seal rows, and takes in those that are not known.
+func (h *Host) learn(ctx context.Context, ids []core.ExtentID) error {
+	for some := range slices.Chunk(ids, sealRowsAtOnce) {
+		rows, err := h.sealRows(ctx, some)
+		if err != nil {
+			return err
+		}
+		for id, row := range rows {
+			if _, known := h.extents.Get(id); known {
+				h.took(row)
+				continue
+			}
+			if row.State == core.ExtentRetired {
+				continue
+			}
+			r, err := h.registration(ctx, row.Extent)
+			if err != nil {
+				return err
+			}
+			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(row)
+			h.extents.Put(e)
+			h.touchReaders(e)
+		}
+	}
+	return nil
+}
+
+// learnQueue is learn for what is known of the extents that the groups of a queue read: another controller may have told output hosts of changes that this one
+// would take back.
+func (h *Host) learnQueue(ctx context.Context, queue core.QueueID) error {
+	if h.cfg.Alone {
+		return nil
+	}
+	var ids []core.ExtentID
+	for e := range h.extents.Each(queue) {
+		ids = append(ids, e.ID)
+	}
+	return h.learn(ctx, ids)
 }
 
 // touchReaders asks for a round that looks at the queues whose groups may read an extent.

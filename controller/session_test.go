@@ -22,7 +22,11 @@ func two(t *testing.T, o harnessOptions, f func(r *harness, both [2]*running)) {
 	t.Helper()
 	o.edit = beside
 	bubble(t, o, func(r *harness) {
+		all := r.meta
+		r.cut = &refusing{Store: all}
+		r.use(r.cut)
 		second := r.beside("ctl2")
+		r.use(all)
 		defer func() {
 			if r.ctl != second {
 				second.end()

@@ -1,0 +1,49 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// TestTakeOver_KnowsWhatTheOtherOneTold: extents were purged, and others lost messages to a selection, at a controller that ends soon after. The next
+// controller takes nothing of that back, though it cannot read all extents again.
+func TestTakeOver_KnowsWhatTheOtherOneTold(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		queue, o := r.queue(1, 1), r.outputs[0]
+		for of(both, queue) != 0 {
+			queue = r.queue(1, 1)
+		}
+		r.group(queue, "g")
+		purged, thinned := r.sealed(queue, 5), r.sealed(queue, 5)
+		r.eventually("the host has both, and the other controller knows both", time.Minute, func() bool {
+			_, one := both[1].extents.Get(purged.ID)
+			_, other := both[1].extents.Get(thinned.ID)
+			return one && other && len(o.shares()) == 2
+		})
+		told := func() bool {
+			all := o.shares()
+			return len(all) == 1 && all[thinned.ID].GetRemoved() == 2
+		}
+		r.change(purged, func(row *metadata.SealRecord) { row.Home = core.Home{Kind: core.HomePurged} })
+		r.change(thinned, func(row *metadata.SealRecord) { row.RemovedCount = 2 })
+		for _, e := range []core.Extent{purged, thinned} {
+			deadLetters{both[0].Host}.Rehomed(r.row(e))
+		}
+		r.eventually("the host has heard", 5*time.Second, told)
+		if e, _ := both[1].extents.Get(purged.ID); e.Home.Kind != core.HomeOwn {
+			t.Fatal("the other controller has heard of it, too")
+		}
+		r.cut.hints.Store(true)
+		both[0].end()
+		r.ctl = both[1]
+		r.eventually("the other one has taken over", 5*time.Second, func() bool { return both[1].shares.looked(queue) })
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); r.sleep(time.Millisecond) {
+			if !told() {
+				t.Fatalf("the host is given %v", o.assignments())
+			}
+		}
+	})
+}
