@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -41,49 +40,6 @@ func (d deadLetters) Rehomed(row metadata.SealRecord) {
 
 // lookTimeout bounds one look into an extent while there is another output host to ask.
 const lookTimeout = 10 * time.Second
-
-// hearEvery is how often it is looked whether output hosts have confirmed their lists.
-const hearEvery = 20 * time.Millisecond
-
-// Heard implements operations.Owner: it waits until the lists of these queues that live output hosts have not confirmed
-// at first are confirmed.
-func (d deadLetters) Heard(ctx context.Context, queues ...core.QueueID) error {
-	tick := time.NewTicker(hearEvery)
-	defer tick.Stop()
-	var marked []catalog.Marked
-	for listed := false; ; {
-		if !listed {
-			if listed = d.h.shares.listed(queues); listed {
-				marked = d.h.shares.Mark(queues)
-			}
-		}
-		unheard := d.h.unheard(marked)
-		if listed && len(unheard) == 0 {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			if !listed {
-				return core.Errorf(core.CodeDeadline, "output hosts may not have heard of it yet: their lists are being made")
-			}
-			return core.Errorf(core.CodeDeadline, "output hosts %v have not confirmed it yet", unheard)
-		}
-	}
-}
-
-// unheard are the output hosts that are there and have not confirmed a list, or were not sent all lists yet: these may have
-// shares of a queue that an earlier controller gave them, and this one has no list for.
-func (h *Host) unheard(marked []catalog.Marked) (out []core.HostID) {
-	waiting := h.shares.Unheard(marked)
-	for _, m := range h.hosts.live("outputhost") {
-		owner := catalog.HostRun{Host: m.ID, Run: m.Run}
-		if !h.shares.WasTold(owner) || slices.Contains(waiting, owner) {
-			out = append(out, m.ID)
-		}
-	}
-	return out
-}
 
 // Stage implements operations.Owner.
 func (d deadLetters) Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error) {

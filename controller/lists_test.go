@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -138,13 +139,15 @@ func TestPush_ListThatFailsHoldsUpNoOther(t *testing.T) {
 		if calls, lists := o.sent(r, func() { r.more(all[0]) }); calls != 1 || lists != 1 {
 			t.Errorf("%d calls with %d lists, want the one that fails", calls, lists)
 		}
-		heard := func() error {
+		heard := func() []core.HostID {
 			ctx, cancel := context.WithTimeout(r.t.Context(), 100*time.Millisecond)
 			defer cancel()
-			return deadLetters{r.ctl.Host}.Heard(ctx, all[0])
+			unheard, err := r.ctl.heardHere(ctx, all[0], nil)
+			r.ok(err)
+			return unheard
 		}
-		if err := heard(); core.CodeOf(err) != core.CodeDeadline {
-			t.Errorf("the queue whose list fails was heard of: %v", err)
+		if got := heard(); !slices.Equal(got, []core.HostID{o.id}) {
+			t.Errorf("%v have not heard of the queue whose list fails", got)
 		}
 		for _, queue := range all[1:] {
 			r.more(queue)
@@ -156,8 +159,8 @@ func TestPush_ListThatFailsHoldsUpNoOther(t *testing.T) {
 		}
 		o.with(func() { o.failing = nil })
 		r.sleep(3 * time.Second)
-		if err := heard(); err != nil {
-			t.Error(err)
+		if got := heard(); len(got) > 0 {
+			t.Errorf("%v have not heard", got)
 		}
 		if calls, _ := o.sent(r, func() { r.sleep(10 * time.Second) }); calls != 0 {
 			t.Errorf("%d calls after it is confirmed", calls)
@@ -227,19 +230,21 @@ func TestHeard_HostThatWasNotToldYet(t *testing.T) {
 		other.with(func() { other.hung = hung })
 		r.ctl = r.startController(nil)
 		r.sleep(5 * time.Second)
-		heard := func() error {
+		heard := func() []core.HostID {
 			ctx, cancel := context.WithTimeout(r.t.Context(), 100*time.Millisecond)
 			defer cancel()
-			return deadLetters{r.ctl.Host}.Heard(ctx, queue)
+			unheard, err := r.ctl.heardHere(ctx, queue, nil)
+			r.ok(err)
+			return unheard
 		}
-		if err := heard(); core.CodeOf(err) != core.CodeDeadline {
-			t.Errorf("a host was heard that may have shares of the controller of before: %v", err)
+		if got := heard(); !slices.Equal(got, []core.HostID{other.id}) {
+			t.Errorf("%v have not heard, want the host that may have shares of the controller of before", got)
 		}
 		other.with(func() { other.hung = nil })
 		close(hung)
 		r.sleep(5 * time.Second)
-		if err := heard(); err != nil {
-			t.Error(err)
+		if got := heard(); len(got) > 0 {
+			t.Errorf("%v have not heard", got)
 		}
 	})
 }

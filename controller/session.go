@@ -117,6 +117,7 @@ func (c colleague) Yield() uint64 {
 func (c colleague) Changed() {
 	c.h.backlogs.TookOver()
 	c.h.pokeMoved()
+	c.h.letters.Wake()
 	poke(c.h.reload)
 }
 

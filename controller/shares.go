@@ -145,14 +145,15 @@ func (s *shares) endRound() {
 	s.mu.ended = s.mu.began
 }
 
-// listed reports whether all that was touched of these queues is in the lists.
-func (s *shares) listed(queues []core.QueueID) bool {
+// listed reports whether all that was touched of a queue is in the lists.
+func (s *shares) listed(queue core.QueueID) bool {
 	if !s.isComplete() {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.began == s.mu.ended && !slices.ContainsFunc(queues, func(q core.QueueID) bool { _, touched := s.mu.touched[q]; return touched })
+	_, touched := s.mu.touched[queue]
+	return s.mu.began == s.mu.ended && !touched
 }
 
 // touchHolders asks for a round that tells the readers of a sealed extent where it is now.

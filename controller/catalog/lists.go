@@ -294,15 +294,17 @@ type Marked struct {
 	counter uint64
 }
 
-// Mark are the unconfirmed lists of these queues.
-func (x *Shares) Mark(queues []core.QueueID) (out []Marked) {
+// Mark are the lists of a queue that these owners have not confirmed. One that has no list is sent an empty one: it may have shares that it was given by
+// another controller, of which this one knows nothing.
+func (x *Shares) Mark(queue core.QueueID, owners []HostRun) (out []Marked) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, queue := range queues {
-		for l := range x.mu.queues[queue] {
-			if l.confirmed < l.counter {
-				out = append(out, Marked{l.owner, queue, l.counter})
-			}
+	for _, o := range owners {
+		if x.knownLocked(o, queue) == nil {
+			x.raiseLocked(x.listLocked(o, queue))
+		}
+		if l := x.knownLocked(o, queue); l.confirmed < l.counter {
+			out = append(out, Marked{o, queue, l.counter})
 		}
 	}
 	return out

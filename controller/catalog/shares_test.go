@@ -266,7 +266,7 @@ func TestShares_LeaveTellsNobody(t *testing.T) {
 	moved := decision(1, 0, b)
 	moved.Counter = 2
 	x.SetAll([]Decision{moved}, func(HostRun) bool { return true }, sharesNow.Add(time.Minute))
-	marked := x.Mark([]core.QueueID{queueID(1)})
+	marked := x.Mark(queueID(1), []HostRun{a, b})
 	x.Leave(queueID(1))
 	for _, o := range []HostRun{a, b} {
 		if due := x.due(o); len(due) != 0 {

@@ -1,11 +1,11 @@
 package operations
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -40,12 +40,12 @@ func TestOperation_SaysWhoHasNotHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 5)
 		defer b.meta.Close()
-		b.deaf = errors.New("output hosts [o1] have not confirmed it yet")
+		b.deaf = []core.HostID{"o1"}
 		r := b.runner(b.meta)
 		defer b.run(r)()
 		_, err := r.Start(t.Context(), b.order(50, metadata.OperationPurge))
 		b.ok(err)
-		if o := b.wait(50); o.State != metadata.OperationDone || o.Done != 5 || o.Error != b.deaf.Error() {
+		if o := b.wait(50); o.State != metadata.OperationDone || o.Done != 5 || o.Error != "output hosts [o1] have not confirmed it yet" {
 			t.Errorf("it is %+v", o)
 		}
 	})

@@ -18,9 +18,9 @@ type Owner interface {
 	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
 	// Rehomed takes in a row whose home was changed.
 	Rehomed(row metadata.SealRecord)
-	// Heard waits until every output host that is there has confirmed what Rehomed said of extents of these queues; the error says who has not
-	// when ctx ends.
-	Heard(ctx context.Context, queues ...core.QueueID) error
+	// Heard waits until the output hosts that are there have confirmed their lists of these queues, with what was changed of these extents. It answers
+	// those that had their time and have not. An error says that it is not known who has.
+	Heard(ctx context.Context, changed []core.ExtentID, queues ...core.QueueID) (unheard []core.HostID, err error)
 
 	// Stage chooses the stores of a staging extent of the queue; nothing is written.
 	Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error)
@@ -61,16 +61,18 @@ type Found struct {
 
 // Config of a Runner.
 type Config struct {
-	Meta    metadata.Store
-	Extents *catalog.Extents
-	Owner   Owner
-	Self    core.HostID
-	Now     func() time.Time
-	Log     *slog.Logger
-	Every   time.Duration // how often operations are looked for: those of controllers of before, and those that had to wait
+	Meta        metadata.Store
+	Extents     *catalog.Extents
+	Owner       Owner
+	Responsible func(core.ID) bool // whether this controller runs the operation of an object
+	Self        core.HostID
+	Now         func() time.Time
+	Log         *slog.Logger
+	Every       time.Duration // how often operations are looked for: those that others started or ran, and those that had to wait
 }
 
-// Runner starts, runs and cancels operations. Safe for concurrent use.
+// Runner starts, runs and cancels operations. Any controller starts and cancels one; the controller that is responsible for its object runs it. Safe for
+// concurrent use.
 //
 //	running ── all extents moved ──▶ done
 //	   ├────── Cancel ─────────────▶ cancelled   what was moved stays moved
@@ -80,7 +82,7 @@ type Config struct {
 // operation's row. Before, nothing is changed for anybody, and what was copied is purged when it comes to nothing; after, it goes on to the end.
 //
 // Its steps change a home only from own, and only of a sealed extent: whatever other operations, retention or other controllers do meanwhile,
-// each extent goes to one place.
+// each extent goes to one place. So a controller that is not responsible any more, and does not know it yet, does no harm: responsibility saves work.
 type Runner struct {
 	Config
 	wake chan struct{}
@@ -96,6 +98,9 @@ func New(c Config) *Runner {
 	r.mu.active = make(map[core.QueueID]struct{})
 	return r
 }
+
+// Wake has a look at the operations soon: this controller may be responsible for others than before.
+func (r *Runner) Wake() { poke(r.wake) }
 
 // Order is what somebody wants.
 type Order struct {

@@ -26,7 +26,8 @@ type harness struct {
 	mu    sync.Mutex
 	fails int // so many seals from now on
 	moved int
-	deaf  error                       // what Heard answers
+	deaf  []core.HostID               // output hosts that Heard names …
+	lost  int                         // … and so many times from now on it is not known who has heard
 	first map[core.ExtentID]core.Home // of extents that have no row yet, which end after seven messages
 
 	copies  map[core.ExtentID][]copyOf // in staging extents
@@ -91,10 +92,18 @@ func (b *harness) Rehomed(metadata.SealRecord) {
 }
 
 // Heard implements Owner.
-func (b *harness) Heard(context.Context, ...core.QueueID) error { return b.deaf }
+func (b *harness) Heard(context.Context, []core.ExtentID, ...core.QueueID) ([]core.HostID, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lost > 0 {
+		b.lost--
+		return nil, core.Errorf(core.CodeUnavailable, "no controller is responsible for the queue")
+	}
+	return b.deaf, nil
+}
 
 func (b *harness) runner(meta metadata.Store) *Runner {
-	return New(Config{Meta: meta, Extents: catalog.NewExtents(), Owner: b, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})
+	return New(Config{Meta: meta, Extents: catalog.NewExtents(), Owner: b, Responsible: func(core.ID) bool { return true }, Self: "c", Now: time.Now, Every: 2 * time.Second, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil))})
 }
 
 // run has a controller work until it is stopped.

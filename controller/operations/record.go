@@ -3,13 +3,15 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
 
 // These functions write the record of an operation: its progress, the cause of a wait, and its end. Each change is a
-// compare-and-set, because another controller may work on the operation, too, and a user may cancel it.
+// compare-and-set, because another controller may go on with the operation meanwhile, and a user may cancel it.
 
 // save records how far the operation is, and takes over what others did with it.
 func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
@@ -43,18 +45,24 @@ func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
 
 var errReplaced = errors.New("another operation took its place")
 
-// heard waits until nothing that was moved is handed out any more where it was; what it answers is what the end has to say of that.
-func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) string {
-	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
-	defer cancel()
+// heard waits until nothing that was moved is handed out any more where it was. note is what the end has to say of that; an error says that it is not known.
+func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) (note string, err error) {
 	queues := []core.QueueID{o.Object}
-	if !o.Queue.IsZero() {
+	if !o.Queue.IsZero() && o.Queue != o.Object {
 		queues = append(queues, o.Queue)
 	}
-	if err := r.Owner.Heard(ctx, queues...); err != nil {
-		return err.Error()
+	changed := o.Extents[:o.Moved]
+	if o.Shown {
+		changed = append(slices.Clone(changed), o.Search.Stage.ID)
 	}
-	return ""
+	unheard, err := r.Owner.Heard(ctx, changed, queues...)
+	switch {
+	case err != nil:
+		return "", core.Errorf(core.CodeOf(err), "wait for the output hosts: %w", err)
+	case len(unheard) > 0:
+		return fmt.Sprintf("output hosts %v have not confirmed it yet", unheard), nil
+	}
+	return "", nil
 }
 
 // finish records the end, unless the runner is.
@@ -107,7 +115,7 @@ func (r *Runner) note(ctx context.Context, o metadata.OperationRecord, what stri
 	}
 }
 
-// sweep removes the operations that ended long ago.
+// sweep removes the operations of this controller's objects that ended long ago.
 func (r *Runner) sweep(ctx context.Context) error {
 	before := r.Now().Add(-keptFor)
 	for _, partition := range []string{metadata.PartitionEnded, metadata.PartitionOperation} {
@@ -115,7 +123,7 @@ func (r *Runner) sweep(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if !o.Value.Ended() || o.Value.Changed.After(before) {
+			if !o.Value.Ended() || o.Value.Changed.After(before) || !r.Responsible(o.Value.Object.ID) {
 				continue
 			}
 			if err := r.forgetFound(ctx, o.Value.ID); err != nil {

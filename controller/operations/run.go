@@ -22,8 +22,6 @@ const (
 	saveEvery = time.Second
 	// stepTimeout bounds one step, a seal above all.
 	stepTimeout = 30 * time.Second
-	// hearTimeout bounds the wait for output hosts at the end: one that hears nothing for so long hands out nothing without asking first.
-	hearTimeout = 10 * time.Second
 )
 
 // Run works on all operations until ctx ends.
@@ -51,11 +49,14 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// round takes on the operations that run and are not worked on here.
+// round takes on the operations of this controller's objects that run and are not worked on yet.
 func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
 	for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.PartitionOperation, metadata.One) {
 		if err != nil {
 			return err
+		}
+		if !r.Responsible(o.Value.Object.ID) {
+			continue
 		}
 		now := r.Now()
 		odd := retimed(&o.Value, now).Before(o.Value.Next)
@@ -87,7 +88,7 @@ func (r *Runner) leave(object core.QueueID) {
 	delete(r.mu.active, object)
 }
 
-// work takes an operation on until it has ended or must wait; the next round goes on.
+// work takes an operation on until it has ended or must wait, or is another controller's; the next round goes on.
 func (r *Runner) work(ctx context.Context, object core.QueueID) {
 	o, _, err := metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.OperationKey(object.ID), metadata.Serial)
 	if err == nil && !o.Ended() {
@@ -128,7 +129,7 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 		return err
 	}
 	saved := r.Now()
-	for {
+	for r.Responsible(o.Object.ID) {
 		now := r.Now()
 		due := false
 		switch next(o) {
@@ -172,7 +173,11 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 			due = true
 		case endOfWork:
-			return r.finish(ctx, o, r.heard(ctx, *o))
+			note, err := r.heard(ctx, *o)
+			if err != nil {
+				return err
+			}
+			return r.finish(ctx, o, note)
 		}
 		if due {
 			saved = now
@@ -181,6 +186,7 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			}
 		}
 	}
+	return nil
 }
 
 // retime notes by this host's clock when the next extent may move.

@@ -79,6 +79,9 @@ const (
 	// ControllerServiceAcknowledgeSessionProcedure is the fully-qualified name of the
 	// ControllerService's AcknowledgeSession RPC.
 	ControllerServiceAcknowledgeSessionProcedure = "/columba.v1.ControllerService/AcknowledgeSession"
+	// ControllerServiceHearSharesProcedure is the fully-qualified name of the ControllerService's
+	// HearShares RPC.
+	ControllerServiceHearSharesProcedure = "/columba.v1.ControllerService/HearShares"
 	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
 	// LeaseQuota RPC.
 	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
@@ -190,6 +193,9 @@ type ControllerServiceClient interface {
 	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
+	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
+	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
+	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -296,6 +302,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
 			connect.WithClientOptions(opts...),
 		),
+		hearShares: connect.NewClient[columbav1.HearSharesRequest, columbav1.HearSharesResponse](
+			httpClient,
+			baseURL+ControllerServiceHearSharesProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("HearShares")),
+			connect.WithClientOptions(opts...),
+		),
 		leaseQuota: connect.NewClient[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse](
 			httpClient,
 			baseURL+ControllerServiceLeaseQuotaProcedure,
@@ -339,6 +351,7 @@ type controllerServiceClient struct {
 	getAssignments     *connect.Client[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse]
 	renewShares        *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	acknowledgeSession *connect.Client[columbav1.AcknowledgeSessionRequest, columbav1.AcknowledgeSessionResponse]
+	hearShares         *connect.Client[columbav1.HearSharesRequest, columbav1.HearSharesResponse]
 	leaseQuota         *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 	listDepths         *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 	confirmEnd         *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
@@ -415,6 +428,11 @@ func (c *controllerServiceClient) AcknowledgeSession(ctx context.Context, req *c
 	return c.acknowledgeSession.CallUnary(ctx, req)
 }
 
+// HearShares calls columba.v1.ControllerService.HearShares.
+func (c *controllerServiceClient) HearShares(ctx context.Context, req *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error) {
+	return c.hearShares.CallUnary(ctx, req)
+}
+
 // LeaseQuota calls columba.v1.ControllerService.LeaseQuota.
 func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
 	return c.leaseQuota.CallUnary(ctx, req)
@@ -466,6 +484,9 @@ type ControllerServiceHandler interface {
 	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
+	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
+	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
+	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -568,6 +589,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceHearSharesHandler := connect.NewUnaryHandler(
+		ControllerServiceHearSharesProcedure,
+		svc.HearShares,
+		connect.WithSchema(controllerServiceMethods.ByName("HearShares")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceLeaseQuotaHandler := connect.NewUnaryHandler(
 		ControllerServiceLeaseQuotaProcedure,
 		svc.LeaseQuota,
@@ -622,6 +649,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceAcknowledgeSessionProcedure:
 			controllerServiceAcknowledgeSessionHandler.ServeHTTP(w, r)
+		case ControllerServiceHearSharesProcedure:
+			controllerServiceHearSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		case ControllerServiceListDepthsProcedure:
@@ -693,6 +722,10 @@ func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *conne
 
 func (UnimplementedControllerServiceHandler) AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.AcknowledgeSession is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.HearShares is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
