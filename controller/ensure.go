@@ -189,6 +189,7 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	h.created(w.key(), r.ID, now)
 	h.metrics.created.Inc()
 	h.shares.touch(made.Reader())
+	h.tellOthers(made)
 	return r.Extent, nil
 }
 

@@ -86,10 +86,7 @@ func (h *Host) hear(ctx context.Context, queue core.QueueID, changed []core.Exte
 	if core.CodeOf(err) != core.CodeMoved {
 		return by, nil, err
 	}
-	for _, m := range core.Rank(queue.String(), h.deps.Members.Hosts("controller"), func(m membership.Host) core.HostID { return m.ID }) {
-		if m.ID == self.ID {
-			continue
-		}
+	for _, m := range h.otherControllers(queue) {
 		if unheard, err = h.heardThere(ctx, m, queue, changed); err == nil {
 			return m.Run, unheard, nil
 		}

@@ -120,6 +120,18 @@ func TestSession_EachQueueHasOneController(t *testing.T) {
 	})
 }
 
+// TestSession_ExtentOfAnotherController: a controller makes an extent that another one's queue reads, as of a retry queue. Its shares have owners at once.
+func TestSession_ExtentOfAnotherController(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		q := r.queue(1, 1)
+		r.group(q, "g")
+		r.sleep(time.Minute)
+		_, err := both[1-of(both, q)].createExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		r.eventually("the owner is told", 2*time.Second, func() bool { return len(r.outputs[0].shares()) == 1 })
+	})
+}
+
 // TestSession_TakeOver: the controller of a queue ends, in an orderly way or not. The other one goes on with its shares where they are, and moves
 // nothing.
 func TestSession_TakeOver(t *testing.T) {

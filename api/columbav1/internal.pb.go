@@ -1368,6 +1368,102 @@ func (x *HearSharesResponse) GetUnheard() []string {
 	return nil
 }
 
+type LearnExtentRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reader        []byte                 `protobuf:"bytes,1,opt,name=reader,proto3" json:"reader,omitempty"` // the queue whose groups read it
+	Queue         []byte                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`   // of the extent
+	Extent        []byte                 `protobuf:"bytes,3,opt,name=extent,proto3" json:"extent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnExtentRequest) Reset() {
+	*x = LearnExtentRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnExtentRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnExtentRequest) ProtoMessage() {}
+
+func (x *LearnExtentRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnExtentRequest.ProtoReflect.Descriptor instead.
+func (*LearnExtentRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *LearnExtentRequest) GetReader() []byte {
+	if x != nil {
+		return x.Reader
+	}
+	return nil
+}
+
+func (x *LearnExtentRequest) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *LearnExtentRequest) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+type LearnExtentResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LearnExtentResponse) Reset() {
+	*x = LearnExtentResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LearnExtentResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LearnExtentResponse) ProtoMessage() {}
+
+func (x *LearnExtentResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LearnExtentResponse.ProtoReflect.Descriptor instead.
+func (*LearnExtentResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+}
+
 type LeaseQuotaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Input         string                 `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
@@ -1380,7 +1476,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1488,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1501,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -1450,7 +1546,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1558,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1571,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -1527,7 +1623,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +1635,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +1648,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -1601,7 +1697,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1709,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1722,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -1660,7 +1756,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1768,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1685,7 +1781,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -1715,7 +1811,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1823,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1836,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -1781,7 +1877,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +1889,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +1902,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -1841,7 +1937,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1949,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1962,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -1951,7 +2047,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2059,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2072,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AssignmentList) GetQueue() []byte {
@@ -2011,7 +2107,7 @@ type AssignRequest struct {
 
 func (x *AssignRequest) Reset() {
 	*x = AssignRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2119,7 @@ func (x *AssignRequest) String() string {
 func (*AssignRequest) ProtoMessage() {}
 
 func (x *AssignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2132,7 @@ func (x *AssignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignRequest.ProtoReflect.Descriptor instead.
 func (*AssignRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AssignRequest) GetRun() []byte {
@@ -2069,7 +2165,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2177,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2190,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AssignResponse) GetLists() []*ListAnswer {
@@ -2114,7 +2210,7 @@ type ListAnswer struct {
 
 func (x *ListAnswer) Reset() {
 	*x = ListAnswer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2222,7 @@ func (x *ListAnswer) String() string {
 func (*ListAnswer) ProtoMessage() {}
 
 func (x *ListAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2235,7 @@ func (x *ListAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnswer.ProtoReflect.Descriptor instead.
 func (*ListAnswer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListAnswer) GetNewest() *ListVersion {
@@ -2173,7 +2269,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2185,7 +2281,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2198,7 +2294,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -2278,7 +2374,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2386,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2399,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -2359,7 +2455,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2467,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2480,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -2425,7 +2521,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2533,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2546,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -2529,7 +2625,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2637,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2650,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -2600,7 +2696,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2612,7 +2708,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2625,7 +2721,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 type ReadRangeRequest struct {
@@ -2642,7 +2738,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2654,7 +2750,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2667,7 +2763,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -2721,7 +2817,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2829,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2842,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -2767,7 +2863,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2779,7 +2875,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,7 +2888,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -2825,7 +2921,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +2933,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +2946,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -2870,7 +2966,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2978,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +2991,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -2921,7 +3017,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3029,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3042,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -2966,7 +3062,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3074,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3087,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -3027,7 +3123,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3039,7 +3135,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3052,7 +3148,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -3140,7 +3236,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3152,7 +3248,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3165,7 +3261,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 type StoreDescription struct {
@@ -3183,7 +3279,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3291,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3304,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -3274,7 +3370,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3382,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3395,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -3346,7 +3442,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3454,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3467,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -3441,7 +3537,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3549,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3562,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -3498,7 +3594,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3606,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3619,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 type VerifyReplicaRequest struct {
@@ -3536,7 +3632,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3644,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3657,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -3590,7 +3686,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3698,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3711,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -3662,7 +3758,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3674,7 +3770,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3687,7 +3783,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -3761,7 +3857,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3773,7 +3869,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3786,7 +3882,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -3849,7 +3945,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3957,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3970,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -3907,7 +4003,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3919,7 +4015,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3932,7 +4028,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -3951,7 +4047,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4059,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4072,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -3994,7 +4090,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4006,7 +4102,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4019,7 +4115,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 type SettleRequest struct {
@@ -4035,7 +4131,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4047,7 +4143,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4060,7 +4156,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -4107,7 +4203,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4119,7 +4215,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4132,7 +4228,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -4151,7 +4247,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4163,7 +4259,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4176,7 +4272,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -4198,7 +4294,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4210,7 +4306,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4223,7 +4319,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -4266,7 +4362,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4278,7 +4374,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4387,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -4335,7 +4431,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4347,7 +4443,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4360,7 +4456,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -4414,7 +4510,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4522,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,7 +4535,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -4560,7 +4656,7 @@ type LimitRetriesRequest struct {
 
 func (x *LimitRetriesRequest) Reset() {
 	*x = LimitRetriesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4668,7 @@ func (x *LimitRetriesRequest) String() string {
 func (*LimitRetriesRequest) ProtoMessage() {}
 
 func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4681,7 @@ func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
 func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *LimitRetriesRequest) GetRun() []byte {
@@ -4631,7 +4727,7 @@ type LimitRetriesResponse struct {
 
 func (x *LimitRetriesResponse) Reset() {
 	*x = LimitRetriesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4643,7 +4739,7 @@ func (x *LimitRetriesResponse) String() string {
 func (*LimitRetriesResponse) ProtoMessage() {}
 
 func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4656,7 +4752,7 @@ func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
 func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
 type GroupRetries struct {
@@ -4670,7 +4766,7 @@ type GroupRetries struct {
 
 func (x *GroupRetries) Reset() {
 	*x = GroupRetries{}
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4682,7 +4778,7 @@ func (x *GroupRetries) String() string {
 func (*GroupRetries) ProtoMessage() {}
 
 func (x *GroupRetries) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4695,7 +4791,7 @@ func (x *GroupRetries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
 func (*GroupRetries) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *GroupRetries) GetGroup() []byte {
@@ -4739,7 +4835,7 @@ type RetryQueueMessage struct {
 
 func (x *RetryQueueMessage) Reset() {
 	*x = RetryQueueMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4751,7 +4847,7 @@ func (x *RetryQueueMessage) String() string {
 func (*RetryQueueMessage) ProtoMessage() {}
 
 func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4764,7 +4860,7 @@ func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQueueMessage.ProtoReflect.Descriptor instead.
 func (*RetryQueueMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *RetryQueueMessage) GetId() string {
@@ -4859,7 +4955,7 @@ type ListRetryQueueRequest struct {
 
 func (x *ListRetryQueueRequest) Reset() {
 	*x = ListRetryQueueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4871,7 +4967,7 @@ func (x *ListRetryQueueRequest) String() string {
 func (*ListRetryQueueRequest) ProtoMessage() {}
 
 func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4884,7 +4980,7 @@ func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueRequest.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ListRetryQueueRequest) GetQueue() string {
@@ -4947,7 +5043,7 @@ type ListRetryQueueResponse struct {
 
 func (x *ListRetryQueueResponse) Reset() {
 	*x = ListRetryQueueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4959,7 +5055,7 @@ func (x *ListRetryQueueResponse) String() string {
 func (*ListRetryQueueResponse) ProtoMessage() {}
 
 func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4972,7 +5068,7 @@ func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueResponse.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ListRetryQueueResponse) GetMessages() []*RetryQueueMessage {
@@ -5007,7 +5103,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5019,7 +5115,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5032,7 +5128,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -5068,7 +5164,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5176,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5189,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -5134,7 +5230,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5146,7 +5242,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5159,7 +5255,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -5188,7 +5284,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5200,7 +5296,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5213,7 +5309,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -5254,7 +5350,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5266,7 +5362,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5279,7 +5375,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -5307,7 +5403,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5319,7 +5415,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5332,7 +5428,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -5369,7 +5465,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5381,7 +5477,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5394,7 +5490,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -5443,7 +5539,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5455,7 +5551,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5468,7 +5564,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -5585,7 +5681,12 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\aextents\x18\x02 \x03(\fR\aextents\x12\x17\n" +
 	"\await_ms\x18\x03 \x01(\rR\x06waitMs\".\n" +
 	"\x12HearSharesResponse\x12\x18\n" +
-	"\aunheard\x18\x01 \x03(\tR\aunheard\"\xa5\x01\n" +
+	"\aunheard\x18\x01 \x03(\tR\aunheard\"Z\n" +
+	"\x12LearnExtentRequest\x12\x16\n" +
+	"\x06reader\x18\x01 \x01(\fR\x06reader\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x16\n" +
+	"\x06extent\x18\x03 \x01(\fR\x06extent\"\x15\n" +
+	"\x13LearnExtentResponse\"\xa5\x01\n" +
 	"\x11LeaseQuotaRequest\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\tR\x05input\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x129\n" +
@@ -5910,7 +6011,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\"a\n" +
 	"\x13ListWaitingResponse\x126\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next2\xc2\f\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next2\x92\r\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -5929,7 +6030,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\vRenewShares\x12\x1e.columba.v1.RenewSharesRequest\x1a\x1f.columba.v1.RenewSharesResponse\x12c\n" +
 	"\x12AcknowledgeSession\x12%.columba.v1.AcknowledgeSessionRequest\x1a&.columba.v1.AcknowledgeSessionResponse\x12K\n" +
 	"\n" +
-	"HearShares\x12\x1d.columba.v1.HearSharesRequest\x1a\x1e.columba.v1.HearSharesResponse\x12K\n" +
+	"HearShares\x12\x1d.columba.v1.HearSharesRequest\x1a\x1e.columba.v1.HearSharesResponse\x12N\n" +
+	"\vLearnExtent\x12\x1e.columba.v1.LearnExtentRequest\x1a\x1f.columba.v1.LearnExtentResponse\x12K\n" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
 	"\n" +
@@ -5983,7 +6085,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 85)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 87)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -6009,257 +6111,261 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*AcknowledgeSessionResponse)(nil),   // 21: columba.v1.AcknowledgeSessionResponse
 	(*HearSharesRequest)(nil),            // 22: columba.v1.HearSharesRequest
 	(*HearSharesResponse)(nil),           // 23: columba.v1.HearSharesResponse
-	(*LeaseQuotaRequest)(nil),            // 24: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 25: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 26: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 27: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 28: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 29: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 30: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 31: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 32: columba.v1.AssignmentList
-	(*AssignRequest)(nil),                // 33: columba.v1.AssignRequest
-	(*AssignResponse)(nil),               // 34: columba.v1.AssignResponse
-	(*ListAnswer)(nil),                   // 35: columba.v1.ListAnswer
-	(*SelectDeadLettersRequest)(nil),     // 36: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 37: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 38: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 39: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 40: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 41: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 42: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 43: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 44: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 45: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 46: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 47: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 48: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 49: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 50: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 51: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 52: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 53: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 54: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 55: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 56: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 57: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 58: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 59: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 60: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 61: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 62: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 63: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 64: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 65: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 66: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 67: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 68: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 69: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 70: columba.v1.ShareCounts
-	(*LimitRetriesRequest)(nil),          // 71: columba.v1.LimitRetriesRequest
-	(*LimitRetriesResponse)(nil),         // 72: columba.v1.LimitRetriesResponse
-	(*GroupRetries)(nil),                 // 73: columba.v1.GroupRetries
-	(*RetryQueueMessage)(nil),            // 74: columba.v1.RetryQueueMessage
-	(*ListRetryQueueRequest)(nil),        // 75: columba.v1.ListRetryQueueRequest
-	(*ListRetryQueueResponse)(nil),       // 76: columba.v1.ListRetryQueueResponse
-	(*ListTimersRequest)(nil),            // 77: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 78: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 79: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 80: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 81: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 82: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 83: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 84: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 85: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 86: columba.v1.Extent
-	(*HostAddress)(nil),                  // 87: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 88: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 89: columba.v1.UndecidedExtent
-	(*Error)(nil),                        // 90: columba.v1.Error
-	(*DeadLetterSelection)(nil),          // 91: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 92: google.protobuf.Duration
-	(*Message)(nil),                      // 93: columba.v1.Message
-	(*DelayedMessage)(nil),               // 94: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 95: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 96: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 97: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 98: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 99: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 100: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 101: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 102: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 103: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 104: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 105: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 106: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 107: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 108: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 109: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 110: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 111: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 112: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 113: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 114: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 115: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 116: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 117: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 118: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 119: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 120: columba.v1.ListDeadLettersResponse
+	(*LearnExtentRequest)(nil),           // 24: columba.v1.LearnExtentRequest
+	(*LearnExtentResponse)(nil),          // 25: columba.v1.LearnExtentResponse
+	(*LeaseQuotaRequest)(nil),            // 26: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 27: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 28: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 29: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 30: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 31: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 32: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 33: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 34: columba.v1.AssignmentList
+	(*AssignRequest)(nil),                // 35: columba.v1.AssignRequest
+	(*AssignResponse)(nil),               // 36: columba.v1.AssignResponse
+	(*ListAnswer)(nil),                   // 37: columba.v1.ListAnswer
+	(*SelectDeadLettersRequest)(nil),     // 38: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 39: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 40: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 41: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 42: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 43: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 44: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 45: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 46: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 47: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 48: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 49: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 50: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 51: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 52: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 53: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 54: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 55: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 56: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 57: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 58: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 59: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 60: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 61: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 62: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 63: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 64: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 65: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 66: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 67: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 68: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 69: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 70: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 71: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 72: columba.v1.ShareCounts
+	(*LimitRetriesRequest)(nil),          // 73: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 74: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 75: columba.v1.GroupRetries
+	(*RetryQueueMessage)(nil),            // 76: columba.v1.RetryQueueMessage
+	(*ListRetryQueueRequest)(nil),        // 77: columba.v1.ListRetryQueueRequest
+	(*ListRetryQueueResponse)(nil),       // 78: columba.v1.ListRetryQueueResponse
+	(*ListTimersRequest)(nil),            // 79: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 80: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 81: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 82: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 83: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 84: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 85: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 86: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 87: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 88: columba.v1.Extent
+	(*HostAddress)(nil),                  // 89: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 90: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 91: columba.v1.UndecidedExtent
+	(*Error)(nil),                        // 92: columba.v1.Error
+	(*DeadLetterSelection)(nil),          // 93: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 94: google.protobuf.Duration
+	(*Message)(nil),                      // 95: columba.v1.Message
+	(*DelayedMessage)(nil),               // 96: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 97: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 98: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 99: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 100: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 101: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 102: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 103: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 104: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 105: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 106: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 107: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 108: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 109: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 110: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 111: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 112: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 113: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 114: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 115: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 116: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 117: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 118: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 119: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 120: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 121: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 122: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	85,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	86,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	87,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	86,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	88,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	89,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	87,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	88,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	89,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	88,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	90,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	91,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	15,  // 6: columba.v1.ListAssignmentsResponse.lists:type_name -> columba.v1.QueueVersion
 	14,  // 7: columba.v1.QueueVersion.version:type_name -> columba.v1.ListVersion
 	15,  // 8: columba.v1.GetAssignmentsRequest.known:type_name -> columba.v1.QueueVersion
-	32,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
-	25,  // 10: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	26,  // 11: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	27,  // 12: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	29,  // 13: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	30,  // 14: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	86,  // 15: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	34,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
+	27,  // 10: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	28,  // 11: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	29,  // 12: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	31,  // 13: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	32,  // 14: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	88,  // 15: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
 	14,  // 16: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
-	31,  // 17: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	32,  // 18: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
-	35,  // 19: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
+	33,  // 17: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	34,  // 18: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
+	37,  // 19: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
 	14,  // 20: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
-	90,  // 21: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
-	91,  // 22: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	86,  // 23: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	86,  // 24: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	86,  // 25: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	85,  // 26: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	85,  // 27: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	86,  // 28: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	85,  // 29: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	85,  // 30: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	85,  // 31: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	88,  // 32: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	85,  // 33: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	86,  // 34: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	85,  // 35: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	85,  // 36: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	49,  // 37: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	85,  // 38: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	85,  // 39: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	80,  // 40: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	81,  // 41: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	82,  // 42: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	92,  // 43: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	83,  // 44: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	84,  // 45: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	69,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	70,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	73,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	93,  // 49: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
-	88,  // 50: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
-	88,  // 51: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	88,  // 52: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
-	88,  // 53: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
-	74,  // 54: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
-	94,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	92,  // 21: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
+	93,  // 22: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	88,  // 23: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	88,  // 24: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	88,  // 25: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	87,  // 26: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	87,  // 27: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	88,  // 28: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	87,  // 29: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	87,  // 30: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	87,  // 31: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	90,  // 32: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	87,  // 33: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	88,  // 34: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	87,  // 35: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	87,  // 36: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	51,  // 37: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	87,  // 38: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	87,  // 39: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	82,  // 40: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	83,  // 41: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	84,  // 42: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	94,  // 43: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	85,  // 44: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	86,  // 45: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	71,  // 46: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	72,  // 47: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	75,  // 48: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	95,  // 49: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
+	90,  // 50: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
+	90,  // 51: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	90,  // 52: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
+	90,  // 53: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
+	76,  // 54: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
+	96,  // 55: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
 	4,   // 56: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
 	6,   // 57: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
 	8,   // 58: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	95,  // 59: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	96,  // 60: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	97,  // 59: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	98,  // 60: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
 	10,  // 61: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	97,  // 62: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	98,  // 63: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	99,  // 64: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	99,  // 65: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	99,  // 62: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	100, // 63: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	101, // 64: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	101, // 65: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
 	12,  // 66: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
 	16,  // 67: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
 	18,  // 68: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
 	20,  // 69: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
 	22,  // 70: columba.v1.ControllerService.HearShares:input_type -> columba.v1.HearSharesRequest
-	24,  // 71: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	100, // 72: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 73: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 74: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	38,  // 75: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	40,  // 76: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	42,  // 77: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	44,  // 78: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	46,  // 79: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	48,  // 80: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	50,  // 81: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	52,  // 82: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	54,  // 83: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	56,  // 84: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	58,  // 85: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	65,  // 86: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	33,  // 87: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
-	101, // 88: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	64,  // 89: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	102, // 90: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	103, // 91: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	104, // 92: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	105, // 93: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	106, // 94: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	60,  // 95: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	62,  // 96: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	36,  // 97: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	75,  // 98: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
-	77,  // 99: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	78,  // 100: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	67,  // 101: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	71,  // 102: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
-	5,   // 103: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 104: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 105: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	107, // 106: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	108, // 107: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 108: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	109, // 109: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	110, // 110: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	111, // 111: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	112, // 112: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	13,  // 113: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
-	17,  // 114: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
-	19,  // 115: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	21,  // 116: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
-	23,  // 117: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
-	28,  // 118: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	113, // 119: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 120: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 121: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	39,  // 122: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	41,  // 123: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	43,  // 124: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	45,  // 125: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	47,  // 126: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	49,  // 127: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	51,  // 128: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	53,  // 129: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	55,  // 130: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	57,  // 131: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	59,  // 132: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	66,  // 133: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	34,  // 134: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	114, // 135: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	115, // 136: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	116, // 137: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	117, // 138: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	118, // 139: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	119, // 140: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	120, // 141: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	61,  // 142: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	63,  // 143: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	37,  // 144: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	76,  // 145: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
-	119, // 146: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	79,  // 147: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	68,  // 148: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	72,  // 149: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
-	103, // [103:150] is the sub-list for method output_type
-	56,  // [56:103] is the sub-list for method input_type
+	24,  // 71: columba.v1.ControllerService.LearnExtent:input_type -> columba.v1.LearnExtentRequest
+	26,  // 72: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	102, // 73: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 74: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 75: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	40,  // 76: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	42,  // 77: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	44,  // 78: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	46,  // 79: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	48,  // 80: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	50,  // 81: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	52,  // 82: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	54,  // 83: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	56,  // 84: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	58,  // 85: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	60,  // 86: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	67,  // 87: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	35,  // 88: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
+	103, // 89: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	66,  // 90: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	104, // 91: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	105, // 92: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	106, // 93: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	107, // 94: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	108, // 95: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	62,  // 96: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	64,  // 97: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	38,  // 98: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	77,  // 99: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
+	79,  // 100: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	80,  // 101: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	69,  // 102: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	73,  // 103: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 104: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 105: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 106: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	109, // 107: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	110, // 108: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 109: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	111, // 110: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	112, // 111: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	113, // 112: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	114, // 113: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	13,  // 114: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
+	17,  // 115: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
+	19,  // 116: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	21,  // 117: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
+	23,  // 118: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
+	25,  // 119: columba.v1.ControllerService.LearnExtent:output_type -> columba.v1.LearnExtentResponse
+	30,  // 120: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	115, // 121: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 122: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 123: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	41,  // 124: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	43,  // 125: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	45,  // 126: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	47,  // 127: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	49,  // 128: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	51,  // 129: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	53,  // 130: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	55,  // 131: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	57,  // 132: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	59,  // 133: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	61,  // 134: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	68,  // 135: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	36,  // 136: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	116, // 137: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	117, // 138: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	118, // 139: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	119, // 140: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	120, // 141: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	121, // 142: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	122, // 143: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	63,  // 144: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	65,  // 145: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	39,  // 146: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	78,  // 147: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
+	121, // 148: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	81,  // 149: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	70,  // 150: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	74,  // 151: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	104, // [104:152] is the sub-list for method output_type
+	56,  // [56:104] is the sub-list for method input_type
 	56,  // [56:56] is the sub-list for extension type_name
 	56,  // [56:56] is the sub-list for extension extendee
 	0,   // [0:56] is the sub-list for field type_name
@@ -6280,7 +6386,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   85,
+			NumMessages:   87,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

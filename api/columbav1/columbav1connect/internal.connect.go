@@ -82,6 +82,9 @@ const (
 	// ControllerServiceHearSharesProcedure is the fully-qualified name of the ControllerService's
 	// HearShares RPC.
 	ControllerServiceHearSharesProcedure = "/columba.v1.ControllerService/HearShares"
+	// ControllerServiceLearnExtentProcedure is the fully-qualified name of the ControllerService's
+	// LearnExtent RPC.
+	ControllerServiceLearnExtentProcedure = "/columba.v1.ControllerService/LearnExtent"
 	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
 	// LeaseQuota RPC.
 	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
@@ -196,6 +199,9 @@ type ControllerServiceClient interface {
 	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
 	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
 	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
+	// LearnExtent has the controller that is responsible for a queue take in an extent that another one made, and that groups of the queue read. Another
+	// controller answers that the queue has moved.
+	LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -308,6 +314,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("HearShares")),
 			connect.WithClientOptions(opts...),
 		),
+		learnExtent: connect.NewClient[columbav1.LearnExtentRequest, columbav1.LearnExtentResponse](
+			httpClient,
+			baseURL+ControllerServiceLearnExtentProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("LearnExtent")),
+			connect.WithClientOptions(opts...),
+		),
 		leaseQuota: connect.NewClient[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse](
 			httpClient,
 			baseURL+ControllerServiceLeaseQuotaProcedure,
@@ -352,6 +364,7 @@ type controllerServiceClient struct {
 	renewShares        *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	acknowledgeSession *connect.Client[columbav1.AcknowledgeSessionRequest, columbav1.AcknowledgeSessionResponse]
 	hearShares         *connect.Client[columbav1.HearSharesRequest, columbav1.HearSharesResponse]
+	learnExtent        *connect.Client[columbav1.LearnExtentRequest, columbav1.LearnExtentResponse]
 	leaseQuota         *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 	listDepths         *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 	confirmEnd         *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
@@ -433,6 +446,11 @@ func (c *controllerServiceClient) HearShares(ctx context.Context, req *connect.R
 	return c.hearShares.CallUnary(ctx, req)
 }
 
+// LearnExtent calls columba.v1.ControllerService.LearnExtent.
+func (c *controllerServiceClient) LearnExtent(ctx context.Context, req *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error) {
+	return c.learnExtent.CallUnary(ctx, req)
+}
+
 // LeaseQuota calls columba.v1.ControllerService.LeaseQuota.
 func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
 	return c.leaseQuota.CallUnary(ctx, req)
@@ -487,6 +505,9 @@ type ControllerServiceHandler interface {
 	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
 	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
 	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
+	// LearnExtent has the controller that is responsible for a queue take in an extent that another one made, and that groups of the queue read. Another
+	// controller answers that the queue has moved.
+	LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -595,6 +616,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("HearShares")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceLearnExtentHandler := connect.NewUnaryHandler(
+		ControllerServiceLearnExtentProcedure,
+		svc.LearnExtent,
+		connect.WithSchema(controllerServiceMethods.ByName("LearnExtent")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceLeaseQuotaHandler := connect.NewUnaryHandler(
 		ControllerServiceLeaseQuotaProcedure,
 		svc.LeaseQuota,
@@ -651,6 +678,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceAcknowledgeSessionHandler.ServeHTTP(w, r)
 		case ControllerServiceHearSharesProcedure:
 			controllerServiceHearSharesHandler.ServeHTTP(w, r)
+		case ControllerServiceLearnExtentProcedure:
+			controllerServiceLearnExtentHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		case ControllerServiceListDepthsProcedure:
@@ -726,6 +755,10 @@ func (UnimplementedControllerServiceHandler) AcknowledgeSession(context.Context,
 
 func (UnimplementedControllerServiceHandler) HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.HearShares is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.LearnExtent is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {

@@ -1,0 +1,79 @@
+package controller
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/controller/catalog"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
+)
+
+// tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. Else it learns of the extent when it
+// reads the extents again, up to reloadOften later, as it does when this call fails.
+func (h *Host) tellOthers(e catalog.Extent) {
+	queue := e.Reader()
+	if h.duties.Responsible(queue.ID) {
+		return
+	}
+	h.tasks.Go(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
+		defer cancel()
+		req := &pb.LearnExtentRequest{Reader: queue.ID[:], Queue: e.Queue.ID[:], Extent: e.ID.ID[:]}
+		var err error
+		for _, m := range h.otherControllers(queue) {
+			if _, err = h.deps.Peers.Controller(m.Address).LearnExtent(ctx, connect.NewRequest(req)); err == nil {
+				return
+			}
+		}
+		h.log.Debug("the controller of a queue was not told of a new extent", "queue", queue, "extent", e.ID, "err", err)
+	})
+}
+
+// otherControllers are those but this one, in the order in which they are likely to be responsible for a queue.
+func (h *Host) otherControllers(queue core.QueueID) (out []membership.Host) {
+	self := h.deps.Members.Self().ID
+	for _, m := range core.Rank(queue.String(), h.deps.Members.Hosts("controller"), func(m membership.Host) core.HostID { return m.ID }) {
+		if m.ID != self {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (s *service) LearnExtent(ctx context.Context, req *connect.Request[pb.LearnExtentRequest]) (*connect.Response[pb.LearnExtentResponse], error) {
+	var reader, queue core.QueueID
+	var id core.ExtentID
+	for _, x := range []struct {
+		to   *core.ID
+		from []byte
+	}{{&reader.ID, req.Msg.Reader}, {&queue.ID, req.Msg.Queue}, {&id.ID, req.Msg.Extent}} {
+		var err error
+		if *x.to, err = core.IDFromBytes(x.from); err != nil {
+			return nil, convert.RPCError(err)
+		}
+	}
+	if err := s.h.learnExtent(ctx, reader, queue, id); err != nil {
+		return nil, convert.RPCError(err)
+	}
+	return connect.NewResponse(&pb.LearnExtentResponse{}), nil
+}
+
+// learnExtent takes in an extent by its create row, and its seal row if there is one.
+func (h *Host) learnExtent(ctx context.Context, reader, queue core.QueueID, id core.ExtentID) error {
+	if !h.duties.Responsible(reader.ID) {
+		return core.Errorf(core.CodeMoved, "this controller is not responsible for queue %s; ask another one", reader)
+	}
+	if _, known := h.extents.Get(id); known {
+		return nil
+	}
+	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(queue, id), metadata.Quorum)
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "read the row of a new extent: %w", err)
+	}
+	return h.takeIn(ctx, []metadata.ExtentRecord{r}, map[core.ExtentID]bool{id: true})
+}
