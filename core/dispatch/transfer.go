@@ -150,6 +150,8 @@ const (
 	// appended again before that: an earlier look-up may miss it, and then the queue would have it twice. See adr/0040
 	// for its parts.
 	TransferDoubt = time.Minute
+	// retryPause is before a transfer that failed is tried again, whatever its caller says: the callers' clock may be behind that of the group.
+	retryPause = 10 * time.Millisecond
 )
 
 // route is what differs between the destinations.
@@ -296,7 +298,7 @@ func (s *Share) TransferFailed(seq core.Seq, unknown bool, retryAt, now time.Tim
 		return
 	}
 	x := s.table.note(seq).transfer
-	due := s.group.nanos(retryAt)
+	due := max(s.group.nanos(retryAt), s.group.now+int64(retryPause))
 	if unknown {
 		if !x.mayBeThere {
 			x.appended = s.group.now

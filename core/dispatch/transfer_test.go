@@ -31,3 +31,29 @@ func TestTransfers_WaitingIsBounded(t *testing.T) {
 		t.Errorf("%+v leave", some)
 	}
 }
+
+// TestTransfers_PauseAfterAFailure: the clock of the host went back, so the group is told to try a transfer again at a time that has passed for the group.
+// Else the host would try it without a pause until its clock has caught up.
+func TestTransfers_PauseAfterAFailure(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	if err := s.Reject(1, 1, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	save(s, start)
+	back := start.Add(-time.Minute)
+	for tries := range 3 {
+		if some := g.TakeTransfers(DeadLetterQueue, 9, nil); len(some) != 1 {
+			t.Fatalf("%d transfers at try %d", len(some), tries)
+		}
+		s.TransferFailed(1, false, back.Add(time.Second), back)
+		if g.Tick(back); g.TransfersWait(DeadLetterQueue) {
+			t.Fatal("the transfer is tried again at once")
+		}
+		at, ok := g.NextDeadline()
+		if !ok {
+			t.Fatal("there is no deadline")
+		}
+		g.Tick(at)
+	}
+}
