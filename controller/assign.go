@@ -182,10 +182,12 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupS
 }
 
 // takeOver makes a decision of the metadata count, and answers the one it supersedes. The controller that made it may have ended in the
-// middle of the move.
+// middle of the move. A holder that is gone is not waited for.
 func (h *Host) takeOver(d catalog.Decision, r metadata.AssignmentRecord) (old catalog.Decision) {
-	now, holder := h.deps.now(), catalog.HostRun{Host: r.From, Run: r.FromRun}
-	if own := d.By == h.deps.Members.Self().ID && d.ByRun == h.deps.Members.Self().Run; own || holder.Host == "" || holder == d.Owner || now.Sub(d.Written) >= lateMove {
+	now, self := h.deps.now(), h.deps.Members.Self()
+	holder := catalog.HostRun{Host: r.From, Run: r.FromRun}
+	own := d.By == self.ID && d.ByRun == self.Run
+	if own || holder.Host == "" || holder == d.Owner || now.Sub(d.Written) >= lateMove || h.hosts.fate(holder.Host, holder.Run, now) == gone {
 		return h.shares.Set(d)
 	}
 	return h.shares.TakeOver(d, holder, now.Add(moveWithin))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -44,6 +45,24 @@ func TestTakeOver_KnowsWhatTheOtherOneTold(t *testing.T) {
 			if !told() {
 				t.Fatalf("the host is given %v", o.assignments())
 			}
+		}
+	})
+}
+
+// TestTakeOver_HoldersThatAreGone: a server with all roles is killed twice in a few seconds. Each time its shares have an owner at once: who had them
+// before is gone.
+func TestTakeOver_HoldersThatAreGone(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		queue, o := r.queue(1, 1), r.outputs[0]
+		r.group(queue, "g")
+		r.sealed(queue, 5)
+		r.eventually("the host has the share", time.Minute, func() bool { return len(o.shares()) == 1 })
+		for range 2 {
+			r.ctl.end()
+			o.with(func() { o.run, o.lists = newRun(), nil })
+			r.join(membership.Host{ID: o.id, Roles: []string{"outputhost"}, Address: string(o.id) + ":1", Run: o.run})
+			r.ctl = r.startController(nil)
+			r.eventually("the next run has the share", 2*time.Second, func() bool { return len(o.shares()) == 1 })
 		}
 	})
 }

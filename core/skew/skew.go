@@ -2,6 +2,7 @@
 package skew
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ func median(readings map[core.HostID]Reading) (middle, open time.Duration) {
 	for _, r := range readings {
 		sorted = append(sorted, r)
 	}
-	slices.SortFunc(sorted, func(a, b Reading) int { return int(min(max(a.Ahead-b.Ahead, -1), 1)) })
+	slices.SortFunc(sorted, func(a, b Reading) int { return cmp.Or(cmp.Compare(a.Ahead, b.Ahead), cmp.Compare(a.Within, b.Within)) })
 	low, high := sorted[(len(sorted)-1)/2], sorted[len(sorted)/2]
 	return low.Ahead + (high.Ahead-low.Ahead)/2, max(low.Within, high.Within)
 }

@@ -183,9 +183,10 @@ func (r *run) undone(group string) (undone, dead uint64) {
 		InFlight uint64 `json:"in_flight"`
 		Delayed  uint64 `json:"delayed"`
 		Dead     uint64 `json:"dead"`
+		Unknown  uint64 `json:"unknown_extents"` // of which it is not known what is left
 	}
 	d := process.Decode[depth](r.t, r.server.Ask("depth", queue, group, "-o", "json"))[0]
-	return d.Ready + d.InFlight + d.Delayed, d.Dead
+	return d.Ready + d.InFlight + d.Delayed + d.Unknown, d.Dead
 }
 
 // drain waits until every group has everything and nothing is left; it gives the consumers the time to be wrong in.
