@@ -50,6 +50,7 @@ type Monitor struct {
 	level   chan chan struct{} // asks follow for a refresh; it closes what it gets
 
 	agent   *serf.Serf // from Start on
+	address string     // the same; see Address
 	events  chan serf.Event
 	doubles map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
 
@@ -135,6 +136,7 @@ func (m *Monitor) Start(ctx context.Context) error {
 		_ = transport.Shutdown() // the first error says more
 		return core.Errorf(core.CodeUnavailable, "gossip on %s: %w", m.cfg.Bind, err)
 	}
+	m.address = m.agent.Memberlist().LocalNode().Address() // here, since memberlist writes to the node when its tags change
 	m.refresh()
 	m.tasks.Go(m.follow)
 	m.tasks.Go(m.join)
@@ -170,10 +172,7 @@ func (m *Monitor) Stop(context.Context) error {
 }
 
 // Address is the gossip address that the others use, with the real port. After Start.
-func (m *Monitor) Address() string {
-	n := m.agent.Memberlist().LocalNode()
-	return n.Address()
-}
+func (m *Monitor) Address() string { return m.address }
 
 // Tried is closed when every address of Config.Join was tried once; Hosts has then what the first answer told.
 func (m *Monitor) Tried() <-chan struct{} { return m.tried }
