@@ -59,6 +59,7 @@ func TestTakeOver_HoldersThatAreGone(t *testing.T) {
 		r.eventually("the host has the share", time.Minute, func() bool { return len(o.shares()) == 1 })
 		for range 2 {
 			r.ctl.end()
+			r.sleep(time.Second) // runs are ordered by when they began
 			o.with(func() { o.run, o.lists = newRun(), nil })
 			r.join(membership.Host{ID: o.id, Roles: []string{"outputhost"}, Address: string(o.id) + ":1", Run: o.run})
 			r.ctl = r.startController(nil)

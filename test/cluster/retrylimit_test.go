@@ -23,7 +23,12 @@ func (w *world) retriesHeld(con *client.Consumer, d time.Duration, how func(*cli
 			how(d)
 		}
 		if now := time.Now(); now.Sub(looked) >= time.Second {
-			looked, most = now, max(most, w.depth("g").Retries)
+			held := w.depth("g").Retries
+			if held > most { // a message that was appended to the retry queue a moment ago may be counted in both places
+				sleep(100 * time.Millisecond)
+				held = min(held, w.depth("g").Retries)
+			}
+			looked, most = now, max(most, held)
 		}
 	}
 	return firsts, most
