@@ -193,46 +193,6 @@ func (h *Host) took(row metadata.SealRecord) {
 	}
 }
 
-// learn brings what is known of extents up to their seal rows, and takes in those that are not known.
-func (h *Host) learn(ctx context.Context, ids []core.ExtentID) error {
-	for some := range slices.Chunk(ids, sealRowsAtOnce) {
-		rows, err := h.sealRows(ctx, some)
-		if err != nil {
-			return err
-		}
-		for id, row := range rows {
-			if _, known := h.extents.Get(id); known {
-				h.took(row)
-				continue
-			}
-			if row.State == core.ExtentRetired {
-				continue
-			}
-			r, err := h.registration(ctx, row.Extent)
-			if err != nil {
-				return err
-			}
-			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(row)
-			h.extents.Put(e)
-			h.touchReaders(e)
-		}
-	}
-	return nil
-}
-
-// learnQueue is learn for what is known of the extents that the groups of a queue read: another controller may have told output hosts of changes that this one
-// would take back.
-func (h *Host) learnQueue(ctx context.Context, queue core.QueueID) error {
-	if h.cfg.Alone {
-		return nil
-	}
-	var ids []core.ExtentID
-	for e := range h.extents.Each(queue) {
-		ids = append(ids, e.ID)
-	}
-	return h.learn(ctx, ids)
-}
-
 // touchReaders asks for a round that looks at the queues whose groups may read an extent.
 func (h *Host) touchReaders(e catalog.Extent) {
 	h.shares.touch(e.Queue)

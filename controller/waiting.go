@@ -22,25 +22,21 @@ func (h *Host) waitingFor(ctx context.Context, store core.HostID, after core.Ext
 	for _, x := range out {
 		known[x.ID] = true
 	}
-	var others []metadata.Key
+	var others []core.ExtentID
 	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintOpen, metadata.Quorum) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "look for extents that stay sealing: %w", err)
 		}
 		if waits(r.Value.Extent) && !known[r.Value.ID] {
-			others = append(others, metadata.SealKey(r.Value.ID))
+			others = append(others, r.Value.ID)
 		}
 	}
 	for some := range slices.Chunk(others, sealRowsAtOnce) {
-		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, some, metadata.Quorum)
+		rows, err := h.sealRows(ctx, some)
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "look for extents that stay sealing: %w", err)
 		}
-		for _, row := range rows {
-			r, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-			if err != nil {
-				return nil, err
-			}
+		for _, r := range rows {
 			if r.State == core.ExtentSealing && h.deps.now().Sub(r.Changed) >= sealTimeout {
 				out = append(out, undecidedExtent{Extent: r.Extent, since: r.Changed, reason: "another controller could not decide its end"})
 			}
