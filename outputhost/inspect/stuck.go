@@ -19,6 +19,7 @@ type blocked struct {
 	seq      core.Seq
 	enqueued int64  // unix µs; of a message of the retry queue when it was published; 0: not known
 	record   []byte // of one that was read for this
+	read     bool   // a store answered just now, whatever happened to the reads before
 	lost     bool   // no store could be read
 	waits    bool   // a message that is not due
 }
@@ -98,7 +99,7 @@ func addUnreadable(out *pb.WhyStuckResponse, all []*blocked, now time.Time) {
 		return
 	}
 	for _, b := range all {
-		if !b.lost && !b.s.View(now).Unreadable {
+		if !b.unreadable(b.s.View(now)) {
 			continue
 		}
 		if !slices.Contains(out.Also, word) {
@@ -168,7 +169,8 @@ func (x *Inspector) readBlocked(ctx context.Context, g Group, all []*blocked) {
 		enqueued, record, err := x.readOne(ctx, g, b.s, b.seq)
 		g.Lock()
 		defer g.Unlock()
-		b.enqueued, b.record, b.lost = firstEnqueued(b.s, enqueued, record), record, err != nil
+		b.enqueued, b.record = firstEnqueued(b.s, enqueued, record), record
+		b.read, b.lost = err == nil, err != nil
 		b.waits = timers(b.s) && dueOf(record).After(x.host.Now())
 		if err != nil {
 			b.s.Failed(err)
@@ -240,6 +242,10 @@ func (b *blocked) status(g Group, now time.Time) dispatch.Standing {
 	return st
 }
 
+// unreadable reports whether no store of the share can be read. The failures that v counts may be old, since nothing
+// reads for a group without consumers.
+func (b *blocked) unreadable(v stuck.View) bool { return b.lost || v.Unreadable && !b.read }
+
 // view is what this host sees of the share.
 func view(g Group, b *blocked, now time.Time) stuck.View {
 	depth, takers := g.Rules().Depth(), g.Takers(now)
@@ -247,7 +253,7 @@ func view(g Group, b *blocked, now time.Time) stuck.View {
 	v.Standing = b.status(g, now)
 	v.Takers, v.Credit, v.Throttled = takers.All, takers.Credit, takers.Throttled
 	v.Waiting = g.Rules().Ready()
-	v.Unreadable = v.Unreadable || b.lost
+	v.Unreadable = b.unreadable(v)
 	v.DLQFails = depth.DeadLettering > 0 && g.TransferError(dispatch.DeadLetterQueue) != nil
 	v.RetryQueueFails = depth.RetryQueueing > 0 && g.TransferError(dispatch.RetryQueue) != nil
 	state, _ := g.Rules().Breaker()
