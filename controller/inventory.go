@@ -40,6 +40,7 @@ type mirror struct {
 	whole    time.Time // when all was compared
 	next     time.Time // when it is asked again
 	lacking  bool      // something that it should hold may be missing: looked for each time until nothing is
+	learned  uint64    // of what other controllers decided, when it was looked for
 	odd      int       // how often in a row its digests differed although all was listed again
 }
 
@@ -82,7 +83,11 @@ func (h *Host) inventoryLoop(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		h.compareStores(ctx, mirrors, h.strays)
-		h.settleStrays(ctx, h.strays)
+		for _, id := range h.settleStrays(ctx, h.strays) {
+			for _, m := range mirrors {
+				m.remove(id) // its bucket differs from now on, so that it is listed and compared
+			}
+		}
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -167,8 +172,8 @@ func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, mi
 	if whole {
 		m.whole = h.deps.now()
 	}
-	if m.lacking {
-		m.lacking = h.findMissing(st, m)
+	if learned := h.learned.Load(); m.lacking || learned != m.learned {
+		m.lacking, m.learned = h.findMissing(st, m), learned
 	}
 	h.findUnopened(st, m)
 	return nil
@@ -266,16 +271,15 @@ func (m *mirror) differing(digests []uint64) (out buckets) {
 func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
 	e, known := h.extents.Get(tuple.ID)
 	if !known {
-		strays.add(st, tuple, h.deps.now())
-		return true
+		return strays.add(st, tuple, h.deps.now()) // others are compared as soon as they are known
 	}
 	is := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	held := slices.ContainsFunc(e.Holders, func(x core.Place) bool { return x.Store == is.Store && (x.Disk.IsZero() || x.Disk == is.Disk) })
 	switch {
 	case e.State == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
-	case e.State != core.ExtentSealed:
-		return !r.Damaged && !r.Sealed
+	case e.State != core.ExtentSealed: // another controller may have sealed it: this one looks until it knows
+		return !r.Damaged && !r.Sealed && h.duties.Responsible(e.Queue.ID)
 	case r.Sealed && core.Seq(r.L) != e.L:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "end_seq", r.L, "row", e.L)

@@ -98,9 +98,7 @@ func (h *Host) learn(ctx context.Context, ids []core.ExtentID) error {
 			if err != nil {
 				return err
 			}
-			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(row)
-			h.extents.Put(e)
-			h.touchReaders(e)
+			h.meet(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(row))
 		}
 	}
 	return nil

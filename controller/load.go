@@ -146,8 +146,7 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 				e = e.Took(row)
 				e.Told = e.State.HasEnd() && !open[e.ID]
 			}
-			h.extents.Put(e)
-			h.touchReaders(e)
+			h.meet(e)
 			continue
 		}
 		if sealed {
@@ -187,10 +186,18 @@ func (h *Host) took(row metadata.SealRecord) {
 	}
 	h.extents.Took(row)
 	if now, ok := h.extents.Get(row.Extent.ID); ok && !now.Alike(was) {
+		h.learned.Add(1)
 		h.touchReaders(was)
 		h.touchReaders(now)
 		h.shares.touchHolders(now.Extent)
 	}
+}
+
+// meet takes in an extent that another controller made.
+func (h *Host) meet(e catalog.Extent) {
+	h.extents.Put(e)
+	h.learned.Add(1)
+	h.touchReaders(e)
 }
 
 // touchReaders asks for a round that looks at the queues whose groups may read an extent.

@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 )
 
@@ -130,4 +132,70 @@ func TestInventory_OrphansAreDivided(t *testing.T) {
 			t.Errorf("%d are left", n)
 		}
 	})
+}
+
+// TestInventory_SealedByTheOther: a store loses records of an extent that the controller of its range does not know, or knows as
+// open, since the other controller made and sealed it a moment ago. It may read the extents again at any time.
+func TestInventory_SealedByTheOther(t *testing.T) {
+	for wait := time.Duration(0); wait < reloadOften; wait += reloadOften / 5 {
+		for i := range 4 {
+			known, gone := i%2 == 0, i/2 == 0
+			t.Run(fmt.Sprintf("after=%s/known=%t/gone=%t", wait, known, gone), func(t *testing.T) {
+				two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+					r.sleep(wait)
+					e := r.extentOf(both, 1, 0, 5)
+					if known {
+						r.ok(both[0].load(r.t.Context(), time.Time{}))
+					}
+					_, err := r.sealBy(both[1], e, 5)
+					r.ok(err)
+					s := r.replicas(e)[0]
+					r.eventually("all stores are told", time.Second, func() bool { return s.has(e.ID).sealed && len(r.row(e).Holders) == 3 })
+					r.kill(s.id)
+					s.lose(e, 4, gone)
+					r.restart(s)
+					r.eventually("the records are missed", 10*time.Minute, func() bool { return r.row(e).Version > 1 })
+					r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+					r.sleep(time.Second)
+					r.whole(e, 5, 3)
+				})
+			})
+		}
+	}
+}
+
+// lose some records of an extent and all that was decided since they came, or all of it.
+func (s *fakeStore) lose(e core.Extent, records int, all bool) {
+	s.edit(e.ID, func(x *fakeReplica) {
+		x.batches, x.committed = x.batches[:len(x.batches)-records], 0
+		x.fenced, x.sealed, x.l = false, false, 0
+	})
+	if all {
+		s.with(func() { delete(s.replicas, e.ID) })
+	}
+}
+
+// extentOf makes an extent of a queue of one of two controllers, in a range of inventories of one of them.
+func (r *harness) extentOf(both [2]*running, queueBy, rangeBy, records int) core.Extent {
+	r.t.Helper()
+	first := r.ctl
+	defer func() { r.ctl = first }()
+	r.ctl = both[queueBy]
+	for {
+		q := r.queue(3, 2)
+		if of(both, q) != queueBy {
+			continue
+		}
+		if e := r.extent(q, records); both[rangeBy].inventories(e.ID) {
+			return e
+		}
+	}
+}
+
+// sealBy asks one of two controllers for the end of an extent.
+func (r *harness) sealBy(c *running, e core.Extent, floor core.Seq) (*pb.SealExtentResponse, error) {
+	first := r.ctl
+	defer func() { r.ctl = first }()
+	r.ctl = c
+	return r.seal(e, floor)
 }

@@ -49,19 +49,21 @@ func newStrays() *strays {
 	return s
 }
 
-// add notes that a store has an extent that is not known here. Orphans, about which nothing can be done, make room.
-func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
+// add notes that a store has an extent that is not known here, and reports whether that is all for now: of an orphan, and when too many
+// are remembered. Orphans, about which nothing can be done, make room.
+func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) (all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.mu.byID[tuple.ID]
 	if x == nil {
 		if len(s.mu.byID) >= s.most && !s.dropOrphanLocked() {
-			return
+			return true
 		}
 		x = &stray{extent: tuple, stores: make(map[core.HostID]core.DiskID), since: now, after: now}
 		s.mu.byID[tuple.ID] = x
 	}
 	x.stores[st.ID] = st.Identity.Disk
+	return x.orphan
 }
 
 func (s *strays) dropOrphanLocked() bool {
@@ -133,11 +135,12 @@ func (s *strays) lookAgain(now time.Time) {
 
 // settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
 // rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
-func (h *Host) settleStrays(ctx context.Context, s *strays) {
+// It answers those that are orphans no more: nobody has compared their replicas with their rows.
+func (h *Host) settleStrays(ctx context.Context, s *strays) (found []core.ExtentID) {
 	s.keep(h.inventories)
 	for _, x := range s.due(h.deps.now()) {
 		if ctx.Err() != nil {
-			return
+			return found
 		}
 		verdict, err := h.settleStray(ctx, x)
 		now := h.deps.now()
@@ -153,7 +156,11 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 				after = now // its queue is known as deleted from now on
 			}
 		}
-		s.looked(x.extent.ID, err == nil && verdict == strayKnown, verdict == strayOrphan || err != nil && x.orphan, after)
+		done := err == nil && verdict == strayKnown
+		if done && x.orphan {
+			found = append(found, x.extent.ID)
+		}
+		s.looked(x.extent.ID, done, verdict == strayOrphan || err != nil && x.orphan, after)
 	}
 	all := s.orphaned()
 	h.metrics.orphans.Set(float64(len(all)))
@@ -161,6 +168,7 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 		h.log.Error("stores have extents of queues that are not in the metadata: if the metadata lost the queues, restore a newer copy within seven days; "+
 			"to remove them now: `columba delete orphans`", "extents", len(all), "new", news, "some", some)
 	}
+	return found
 }
 
 // strayVerdict is what a stray turned out to be.
@@ -218,10 +226,7 @@ func (h *Host) adopt(ctx context.Context, r metadata.ExtentRecord) error {
 	if err := h.writeHints(ctx, r, h.deps.now()); err != nil {
 		return core.Errorf(core.CodeOf(err), "write the hints of extent %s: %w", r.ID, err)
 	}
-	e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
-	h.extents.Put(e)
-	h.shares.touch(e.Queue)
-	h.shares.touch(e.Reader())
+	h.meet(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home})
 	return nil
 }
 
