@@ -174,8 +174,7 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 		done[w.Key] = done[w.Key] || w.Settled == verify.Done
 		mayDie[w.Key] = mayDie[w.Key] || w.rejected || w.Attempt >= g.MaxDeliveries
 	}
-	_, dead, err := t.depth(g)
-	t.must(err)
+	_, dead := t.fullDepth(g)
 	letters := make(map[verify.Key]bool)
 	found := t.asReceived(g, t.dead[g.Name])
 	for _, l := range found {

@@ -169,8 +169,7 @@ func (t *trial) judgeReborn(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 		}
 	}
 	h.Received = append(h.Received, t.asReceived(g, t.dead[g.Name])...)
-	undone, dead, err := t.depth(g)
-	t.must(err)
+	undone, dead := t.fullDepth(g)
 	h.Groups = []verify.Left{{Queue: g.Queue, Group: g.Name, Undone: undone, Dead: dead}}
 	report := t.check(&h)
 	for _, f := range report.Findings {

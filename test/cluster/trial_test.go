@@ -187,17 +187,24 @@ func (t *trial) depth(g core.GroupSpec) (undone, dead uint64, err error) {
 	return d[0].Ready + d[0].InFlight + d[0].Delayed, d[0].Dead, nil
 }
 
+// fullDepth waits until all extents are counted: a copy or an assignment may be under way.
+func (t *trial) fullDepth(g core.GroupSpec) (undone, dead uint64) {
+	t.t.Helper()
+	undone, dead, err := t.depth(g)
+	for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); {
+		time.Sleep(2 * time.Second)
+		undone, dead, err = t.depth(g)
+	}
+	t.must(err)
+	return undone, dead
+}
+
 // judge is the verdict of the oracle.
 func (t *trial) judge() {
 	h := &t.load.mu.history
 	t.dead = make(map[string][]client.DeadLetter)
 	for _, g := range t.load.groups {
-		undone, dead, err := t.depth(g)
-		for end := time.Now().Add(2 * time.Minute); err != nil && time.Now().Before(end); { // a copy may be under way
-			time.Sleep(2 * time.Second)
-			undone, dead, err = t.depth(g)
-		}
-		t.must(err)
+		undone, dead := t.fullDepth(g)
 		t.dead[g.Name] = t.letters(g, int(dead))
 		if t.load.habits[g.Name].apart() {
 			continue
