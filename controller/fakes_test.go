@@ -331,9 +331,9 @@ func (s *fakeStore) Remove(ctx context.Context, req *connect.Request[pb.RemoveRe
 }
 
 func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.InventoryRequest]) (*connect.Response[pb.InventoryResponse], error) {
-	const page = 3
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	page := max(3, len(s.replicas)/10)
 	since := req.Msg.Since
 	if len(req.Msg.Buckets) > 0 {
 		since = req.Msg.After
@@ -341,10 +341,9 @@ func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.Invento
 	if !slices.Equal(req.Msg.Run, s.run.ID[:]) || since > s.position {
 		since = 0
 	}
-	out := &pb.InventoryResponse{Identity: s.identity(), Position: s.position, FromStart: since == 0, Digests: make([]uint64, core.InventoryBuckets)}
+	out := &pb.InventoryResponse{Identity: s.identity(), Position: s.position, FromStart: since == 0}
 	var changed []*fakeReplica
 	for id, x := range s.replicas {
-		out.Digests[core.InventoryBucket(id)] ^= digestOf(id, x.proto())
 		if x.position > since && (len(req.Msg.Buckets) == 0 || slices.Contains(req.Msg.Buckets, uint32(core.InventoryBucket(id)))) {
 			changed = append(changed, x)
 		}
@@ -353,6 +352,11 @@ func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.Invento
 	if len(changed) > page {
 		changed, out.More = changed[:page], true
 		out.Position = changed[page-1].position
+	} else { // they are read of the last page
+		out.Digests = make([]uint64, core.InventoryBuckets)
+		for id, x := range s.replicas {
+			out.Digests[core.InventoryBucket(id)] ^= digestOf(id, x.proto())
+		}
 	}
 	for _, x := range changed {
 		out.Replicas = append(out.Replicas, x.proto())

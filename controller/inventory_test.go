@@ -93,7 +93,7 @@ func TestStrays_OfAnotherController(t *testing.T) {
 		defer other.end()
 		r.sleep(2*unopenedAfter + time.Minute) // it has read the hints again, and does so next in ten minutes
 		e := r.extent(queue, 5)
-		r.sleep(time.Hour)
+		r.sleep(2 * reloadEvery)
 		if row := r.row(e); row.State != "" {
 			t.Errorf("it was sealed: %+v", row)
 		}
