@@ -96,10 +96,11 @@ flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the 
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test; done
 
 .PHONY: faults
-faults: ## clusters under faults: SEEDS schedules in virtual time, real processes, builds broken on purpose; tables in bin/faults.md
+faults: ## clusters under faults: SEEDS schedules in virtual time with one, two and three controllers, real processes, builds broken on purpose; tables in bin/faults.md
 	@mkdir -p bin && rm -f bin/faults.md
 	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md; status=0; \
 	$(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) || status=1; \
+	for n in 2 3; do $(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) -controllers=$$n -stale=0.3 || status=1; done; \
 	$(GO) test -v -count=1 -timeout 4h ./test/faults || status=1; \
 	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
 	echo; cat bin/faults.md; exit $$status

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/columbamq/columba/core"
@@ -341,4 +342,16 @@ func (d *dueSupply) check(f func(b *batch, i int)) error {
 		return fmt.Errorf("%d are kept back, %d withheld; counted %d, %d", count[dueDelayed], count[dueWithheld], d.delays, d.withheld)
 	}
 	return nil
+}
+
+// eachNote calls f for every message with a note, in any order.
+func (t *table) eachNote(f func(core.Seq, *message, note)) {
+	for k, c := range t.chunks {
+		left := c.noted
+		for _, x := range c.notes {
+			i := bits.TrailingZeros64(left)
+			left &= left - 1
+			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i], x)
+		}
+	}
 }

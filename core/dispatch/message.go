@@ -214,18 +214,6 @@ func (t *table) setNote(seq core.Seq, x note) {
 	}
 }
 
-// eachNote calls f for every message with a note, in any order.
-func (t *table) eachNote(f func(core.Seq, *message, note)) {
-	for k, c := range t.chunks {
-		left := c.noted
-		for _, x := range c.notes {
-			i := bits.TrailingZeros64(left)
-			left &= left - 1
-			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i], x)
-		}
-	}
-}
-
 // setPlace notes where in its batch the record of a message is, place is the reverse.
 func (t *table) setPlace(seq core.Seq, i int) {
 	c := t.chunk(uint64(seq) >> chunkBits)
