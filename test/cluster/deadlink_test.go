@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/metadata"
 )
 
 // secondDies has a consumer with one dead letter of its group behind it, and with x, which it rejects now. The dead letter queue is there.
@@ -96,7 +95,7 @@ func TestDead_OneOverAnOwnerThatWasCutOff(t *testing.T) {
 		t.Run(cut.String(), func(t *testing.T) {
 			bubble(t, Options{Outputs: 2}, func(w *world) {
 				reject, end := w.secondDies()
-				owner := w.ownerOf("g")
+				owner := w.owner("g")
 				a, in := w.hosts[owner].addr, w.hosts[Input].addr
 				heal := w.net.drop(path{a, in}, path{in, a})
 				reject()
@@ -113,16 +112,4 @@ func TestDead_OneOverAnOwnerThatWasCutOff(t *testing.T) {
 			})
 		})
 	}
-}
-
-// ownerOf is the output host that has the group's share.
-func (w *world) ownerOf(group string) (owner core.HostID) {
-	w.t.Helper()
-	g, err := w.Client.Admin().GetGroup(w.t.Context(), queue, group)
-	w.ok(err)
-	for r, err := range metadata.All[metadata.AssignmentRecord](w.t.Context(), w.Meta, metadata.Assignments, g.ID.String(), metadata.One) {
-		w.ok(err)
-		owner = r.Value.Owner
-	}
-	return owner
 }

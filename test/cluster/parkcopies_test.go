@@ -85,22 +85,29 @@ func (w *world) storeOf(path string, id core.ExtentID) core.HostID {
 	return e.Replicas[0]
 }
 
+// parkedInDoubt parks two messages. Nobody heard that the second one, which waits for so long, was appended, and its store is away.
+func (w *world) parkedInDoubt(wait time.Duration) (con *client.Consumer, away core.HostID) {
+	w.t.Helper()
+	w.group("g", patient)
+	w.publish("a", "b")
+	con = w.consumer("g")
+	w.ok(w.next(con, "a", 1).Nack(client.After(20 * time.Minute)))
+	w.eventually("the retry queue is there", 10*time.Second, func() bool { return len(w.parked("g")) == 1 })
+	heal := w.net.drop(path{w.hosts[Input].addr, w.hosts[Output].addr})
+	w.ok(w.next(con, "b", 1).Nack(client.After(wait)))
+	sleep(2 * time.Second)
+	away = w.storeOf(core.RetryPath(queue, "g"), w.parked("g")[0].Receipt.Extent)
+	w.Crash(away)
+	sleep(25 * time.Second)
+	heal()
+	return con, away
+}
+
 // TestPark_StoreIsAwayWhileItIsLookedFor has the store away that has a message of an append of unknown outcome, until the message is due. Then the output host
 // dies: the message comes once.
 func TestPark_StoreIsAwayWhileItIsLookedFor(t *testing.T) {
 	bubble(t, Options{Stores: 2, Replicas: 1}, func(w *world) {
-		w.group("g", patient)
-		w.publish("a", "b")
-		con := w.consumer("g")
-		w.ok(w.next(con, "a", 1).Nack(client.After(20 * time.Minute)))
-		w.eventually("the retry queue is there", 10*time.Second, func() bool { return len(w.parked("g")) == 1 })
-		heal := w.net.drop(path{w.hosts[Input].addr, w.hosts[Output].addr})
-		w.ok(w.next(con, "b", 1).Nack(client.After(2 * time.Minute)))
-		sleep(2 * time.Second)
-		away := w.storeOf(core.RetryPath(queue, "g"), w.parked("g")[0].Receipt.Extent)
-		w.Crash(away)
-		sleep(25 * time.Second)
-		heal()
+		con, away := w.parkedInDoubt(2 * time.Minute)
 		came := 0
 		ackAll := func(end time.Time) {
 			for {
@@ -128,18 +135,7 @@ func TestPark_StoreIsAwayWhileItIsLookedFor(t *testing.T) {
 // for: who cancels one of them cancels both.
 func TestPark_CancelledWithItsCopy(t *testing.T) {
 	bubble(t, Options{Stores: 2, Replicas: 1}, func(w *world) {
-		w.group("g", patient)
-		w.publish("a", "b")
-		con := w.consumer("g")
-		w.ok(w.next(con, "a", 1).Nack(client.After(20 * time.Minute)))
-		w.eventually("the retry queue is there", 10*time.Second, func() bool { return len(w.parked("g")) == 1 })
-		heal := w.net.drop(path{w.hosts[Input].addr, w.hosts[Output].addr})
-		w.ok(w.next(con, "b", 1).Nack(client.After(10 * time.Minute)))
-		sleep(2 * time.Second)
-		away := w.storeOf(core.RetryPath(queue, "g"), w.parked("g")[0].Receipt.Extent)
-		w.Crash(away)
-		sleep(25 * time.Second)
-		heal()
+		con, away := w.parkedInDoubt(10 * time.Minute)
 		sleep(6 * time.Minute)
 		w.Up(away)
 		w.eventually("there are two of one", time.Minute, func() bool { return len(w.parked("g")) == 3 })
