@@ -92,12 +92,12 @@ func (r *harness) opened(queue core.QueueID, n int) (all []core.Extent) {
 	return all
 }
 
-// TestGate_OutageOfMetadata: a writer dies with 3,000 open extents while the metadata refuse. They are not asked thousands
+// TestGate_OutageOfMetadata: a writer dies with 1,000 open extents while the metadata refuse. They are not asked a thousand
 // of times. A seal that somebody asks for is tried at once, and after the outage all extents are sealed soon.
 func TestGate_OutageOfMetadata(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		queue := r.queue(1, 1)
-		all := r.opened(queue, 3000)
+		all := r.opened(queue, 1000)
 		meta := &refusing{Store: r.meta}
 		r.ctl.end()
 		r.use(meta)
