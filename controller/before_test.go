@@ -43,6 +43,31 @@ func TestStart_StoreThatLostIt(t *testing.T) {
 	}
 }
 
+// TestStart_HolderThatIsShort: a holder has lost the last records of an extent, and no inventory has shown it yet. Where a group begins another
+// holder knows; while none of the others is there, the group gets more rather than less.
+func TestStart_HolderThatIsShort(t *testing.T) {
+	for name, start := range map[string]core.Start{"latest": {Mode: core.StartLatest, At: time.Unix(2, 0)}, "time": {Mode: core.StartTime, At: time.Unix(2, 0)}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+				e := r.sealed(r.queue(3, 2), 5)
+				known, _ := r.ctl.extents.Get(e.ID)
+				holders := known.Holders
+				r.store(holders[0].Store).with(func() { x := r.store(holders[0].Store).replicas[e.ID]; x.batches = x.batches[:2] })
+				at := metadata.GroupRecord{Spec: core.GroupSpec{Start: start}}
+				if n, err := r.ctl.before(r.t.Context(), at, known); err != nil || n != 5 {
+					t.Errorf("it begins behind %d, %v; want 5", n, err)
+				}
+				for _, x := range holders[1:] {
+					r.kill(x.Store)
+				}
+				if n, err := r.ctl.before(r.t.Context(), at, known); err != nil || n != 2 {
+					t.Errorf("the others are away: it begins behind %d, %v; want 2", n, err)
+				}
+			})
+		})
+	}
+}
+
 // forget has a store lose an extent.
 func (s *fakeStore) forget(id core.ExtentID) {
 	s.mu.Lock()

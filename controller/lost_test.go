@@ -334,10 +334,10 @@ func (s *fakeStore) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]
 	}
 	for i, text := range x.batches {
 		if b, err := wire.DecodeBatch(text); err == nil && b.AppendTime >= req.Msg.Time.AsTime().UnixMicro() {
-			return connect.NewResponse(&pb.SeekResponse{Seq: uint64(i + 1)}), nil
+			return connect.NewResponse(&pb.SeekResponse{Seq: uint64(i + 1), Last: uint64(x.last())}), nil
 		}
 	}
-	return connect.NewResponse(&pb.SeekResponse{Seq: uint64(x.last() + 1)}), nil
+	return connect.NewResponse(&pb.SeekResponse{Seq: uint64(x.last() + 1), Last: uint64(x.last())}), nil
 }
 
 // TestLost_StartAtATime: where a group begins in an extent that was given up is asked of those who have what is left.

@@ -170,7 +170,7 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Ext
 	answered, without := false, 0 // without: stores that do not have it
 	var failed error
 	for _, id := range ask {
-		seq, err := h.beforeAt(ctx, id, g, e)
+		seq, last, err := h.beforeAt(ctx, id, g, e)
 		if err != nil {
 			failed = err
 			if core.CodeOf(err) == core.CodeNotFound {
@@ -179,7 +179,8 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Ext
 			continue
 		}
 		before, answered = max(before, seq), true
-		if !e.Spent { // else each may have less than another of what is left
+		short := e.State.HasEnd() && last < e.HeldTo // a holder that lost records, which no inventory has shown yet
+		if !short && !e.Spent {                      // else each may have less than another of what is left
 			break
 		}
 	}
@@ -191,33 +192,33 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Ext
 	return 0, core.Errorf(core.CodeUnavailable, "no store says where the group begins in extent %s: %w", e.ID, failed)
 }
 
-// beforeAt is before as one store says. CodeNotFound: it does not have the extent, or lost it with its disk.
-func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e catalog.Extent) (core.Seq, error) {
+// beforeAt is before as one store says, which has the extent up to last. CodeNotFound: it does not have the extent, or lost it with its disk.
+func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e catalog.Extent) (before, last core.Seq, err error) {
 	store, err := h.storeAt(id)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	return askBefore(ctx, store, g, e)
 }
 
-func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e catalog.Extent) (core.Seq, error) {
+func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g metadata.GroupRecord, e catalog.Extent) (before, last core.Seq, err error) {
 	if at := g.Spec.Start.At; !at.IsZero() {
 		resp, err := store.Seek(ctx, connect.NewRequest(&pb.SeekRequest{Extent: e.ID.ID[:], Time: timestamppb.New(at)}))
 		if err != nil {
-			return 0, convert.FromRPC(err)
+			return 0, 0, convert.FromRPC(err)
 		}
-		return core.Seq(max(resp.Msg.Seq, 1)) - 1, nil
+		return core.Seq(max(resp.Msg.Seq, 1)) - 1, core.Seq(resp.Msg.Last), nil
 	}
 	resp, err := store.GetReplica(ctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
 	if err != nil {
-		return 0, convert.FromRPC(err)
+		return 0, 0, convert.FromRPC(err)
 	}
 	// Not the committed seq: it reaches stores after publishers have their acknowledgements, and the group must not get
 	// messages that were acknowledged before it was created. A message that is durable here and not acknowledged yet is
 	// published at the same time as the group is created: both answers are right.
-	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), nil
+	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), core.Seq(resp.Msg.Last), nil
 }
 
 // writeStart records that everything up to before is not for the group in the epoch of g, whether that has begun or not.

@@ -92,7 +92,11 @@ func (s *service) Seek(_ context.Context, req *connect.Request[pb.SeekRequest]) 
 		return nil, convert.RPCError(err)
 	}
 	seq, err := log.Seek(id, req.Msg.Time.AsTime().UnixMicro())
-	return answer(&pb.SeekResponse{Seq: uint64(seq)}, err)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	state, err := log.State(id)
+	return answer(&pb.SeekResponse{Seq: uint64(seq), Last: uint64(state.Last)}, err)
 }
 
 // listDueAtOnce bounds the records of one ListDue.

@@ -3011,6 +3011,7 @@ func (x *SeekRequest) GetTime() *timestamppb.Timestamp {
 type SeekResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	Last          uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"` // the store has records up to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3048,6 +3049,13 @@ func (*SeekResponse) Descriptor() ([]byte, []int) {
 func (x *SeekResponse) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
+	}
+	return 0
+}
+
+func (x *SeekResponse) GetLast() uint64 {
+	if x != nil {
+		return x.Last
 	}
 	return 0
 }
@@ -5809,9 +5817,10 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04last\x18\x01 \x01(\x04R\x04last\"U\n" +
 	"\vSeekRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12.\n" +
-	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\" \n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"4\n" +
 	"\fSeekResponse\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x04R\x03seq\"b\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\"b\n" +
 	"\x11GetReplicaRequest\x12\x16\n" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x125\n" +
 	"\bexpected\x18\x02 \x01(\v2\x19.columba.v1.StoreIdentityR\bexpected\"\xa3\x02\n" +
