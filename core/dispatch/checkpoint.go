@@ -246,6 +246,10 @@ const (
 	// fullAt is how large a checkpoint may become by first deliveries. The rest of MaxCheckpoint is for what is there
 	// then: it goes on to fail, and to be acked between others.
 	fullAt = MaxCheckpoint * 3 / 4
+	// fullOf is what entries may take of that, however large the window is. A selection may take so many scattered
+	// messages out of an extent that the window has fullAt bytes before anything is delivered. It shrinks only as messages
+	// are, so a share that counts as full by its window would stand still.
+	fullOf = 4 << 10
 	// entryMost is the size of an entry, in the least detail that a share should come to; of most it is less.
 	entryMost = 12
 )
@@ -278,7 +282,7 @@ func (s *Share) weigh(needed int, done *acklevel.Window) {
 	s.weight.entries = needed
 	if s.full = s.crowded(); s.full { // to the estimate: so exactly
 		window, _ := done.Append(nil)
-		s.full = len(window)+needed >= fullAt
+		s.full = needed >= fullOf && len(window)+needed >= fullAt
 	}
 }
 
@@ -286,7 +290,8 @@ func (s *Share) weigh(needed int, done *acklevel.Window) {
 // without the locks of first attempts, since it does without those.
 func (s *Share) crowded() bool {
 	n := s.table.n - s.of(inFlight, handed) + int(s.repeats)
-	return s.done.SizeMost()+min(n*entryMost, s.weight.entries+s.weight.failures*entryMost) >= fullAt
+	entries := min(n*entryMost, s.weight.entries+s.weight.failures*entryMost)
+	return entries >= fullOf && s.done.SizeMost()+entries >= fullAt
 }
 
 // weighs notes that a message has failed.
