@@ -265,6 +265,9 @@ const (
 	// … and while others have, unless there is more for each of them.
 	turnAtOnce      = 250
 	turnBytesAtOnce = 256 << 10
+	// anySizeCredit is how many bytes of credit a consumer needs for a message of any size, also one that is larger. Without
+	// that it would get nothing while such a message is the next one, until it has settled all that it holds.
+	anySizeCredit = 2 << 20
 	// leastHeld is how much a consumer may hold, however many there are.
 	leastHeld = 100
 )
@@ -327,10 +330,11 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 	if c.credit.messages <= 0 || c.credit.bytes <= 0 {
 		return dispatch.Credit{}
 	}
-	// A consumer that holds nothing gets a message that is larger than its window. A window of twice what is taken at
-	// once has room for any.
-	oversize := c.held == 0 || c.credit.bytes < 2*takeBytesAtOnce && g.holdsLocked(c) == 0
-	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Oversize: oversize}
+	largest := c.credit.bytes // a message that is larger than a turn goes alone
+	if c.held == 0 || c.credit.bytes >= anySizeCredit || g.holdsLocked(c) == 0 {
+		largest = dispatch.AnySize
+	}
+	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Largest: largest}
 }
 
 // takersLocked are the consumers and pulls, and one pull more shortly after the last.

@@ -111,6 +111,38 @@ func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 	})
 }
 
+// TestCredit_LargeMessages: a consumer that holds a message is sent each one that is not larger than the bytes it has
+// left, and one of any size if those are many. One that holds nothing is, too.
+func TestCredit_LargeMessages(t *testing.T) {
+	const size = 3 << 19
+	for _, c := range []struct{ bytes, want int }{{1, 1}, {size, 1}, {2*size - 1, 1}, {2 * size, 2}, {3*size - 1, 2}, {anySizeCredit + size - 1, 2}, {anySizeCredit + size, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newHarness(t)
+			g := b.large(1, 0)
+			records := dispatch.Records{Base: 1, Offsets: []uint32{0, size, 2 * size, 3 * size}, Bytes: make([]byte, 3*size), Enqueued: b.deps.Now().UnixMicro()}
+			g.mu.Lock()
+			for _, s := range g.mu.shares {
+				s.end, s.l, s.last = true, 3, 3
+				if err := s.rules.Offer(records, b.deps.Now()); err != nil {
+					t.Fatal(err)
+				}
+				s.reader = &reader{g: g, s: s}
+				t.Cleanup(func() {
+					g.mu.Lock()
+					s.reader = nil
+					g.mu.Unlock()
+				})
+			}
+			g.mu.Unlock()
+			conn := b.connect()
+			conn.read()
+			if held := conn.consume(g).grant(g, 100, c.bytes); held != c.want {
+				t.Errorf("with credit for %d bytes it holds %d messages of %d bytes, want %d", c.bytes, held, size, c.want)
+			}
+		})
+	}
+}
+
 // TestFair_AloneMayHoldAll: who is the only consumer of a group, or of one that delivers at most once, is given all it asks for.
 func TestFair_AloneMayHoldAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	g.countCreditsLocked()
 	demand := g.demandLocked()
 	g.mu.rules.Want(dispatch.Credit{Messages: max(most, demand.Messages), Bytes: max(maxPullBytes, demand.Bytes)}, true)
-	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Oversize: true}, now, nil) {
+	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Largest: dispatch.AnySize}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)
 		err := inspect.EachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {

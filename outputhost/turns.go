@@ -183,10 +183,7 @@ func (g *group) takeTurnsLocked(take func(c *consumer, credit dispatch.Credit)) 
 		if c.full = c.s.full(c); c.full {
 			continue
 		}
-		if credit.Bytes >= 2*takeBytesAtOnce { // enough for any message: one that is larger than a turn goes alone
-			credit.Bytes, credit.Oversize = bytes, true
-		}
-		credit.Messages, credit.Bytes = min(credit.Messages, messages), min(credit.Bytes, takeBytesAtOnce)
+		credit.Messages, credit.Bytes = min(credit.Messages, messages), min(credit.Bytes, bytes)
 		take(c, credit)
 		g.countCreditLocked(c)
 	}

@@ -87,7 +87,7 @@ func (m *onceMachine) offer(t *rapid.T) {
 // take hands out: never twice, and only what is done in the row.
 func (m *onceMachine) take(t *rapid.T) {
 	o := m.owner(t)
-	credit := Credit{Messages: rapid.IntRange(1, 20).Draw(t, "messages"), Bytes: rapid.IntRange(1, 600).Draw(t, "bytes"), Oversize: true}
+	credit := Credit{Messages: rapid.IntRange(1, 20).Draw(t, "messages"), Bytes: rapid.IntRange(1, 600).Draw(t, "bytes"), Largest: AnySize}
 	n, done := 0, m.durable(t)
 	for _, r := range o.g.Take(1, credit, m.now, nil) {
 		n += int(r.Count)

@@ -67,7 +67,7 @@ func (w *claimRound) round(sessions int, credit Credit, saves int) {
 	w.g.Want(left, true)
 	w.bounded("credit comes", left)
 	for id := range sessions {
-		credit.Oversize = true
+		credit.Largest = AnySize
 		runs := w.g.Take(SessionID(1+id), credit, start, nil)
 		for _, r := range runs {
 			left.Messages -= int(r.Count)

@@ -69,7 +69,11 @@ func (g *Group) claims() claimCount {
 // room is what may be claimed yet. While nothing is claimed one message may be, of whatever size.
 func (g *Group) room() budget {
 	c := g.claims()
-	return budget{messages: g.credit.Messages - c.messages, bytes: g.credit.Bytes - c.bytes, oversize: c.messages == 0}
+	b := budget{messages: g.credit.Messages - c.messages, bytes: g.credit.Bytes - c.bytes}
+	if c.messages == 0 {
+		b.largest = AnySize
+	}
+	return b
 }
 
 // spend takes what was handed out off the credit, and claims what may be claimed now.

@@ -8,6 +8,8 @@
 package dispatch
 
 import (
+	"math"
+
 	"github.com/columbamq/columba/core"
 )
 
@@ -58,13 +60,17 @@ type History struct {
 // here is how many deliveries there were in the present life of a message.
 func (h *History) here() uint16 { return h.Attempts - min(h.Settled, h.Attempts) }
 
+// AnySize is larger than every message.
+const AnySize = math.MaxInt
+
 // Credit is how much a Take may hand out.
 type Credit struct {
 	Messages int
 	Bytes    int
-	// Oversize lets one message larger than Bytes through if it is the only one of the Take. Set it when the session
-	// holds nothing, so that a message larger than its whole window cannot stop it for ever.
-	Oversize bool
+	// Largest lets one message of up to so many bytes through that is larger than Bytes, if it is the only one of the
+	// Take. Set it to AnySize when the session holds nothing, so that a message larger than its whole window cannot stop
+	// it for ever.
+	Largest int
 }
 
 // Run is Count messages in a row, handed out under one attempt.

@@ -146,7 +146,7 @@ func TestTake_ByteCredit(t *testing.T) {
 	if runs := g.Take(1, Credit{Messages: 9, Bytes: size - 1}, start, nil); runs != nil {
 		t.Fatalf("took %v beyond its bytes", runs)
 	}
-	if runs := g.Take(1, Credit{Messages: 9, Bytes: size - 1, Oversize: true}, start, nil); len(runs) != 1 || runs[0].Count != 1 {
+	if runs := g.Take(1, Credit{Messages: 9, Bytes: size - 1, Largest: AnySize}, start, nil); len(runs) != 1 || runs[0].Count != 1 {
 		t.Fatalf("an oversize message alone: got %v", runs)
 	}
 	bytes := len(payload(2)) + len(payload(3))

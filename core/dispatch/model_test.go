@@ -140,7 +140,7 @@ func (m *machine) offer(t *rapid.T) {
 }
 
 func (m *machine) take(t *rapid.T) {
-	credit := Credit{Messages: rapid.IntRange(0, 30).Draw(t, "messages"), Bytes: rapid.IntRange(0, 500).Draw(t, "bytes"), Oversize: rapid.Bool().Draw(t, "oversize")}
+	credit := Credit{Messages: rapid.IntRange(0, 30).Draw(t, "messages"), Bytes: rapid.IntRange(0, 500).Draw(t, "bytes"), Largest: rapid.SampledFrom([]int{0, 100, 300, AnySize}).Draw(t, "largest")}
 	m.hand(t, SessionID(rapid.IntRange(7, 8).Draw(t, "session")), credit)
 }
 
@@ -171,7 +171,7 @@ func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 			t.Fatalf("run has %d bytes too many", len(rest))
 		}
 	}
-	if n > credit.Messages || size > credit.Bytes && !(credit.Oversize && n == 1) {
+	if n > credit.Messages || size > credit.Bytes && !(size <= credit.Largest && n == 1) {
 		t.Fatalf("took %d messages, %d bytes for %+v", n, size, credit)
 	}
 	if n > probes {

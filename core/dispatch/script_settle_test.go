@@ -12,7 +12,10 @@ import (
 // take prints the runs that a session is handed: share, seqs, attempt.
 func (s *script) take(a args) string {
 	var b strings.Builder
-	credit := dispatch.Credit{Messages: a.number("messages", 100), Bytes: a.number("bytes", 1<<20), Oversize: a.has("oversize")}
+	credit := dispatch.Credit{Messages: a.number("messages", 100), Bytes: a.number("bytes", 1<<20)}
+	if a.has("oversize") {
+		credit.Largest = dispatch.AnySize
+	}
 	for _, r := range s.group.Take(a.session(0), credit, s.now, nil) {
 		lines("%s %s attempt %d", &b, s.name(r.Share), span(r.Base, r.Count), r.Attempt)
 	}

@@ -56,7 +56,7 @@ type chosen struct {
 type budget struct {
 	messages int
 	bytes    int
-	oversize bool // one message may be larger than bytes, as the only one
+	largest  int  // one message may be as large, as the only one
 	stopped  bool // the next message was larger than the bytes left
 }
 
@@ -65,7 +65,7 @@ func (b *budget) fits(size int) bool {
 	if size <= b.bytes {
 		return true
 	}
-	if b.oversize {
+	if size <= b.largest {
 		b.bytes = size // the only one: nothing is left after it
 		return true
 	}
@@ -76,7 +76,7 @@ func (b *budget) fits(size int) bool {
 func (b *budget) spend(messages, bytes int) {
 	b.messages -= messages
 	b.bytes -= bytes
-	b.oversize = false
+	b.largest = 0
 }
 
 // The rules of age hold for what was never handed out, and was not merged into the group: the group's delay and its

@@ -53,7 +53,7 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 	}
 	h := g.taking
 	*h = handout{
-		budget:  budget{messages: most, bytes: credit.Bytes, oversize: credit.Oversize},
+		budget:  budget{messages: most, bytes: credit.Bytes, largest: credit.Largest},
 		session: session, due: now64 + int64(g.spec.LockTimeout), runs: runs,
 	}
 	for alone := g.takeAlone(h); !alone && h.messages > 0 && !h.stopped; {
