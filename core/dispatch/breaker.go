@@ -342,6 +342,10 @@ func (b *breaker) tick(now int64) (began bool) {
 // counting reports whether failures count although it is open.
 func (b *breaker) counting() bool { return b.rounds >= breakerRounds }
 
+// asksForFirst reports whether one of the probes should be a first attempt, for lack of which failures would soon count, or
+// do already: only its outcome tells an outage from poison.
+func (b *breaker) asksForFirst() bool { return b.isOpen() && b.left > 0 && b.rounds >= breakerRounds/2 }
+
 // gathers is how many messages failed since the last success, while it is closed: they may be the beginning of an
 // outage.
 func (b *breaker) gathers() int {
