@@ -25,7 +25,7 @@ type Message struct {
 	// Key is carried with the message to its consumers, at most 128 bytes. It gives no order, and is not used for
 	// fairness between keys yet.
 	Key string
-	// Headers travel with the message. Headers, Key, TraceParent and the other attributes together are at most 65,535
+	// Headers travel with the message. Headers, Key, TraceParent and the other attributes together are at most 65,407
 	// bytes.
 	Headers map[string]string
 	// Delay or DeliverAt (at most one of them) sets the earliest delivery, at most a year (366 days) ahead. The clocks

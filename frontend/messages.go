@@ -151,7 +151,7 @@ func (s *service) encode(m *pb.Message, most int) (core.MessageID, []byte, error
 			return id, nil, err
 		}
 	}
-	record, err := wire.AppendRecord(nil, &r)
+	record, err := wire.AppendPublished(nil, &r)
 	return id, record, err
 }
 

@@ -59,3 +59,28 @@ func TestPast_WithoutUnsure(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckPublished_LeavesRoomForHosts: only a host may publish a record with as many attributes as one may have.
+func TestCheckPublished_LeavesRoomForHosts(t *testing.T) {
+	for _, c := range []struct {
+		attributes    int
+		anyone, hosts bool
+	}{{MaxPublished, true, true}, {MaxPublished + 1, false, true}, {MaxAttributes, false, true}, {MaxAttributes + 1, false, false}} {
+		r := &Record{Metadata: make([]byte, c.attributes-2)}
+		b, err := AppendRecord(nil, r)
+		if (err == nil) != c.hosts {
+			t.Errorf("%d bytes of attributes are encoded: %v", c.attributes, err)
+		}
+		if _, err := AppendPublished(nil, r); (err == nil) != c.anyone || err != nil && core.CodeOf(err) != core.CodeTooLarge {
+			t.Errorf("%d bytes of attributes are encoded for a publish: %v", c.attributes, err)
+		}
+		for _, host := range []bool{false, true} {
+			if err != nil {
+				break
+			}
+			if _, _, err := CheckPublished(b, MaxPayload, host); (err == nil) != (host || c.anyone) || err != nil && core.CodeOf(err) != core.CodeTooLarge {
+				t.Errorf("%d bytes of attributes, host %v: %v", c.attributes, host, err)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ const (
 	RecordHeaderLen  = 16 // len u32 | crc u32 | flags u32 | attrs_len u16 | reserved u16
 	MaxPayload       = 16 << 20
 	MaxAttributes    = 64<<10 - 1
+	MaxPublished     = MaxAttributes - 128 // of the attributes of a published record: hosts add where it was, its attempts and why they failed
 	MaxRecord        = RecordHeaderLen + MaxAttributes + MaxPayload
 	MaxKey           = 128
 	MaxReason        = 1024

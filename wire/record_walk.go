@@ -43,6 +43,11 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 		if !host && r.hasPast() {
 			return 0, false, core.Errorf(core.CodeBadArgument, "record %d of the batch has attempts, an origin, or something else of a life before its publish; only hosts may say that, publish it without", count+1)
 		}
+		if !host {
+			if err := r.checkPublished(); err != nil {
+				return 0, false, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
+			}
+		}
 		if len(r.Payload) > maxPayload {
 			return 0, false, core.Errorf(core.CodeTooLarge, "payload of record %d of the batch has %d bytes; this queue takes at most %d",
 				count+1, len(r.Payload), maxPayload)
@@ -52,6 +57,22 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 		count++
 	}
 	return count, timed, nil
+}
+
+// AppendPublished is AppendRecord for a record that somebody publishes: its attributes have MaxPublished bytes at most, so
+// that a built-in queue can hold it with what became of it.
+func AppendPublished(dst []byte, r *Record) ([]byte, error) {
+	if err := r.checkPublished(); err != nil {
+		return dst, err
+	}
+	return AppendRecord(dst, r)
+}
+
+func (r *Record) checkPublished() error {
+	if n := r.AttributesLen(); n > MaxPublished {
+		return core.Errorf(core.CodeTooLarge, "headers, key and the other attributes have %d bytes; at most %d are allowed", n, MaxPublished)
+	}
+	return nil
 }
 
 // hasPast reports whether the record says of the message what only a host knows that appends it to a built-in queue.

@@ -119,7 +119,11 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 	if r.ID.IsZero() {
 		r.ID = p.mu.ids.next(b.epoch + now/int64(time.Millisecond))
 	}
-	buf, err := wire.AppendRecord(b.buf, r)
+	encode := wire.AppendPublished
+	if p.cfg.Internal {
+		encode = wire.AppendRecord
+	}
+	buf, err := encode(b.buf, r)
 	if err != nil {
 		p.dropEmptyLocked(b)
 		p.mu.Unlock()

@@ -119,6 +119,42 @@ func TestLetter_HasNoTime(t *testing.T) {
 	}
 }
 
+// TestRecords_LargestPublishedFits: a message with as many attributes as one may be published with becomes a dead letter,
+// also after a time in the retry queue and a merge. Else it would stay where it is for good.
+func TestRecords_LargestPublishedFits(t *testing.T) {
+	r := &wire.Record{ID: core.MessageID{ID: core.NewID(now)}, Payload: []byte("x")}
+	for size := wire.MaxPublished - 64; ; size++ {
+		headers, err := wire.AppendHeaders(nil, [2]string{"h", strings.Repeat("x", size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := r.Headers
+		r.Headers = headers
+		if _, err := wire.AppendPublished(nil, r); core.CodeOf(err) == core.CodeTooLarge {
+			r.Headers = before
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	record := encode(t, r)
+	for range 2 {
+		transfer := dispatch.Transfer{To: dispatch.RetryQueue, Of: own, Seq: 1, Attempts: 3, NotCounted: 2, Unsure: 1, Failure: dispatch.LockTimedOut, Text: "no", Due: now, Enqueued: now.UnixMicro(), Record: record}
+		retry, err := Record(transfer, "worker", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		transfer.To, transfer.Of, transfer.Record = dispatch.DeadLetterQueue, returning, encode(t, retry)
+		letter, err := Record(transfer, "worker", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record = encode(t, letter); string(letter.Headers) != string(r.Headers) {
+			t.Error("the dead letter has other headers")
+		}
+	}
+}
+
 // A message whose attributes leave no room for its history is stored all the same.
 func TestRecords_AlwaysFit(t *testing.T) {
 	headers, err := wire.AppendHeaders(nil, [2]string{"h", strings.Repeat("x", 64_500)})
