@@ -69,7 +69,7 @@ func (t *trial) judgePurge(ledger map[verify.Key]verify.Published, list []*taken
 	for _, w := range list {
 		p := ledger[w.Key]
 		stored := p.Outcome == verify.Acked && p.At.Before(o.asked)
-		if stored && w.came.After(o.done.Add(learned)) && !t.crashedBetween(o.done, w.came) && (w.Receipt == t.load.mu.receipts[w.Key] || !late[w.Key]) {
+		if stored && w.came.After(o.done.Add(learned())) && !t.crashedBetween(o.done, w.came) && (w.Receipt == t.load.mu.receipts[w.Key] || !late[w.Key]) {
 			t.wrong(w, "it was acknowledged at %s, all was purged from %s to %s", p.At.Format("04:05.000"), o.asked.Format("04:05.000"), o.done.Format("04:05.000"))
 		}
 		late[w.Key] = late[w.Key] || w.rejected || w.Settled == verify.Dropped || w.At.After(o.asked.Add(-lag))
@@ -81,7 +81,7 @@ func (t *trial) judgePurge(ledger map[verify.Key]verify.Published, list []*taken
 // old for another reason, the test cannot know whether the group has to skip it.
 func (t *trial) unseenFor(stored time.Time, age time.Duration) bool {
 	for _, s := range t.load.mu.shut {
-		if !s.status.CanConsume() && stored.After(s.from.Add(learned)) && stored.Add(age).Before(s.to) && !t.hinderedBetween(s.from, s.to) {
+		if !s.status.CanConsume() && stored.After(s.from.Add(learned())) && stored.Add(age).Before(s.to) && !t.hinderedBetween(s.from, s.to) {
 			return true
 		}
 	}
