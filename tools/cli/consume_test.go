@@ -62,3 +62,18 @@ func TestConsume_SummaryTellsWhatWasNacked(t *testing.T) {
 		}
 	}
 }
+
+// TestConsume_SummaryCountsTheTimeUntilTheLastMessage, also when an interrupt ends a command that has waited for an hour.
+func TestConsume_SummaryCountsTheTimeUntilTheLastMessage(t *testing.T) {
+	for _, ended := range []string{"", "idle", "timeout"} {
+		var talk bytes.Buffer
+		began := time.Now().Add(-time.Hour)
+		run := &consumeRun{app: &app{stderr: &talk}, queue: "/t/a", group: "g", total: 4, started: began, last: began.Add(2 * time.Second), ended: ended}
+		if err := run.summary(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if want := "4 messages consumed from /t/a by g in 2s (2/s)\n"; talk.String() != want {
+			t.Errorf("ended by %q: %q, want %q", ended, talk.String(), want)
+		}
+	}
+}

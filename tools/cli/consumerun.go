@@ -311,6 +311,9 @@ func (r *consumeRun) line(d *client.Delivery) {
 
 // settle acknowledges messages whose lines were taken, or does what the flags say instead.
 func (r *consumeRun) settle(printed []*client.Delivery) {
+	if len(printed) == 0 {
+		return
+	}
 	r.bar.add(len(printed))
 	r.last = time.Now()
 	for _, d := range printed {

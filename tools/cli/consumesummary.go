@@ -54,7 +54,7 @@ func (r *consumeRun) withoutHost(waited time.Duration, flag string) error {
 // summary says what the run did and returns its error.
 func (r *consumeRun) summary(ctx context.Context, err error) error {
 	took := time.Since(r.started)
-	if r.ended != "" && r.total > 0 {
+	if r.total > 0 {
 		took = r.last.Sub(r.started) // the wait for a message that did not come is no work
 	}
 	r.app.say("%s consumed from %s by %s in %s (%.0f/s)", plural(r.total, "message"), r.queue, r.group, took.Round(time.Millisecond), float64(r.total)/took.Seconds())
