@@ -45,7 +45,7 @@ type Refusal struct {
 	Err     error
 }
 
-// Key is the message's, "" if it has none.
+// Key is the key of the message, "" if it has none.
 func (d *Delivery) Key() string {
 	if d.attributes == nil {
 		return ""

@@ -22,7 +22,7 @@ func (a *Admin) CreateNamespace(ctx context.Context, spec core.NamespaceSpec) (N
 	return namespaceOf(change(ctx, a.c, a.c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: convert.NamespaceSpecToProto(spec)}))
 }
 
-// GetNamespace answers the limits of a namespace like /acme; ErrNotFound if it has none.
+// GetNamespace returns the limits of a namespace like /acme; ErrNotFound if it has none.
 func (a *Admin) GetNamespace(ctx context.Context, name string) (Namespace, error) {
 	return namespaceOf(read(ctx, a.c, a.c.admin.GetNamespace, &pb.GetNamespaceRequest{Name: name}))
 }

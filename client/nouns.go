@@ -53,7 +53,7 @@ type HostInfo struct {
 	Roles []string
 	Addr  string
 	Zone  string
-	State string    // up; refuses: a store that takes no new extents; down: it does not answer; left: it stopped in good order
+	State string    // up; refuses: a store that takes no new extents; clock +7s: up, its clock is wrong; down: it does not answer; left: it stopped in good order
 	Since time.Time // of a host that is down or left: when the answering server noticed it
 	Run   string
 }

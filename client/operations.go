@@ -30,14 +30,14 @@ type Operation struct {
 // Ended reports whether the operation has ended: done, cancelled or failed.
 func (o Operation) Ended() bool { return o.State != "running" }
 
-// MergeDeadLetters gives the dead letters that a group has now back to it. They are delivered to that group only, and
+// MergeDeadLetters delivers the dead letters that a group has now once more. They are delivered to that group only, and
 // their attempts begin anew. rate is the most messages per second; 0 means no limit. It starts the operation and
 // returns; use WaitOperation. ErrConflict: another operation on them is running.
 func (a *Admin) MergeDeadLetters(ctx context.Context, queue, group string, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, core.Selection{})
 }
 
-// MergeSelected merges the dead letters that s selects. It first finds all of them and then gives them back together.
+// MergeSelected merges the dead letters that s selects. It first finds all of them and then merges them together.
 // Cancelling before that changes nothing; afterwards the operation cannot be cancelled. Otherwise as MergeDeadLetters.
 func (a *Admin) MergeSelected(ctx context.Context, queue, group string, s core.Selection, rate int) (Operation, error) {
 	return a.startOperation(ctx, "merge", queue, group, rate, s)

@@ -1,4 +1,4 @@
-// Package clienttest owns a broker in memory for the tests of programs that use Columba.
+// Package clienttest is a broker in memory for the tests of programs that use Columba.
 //
 //	func TestBilling(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -37,12 +37,11 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
 
-// Addr is the address of every Broker, for programs that want one to dial; there is nothing at it but through
-// [Broker.NetDial].
+// Addr is the address of every Broker, for programs that dial one. Only [Broker.NetDial] connects to it.
 const Addr = "broker.test:4922"
 
-// Broker is a server in memory. Its methods may be called by several goroutines, but for Crash and Close; those that
-// take a test fail it where they fail.
+// Broker is a server in memory. Safe for concurrent use, except Crash and Close. If a method that has a testing.TB
+// fails, it ends the test.
 type Broker struct {
 	client  *client.Client
 	net     *network
@@ -60,7 +59,7 @@ type Broker struct {
 	}
 }
 
-// New starts a broker that stops when the test ends. When the test has failed its log has the broker's.
+// New starts a broker that stops when the test ends. If the test fails, its log has the end of the broker's log.
 func New(t testing.TB) *Broker {
 	t.Helper()
 	b, err := Start()
@@ -78,7 +77,7 @@ func New(t testing.TB) *Broker {
 	return b
 }
 
-// Start is New where there is no test: in TestMain, in examples. Close has to follow.
+// Start starts a broker without a test, for TestMain and for examples. Stop it with Close.
 func Start() (*Broker, error) {
 	b := &Broker{net: newNetwork(), disk: memdisk.New(), meta: memory.New(), log: &journal{}}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -141,5 +140,6 @@ func (b *Broker) NetDial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return b.net.dial(ctx)
 }
 
-// Advance lets time pass: in a bubble at once, with all that is due in between; without one it waits.
+// Advance lets time pass, and waits for it. In a bubble no real time passes, and everything that is due in between
+// happens.
 func (b *Broker) Advance(d time.Duration) { time.Sleep(d) }

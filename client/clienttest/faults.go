@@ -12,8 +12,8 @@ const diskLook = 1100 * time.Millisecond
 // unanswered messages again, under the same ids. Delivered messages stay locked: they can be settled and extended.
 func (b *Broker) Disconnect() { b.net.reset(func(*conn) bool { return true }) }
 
-// LoseRequests has what clients send not arrive, until heal. The broker takes no publish and hears of no ack; what it
-// sends arrives. heal breaks the connections, which then are made again.
+// LoseRequests drops all that clients send, until heal. The broker gets no publishes and no acks; what it sends
+// arrives. heal breaks the connections, which then are made again.
 func (b *Broker) LoseRequests() (heal func()) { return b.net.lose(requests) }
 
 // LoseAnswers drops all that the broker sends, until heal. The broker stores published messages, and their
@@ -21,9 +21,9 @@ func (b *Broker) LoseRequests() (heal func()) { return b.net.lose(requests) }
 // it sends the message again. heal breaks the connections, which then are made again.
 func (b *Broker) LoseAnswers() (heal func()) { return b.net.lose(answers) }
 
-// RefusePublishes has the broker store nothing more until accept, as one does whose disk is full. Publishers go on
-// trying until the time of their messages is up, and get [client.ErrUnavailable] then. Consuming goes on; dead letters
-// wait. It takes a second.
+// RefusePublishes makes the broker store nothing more until accept, as if its disk were full. Publishers try until the
+// timeout of their messages, and then get [client.ErrUnavailable]. Consuming goes on; dead letters wait. The call takes
+// a second.
 func (b *Broker) RefusePublishes() (accept func()) {
 	b.disk.Fill(true)
 	b.Advance(diskLook)
@@ -33,8 +33,9 @@ func (b *Broker) RefusePublishes() (accept func()) {
 	}
 }
 
-// Redeliver has what consumers of a group hold come again: what clients send is lost, so that they settle and extend
-// nothing, until the group's lock timeout has passed. Deliveries of other groups, and publishes, go through the same.
+// Redeliver delivers the messages that consumers of a group hold again. It drops all that clients send until the
+// group's lock timeout has passed, so that they settle and extend nothing. This also affects publishes, and deliveries
+// of other groups.
 func (b *Broker) Redeliver(t testing.TB, queue, group string) {
 	t.Helper()
 	g, err := b.client.Admin().GetGroup(t.Context(), queue, group)

@@ -73,7 +73,7 @@ func (b *Broker) Work(t testing.TB, queue, group string, h client.Handler, opts 
 	return stop
 }
 
-// Depth counts what a group has before it.
+// Depth counts the messages of a group in each state.
 func (b *Broker) Depth(t testing.TB, queue, group string) client.Depth {
 	t.Helper()
 	d, err := b.client.Admin().Depth(t.Context(), queue, group)

@@ -56,7 +56,7 @@ var Builds = []Build{
 		Quick:  true,
 	},
 	{
-		Name: "suspect counted", Means: "a replica that is known to lie has a say in where an extent ends",
+		Name: "suspect counted", Means: "a suspect replica, such as one on another disk, counts when the end of an extent is decided",
 		Edits: []Edit{{
 			"core/seal/grade.go",
 			"case a.Committed > a.Last && !(a.Sealed && a.Committed <= a.L):\n\t\t\tv.suspect = append(v.suspect, h)",
