@@ -46,11 +46,11 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 			return a.purgeQueue(ctx, path)
 		}),
 	}
-	sure.bind(cmd, "only say what the groups have before them")
+	sure.bind(cmd, "only count the messages of each group")
 	return cmd
 }
 
-// wouldPurge says how many messages a purge would take from each group, and prints what the groups have before them.
+// wouldPurge says how many messages a purge would take from each group, and prints the depths of the groups.
 func (a *app) wouldPurge(ctx context.Context, path string) error {
 	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: path})
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *app) wouldPurge(ctx context.Context, path string) error {
 		a.say("would purge queue %s; nothing was changed. It has no groups, which count messages; `columba list extents %s` counts what is stored", path, path)
 		return nil
 	}
-	return a.printBacklogs(res.GetGroups(), fmt.Sprintf("would purge queue %s%s; nothing was changed. What its groups have before them (dead letters stay):", path, messagesOf(res.GetGroups())))
+	return a.printBacklogs(res.GetGroups(), fmt.Sprintf("would purge queue %s%s; nothing was changed. Depths of its groups (dead letters stay):", path, messagesOf(res.GetGroups())))
 }
 
 // purgedText is backlogText without dead letters, which a purge leaves.

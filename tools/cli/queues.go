@@ -180,7 +180,7 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) 
 	if !sure.dryRun {
 		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages%s", path, n, a.backlogText(ctx, path, "")))
 	}
-	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed", path, n), "What its groups have before them:")
+	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed", path, n), "Depths of its groups:")
 }
 
 func (a *app) showQueueCommand() *cobra.Command {
