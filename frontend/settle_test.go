@@ -50,6 +50,23 @@ func TestSettle_EachVerb(t *testing.T) {
 	}
 }
 
+// TestSettle_ARepeatedTokenIsAppliedOnce, so that its second place in the call is not refused as stale.
+func TestSettle_ARepeatedTokenIsAppliedOnce(t *testing.T) {
+	c := newHarness(t, nil)
+	c.createQueue("/t/a")
+	g := c.createGroup("/t/a", "g")
+	first, second := c.token(g, newExtent(g), 1), c.token(g, newExtent(g), 2)
+	must(call(t, c.msgs.Ack, &pb.AckRequest{Tokens: []string{first, second, first}}))(t)
+	var got []string
+	for _, r := range c.out.settled() {
+		got = append(got, r.GetTokens()...)
+	}
+	slices.Sort(got)
+	if want := slices.Sorted(slices.Values([]string{first, second})); !slices.Equal(got, want) {
+		t.Errorf("settled %d tokens, want each of 2 once", len(got))
+	}
+}
+
 func TestSettle_BadTokensAreListedGoodOnesApply(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")
@@ -86,11 +103,11 @@ func TestSettle_GoesToTheOwners(t *testing.T) {
 	e1, e2 := newExtent(g), newExtent(g)
 	c.assign(g, e1, 1, "a")
 	c.assign(g, e2, 1, "b")
-	t1, t2 := c.token(g, e1, 1), c.token(g, e2, 1)
-	if res := must(call(t, c.msgs.Ack, &pb.AckRequest{Tokens: []string{t1, t2, t1}}))(t); len(res.Failures) > 0 {
+	t1, t2, t3 := c.token(g, e1, 1), c.token(g, e2, 1), c.token(g, e1, 2)
+	if res := must(call(t, c.msgs.Ack, &pb.AckRequest{Tokens: []string{t1, t2, t3}}))(t); len(res.Failures) > 0 {
 		t.Fatalf("failed: %v", res.Failures)
 	}
-	if got := c.out.settled(); len(got) != 1 || !slices.Equal(got[0].Tokens, []string{t1, t1}) {
+	if got := c.out.settled(); len(got) != 1 || !slices.Equal(got[0].Tokens, []string{t1, t3}) {
 		t.Errorf("host a got %v", got)
 	}
 	if got := b.settled(); len(got) != 1 || !slices.Equal(got[0].Tokens, []string{t2}) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,12 +105,18 @@ func atLeastOneToken(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// settle calls apply for the tokens, chunk by chunk, and reports each token's outcome.
+// settle calls apply for the tokens, chunk by chunk, and reports each token's outcome. A repeated token counts once.
 func (a *app) settle(ctx context.Context, args []string, done string, apply func([]string) (*pb.SettleResponse, error)) error {
 	tokens, err := a.tokens(args)
 	if err != nil {
 		return err
 	}
+	seen := make(map[string]bool, len(tokens))
+	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t string) bool {
+		again := seen[t]
+		seen[t] = true
+		return again
+	})
 	out := a.printer()
 	failed, applied := 0, 0
 	var last error
