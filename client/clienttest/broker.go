@@ -12,7 +12,7 @@
 //	}
 //
 // The broker is the server itself: all roles of `columba serve`, on a network, a disk and metadata in memory, without
-// process, file or port. So it has all delivery rules – locks, attempts, backoff, dead letters, expiry, the order of cp
+// process, file or port. So it has all delivery rules – locks, attempts, backoff, dead letters, expiry, the order of CP
 // queues – and a program gets the same [client.Client] as in production, with the same errors.
 //
 // In a testing/synctest bubble, as above, time is virtual: lock timeouts, backoffs and retentions pass at once when all

@@ -58,7 +58,7 @@ func (l *left) checksum() (sum uint32) {
 // String lists the stores with their records.
 func (l *left) String() string {
 	if len(l.on) == 0 {
-		return "there is nothing of it"
+		return "no replica was found"
 	}
 	var texts []string
 	for _, x := range l.on {

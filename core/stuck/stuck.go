@@ -76,7 +76,7 @@ var texts = map[Reason]string{
 	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
 	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",
 	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group QUEUE GROUP` shows the new place, `columba list audit QUEUE` how it ended",
-	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get only their committed messages, and a cp queue " +
+	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get only their committed messages, and a CP queue " +
 		"takes no messages. Start the stores that are away. For a store whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }
 

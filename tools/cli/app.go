@@ -89,7 +89,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.addr, "addr", addr, "address of a server with the role frontend, or several with commas between (env COLUMBA_ADDR)")
 	flags.StringVarP(&a.format, "output", "o", formatTable, "output format: table, json (one object per line) or yaml")
 	suggest(root, "output", formatTable, formatJSON, formatYAML)
-	durationVar(flags, &a.timeout, "timeout", 30*time.Second, "give up on a request after this long")
+	durationVar(flags, &a.timeout, "timeout", 30*time.Second, "give up on a request, or on the publish of a message, after this long")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) }
 	root.SetHelpCommand(a.helpCommand(root))
 	root.SetVersionTemplate("columba {{.Version}}\n")
