@@ -103,6 +103,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.hookedCommands()...)
 	groupCommands(root)
 	onlyOnce(root)
+	wrapHelp(root)
 	return root
 }
 
