@@ -64,7 +64,11 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	if err := h.confirmGroups(ctx, q, groups); err != nil {
 		return nil, err
 	}
-	fresh := h.extents.TakeFresh(queue)
+	last, err := h.knowPlaces(ctx, queue)
+	if err != nil {
+		return nil, err
+	}
+	fresh := h.extents.TakeFresh(queue, last)
 	for id, g := range q.groups {
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
 			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
@@ -85,7 +89,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 			g.GroupRecord = r
 			continue
 		}
-		g, gone, err := h.loadGroup(ctx, r)
+		g, gone, err := h.loadGroup(ctx, r, last)
 		if err != nil {
 			return dropped, err // and what was fresh is read with the whole group
 		}
@@ -143,15 +147,15 @@ func (h *Host) confirmGroups(ctx context.Context, q *queueShares, groups map[cor
 	return nil
 }
 
-// loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed.
-func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord) (g *groupShares, dropped []catalog.Decision, err error) {
+// loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed, of a chain up to its last place that is known.
+func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord, last uint64) (g *groupShares, dropped []catalog.Decision, err error) {
 	done, err := metadata.Consumed(ctx, h.deps.Meta, r.ID, r.Epoch, metadata.One)
 	if err != nil {
 		return nil, nil, err
 	}
 	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
 	for _, e := range h.extents.ReadBy(r.Queue, r.ID) {
-		if _, consumed := done[e.ID]; !consumed && e.State != core.ExtentRetired {
+		if _, consumed := done[e.ID]; !consumed && e.State != core.ExtentRetired && (e.Queue != r.Queue || e.Chain <= last) {
 			g.pending[e.ID] = e.Extent
 		}
 	}

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/columbamq/columba/controller/catalog"
@@ -104,6 +105,19 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 	return nil
 }
 
+// knowPlaces is knowChain up to the last place of a queue that this controller knows, and answers that place. It may have heard of that one from another
+// controller, which could not tell it of those before.
+func (h *Host) knowPlaces(ctx context.Context, queue core.QueueID) (last uint64, err error) {
+	if h.cfg.Alone {
+		return math.MaxUint64, nil
+	}
+	e, some := h.extents.LastOfChain(queue)
+	if !some {
+		return 0, nil
+	}
+	return e.Chain, h.knowChain(ctx, e)
+}
+
 // takeInSealed takes in extents of a chain that have a successor, and so an end.
 func (h *Host) takeInSealed(ctx context.Context, some []metadata.ExtentRecord) error {
 	keys := make([]metadata.Key, len(some))
@@ -123,7 +137,7 @@ func (h *Host) takeInSealed(ctx context.Context, some []metadata.ExtentRecord) e
 		}
 		if sealed.State != core.ExtentRetired {
 			r := records[row.Key]
-			h.extents.Put(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(sealed))
+			h.meet(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(sealed))
 		}
 	}
 	return nil

@@ -3,6 +3,7 @@ package controller
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -45,6 +46,47 @@ func TestChain_MadeByAnotherController(t *testing.T) {
 					t.Errorf("it knows of the places %v, want those from 1 on", got)
 				}
 			})
+		})
+	}
+}
+
+// TestChain_ToldOfTheLastPlaceOnly: while the controller of a CP queue is not reached, another one makes extents of the queue. The controller is told of the
+// next one. It gives that one out together with those before, not earlier, be the queue new to it or not.
+func TestChain_ToldOfTheLastPlaceOnly(t *testing.T) {
+	for _, before := range []int{0, 1} {
+		two(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness, both [2]*running) {
+			queue := r.chainedQueue()
+			for of(both, queue) != 0 {
+				queue = r.chainedQueue()
+			}
+			r.group(queue, "g")
+			makes := func(c *running) core.Extent {
+				e, err := c.ensureExtent(r.t.Context(), r.wish(queue))
+				r.ok(err)
+				return e
+			}
+			seals := func(c *running, e core.Extent) {
+				for _, s := range r.replicas(e) {
+					s.write(e, "a message")
+				}
+				_, err := r.sealBy(c, e, 1)
+				r.ok(err)
+			}
+			for range before {
+				seals(both[0], makes(both[0]))
+				r.sleep(time.Second)
+			}
+			r.kill("ctl")
+			for range 2 {
+				seals(both[1], makes(both[1]))
+			}
+			r.answer(both[0])
+			last := makes(both[1])
+			o := r.outputs[0]
+			r.eventually("it is given out", 2*time.Second, func() bool { return o.shares()[last.ID] != nil })
+			if got := len(o.shares()); got != before+3 {
+				t.Errorf("place %d is given out with %d others, want all of the chain", last.Chain, got-1)
+			}
 		})
 	}
 }

@@ -255,17 +255,38 @@ func (x *Extents) OpenOf(queue core.QueueID) []Extent {
 	return nil
 }
 
-// TakeFresh answers the extents of a queue that were put since it was last asked.
-func (x *Extents) TakeFresh(queue core.QueueID) []core.Extent {
+// TakeFresh answers the extents of a queue that were put since it was last asked. Those of its chain beyond a place wait until it is asked again.
+func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := x.mu.byQueue[queue]
 	if q == nil {
 		return nil
 	}
-	out := q.fresh
-	q.fresh = nil
+	var later []core.Extent
+	for _, e := range q.fresh {
+		if e.Queue == queue && e.Chain > upTo {
+			later = append(later, e)
+		} else {
+			out = append(out, e)
+		}
+	}
+	q.fresh = later
 	return out
+}
+
+// LastOfChain is the extent of a queue with the last place in its chain; false: none has a place.
+func (x *Extents) LastOfChain(queue core.QueueID) (last core.Extent, some bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if q := x.mu.byQueue[queue]; q != nil {
+		for _, e := range q.all {
+			if e.Chain > last.Chain {
+				last = e.Extent
+			}
+		}
+	}
+	return last, last.Chain > 0
 }
 
 func sorted(m map[core.ExtentID]*Extent) []Extent {
