@@ -30,10 +30,17 @@ func (r *Runner) repair(ctx context.Context, id core.ExtentID, hurry bool) error
 	}
 	r.cfg.Extents.Took(row)
 	e, ok := r.cfg.Extents.Get(id)
-	if !ok || row.State != core.ExtentSealed || !r.cfg.Responsible(e.Queue.ID) {
+	if !ok || row.State != core.ExtentSealed || !r.mine(e) {
 		return nil
 	}
 	if _, _, some := row.HeldTo(); !some {
+		return nil
+	}
+	if x, doubted := r.doubted(e); doubted && len(e.Holders) > 1 { // others hold it now: this one has all of it after all, or is taken out
+		if r.verified(ctx, row, x) {
+			r.trust(id)
+			r.backlog.Add(id, false)
+		}
 		return nil
 	}
 	known := r.cfg.Stores.Snapshot()

@@ -60,7 +60,7 @@ type Config struct {
 	Meta    metadata.Store
 	Extents *catalog.Extents // told of rows that are read or changed
 	Stores  *catalog.Stores
-	// Responsible reports whether this controller is for a queue; others look after the extents of the others.
+	// Responsible reports whether this controller is for a queue; others look after the extents of the others, see mine.
 	Responsible func(queue core.ID) bool
 	Now         func() time.Time
 	Log         *slog.Logger
@@ -124,6 +124,22 @@ func (r *Runner) doubts(id core.ExtentID, at core.Place) bool {
 	defer r.mu.Unlock()
 	x, ok := r.mu.doubted[id]
 	return ok && x.Same(at)
+}
+
+// mine reports whether this controller looks after the copies of an extent: it is responsible for the queue, or it alone knows that the last holder does
+// not have what the row says. An inventory says that to the controller of the extent's range.
+func (r *Runner) mine(e catalog.Extent) bool {
+	_, doubted := r.doubted(e)
+	return doubted || r.cfg.Responsible(e.Queue.ID)
+}
+
+// doubted is the holder of an extent that is known not to have what the row says.
+func (r *Runner) doubted(e catalog.Extent) (core.Place, bool) {
+	i := slices.IndexFunc(e.Holders, func(x core.Place) bool { return r.doubts(e.ID, x) })
+	if i < 0 {
+		return core.Place{}, false
+	}
+	return e.Holders[i], true
 }
 
 // forgetDoubts drops those about extents that are gone.
@@ -209,10 +225,11 @@ func (r *Runner) sweep() {
 	below, short := 0, 0
 	var some []core.ExtentID
 	for e := range r.cfg.Extents.All(repairable) {
-		if !r.cfg.Responsible(e.Queue.ID) {
+		if !r.mine(e) {
 			continue
 		}
 		j := r.judge(e, known, now)
+		_, doubted := r.doubted(e)
 		if j.Below {
 			if below++; len(some) < mostNamed {
 				some = append(some, e.ID)
@@ -221,7 +238,10 @@ func (r *Runner) sweep() {
 		if j.Good < e.Copies() {
 			short++
 		}
-		if j.Repair && (j.Good == 0 || len(r.targets(e, known)) > 0) || j.Surplus > 0 {
+		if !j.Repair {
+			r.backlog.Found(e.ID) // another controller may have found it
+		}
+		if j.Repair && (j.Good == 0 || len(r.targets(e, known)) > 0) || j.Surplus > 0 || doubted && len(e.Holders) > 1 {
 			if j.Below {
 				r.backlog.Below(e.ID)
 			} else {
@@ -231,9 +251,8 @@ func (r *Runner) sweep() {
 	}
 	r.cfg.Metrics.Below.Set(float64(below))
 	r.cfg.Metrics.Short.Set(float64(short))
-	lives := func(id core.ExtentID) bool { _, ok := r.cfg.Extents.Get(id); return ok }
-	r.backlog.Forget(lives)
-	r.forgetDoubts(lives)
+	r.backlog.Forget(func(id core.ExtentID) bool { e, lives := r.cfg.Extents.Get(id); return lives && r.mine(e) })
+	r.forgetDoubts(func(id core.ExtentID) bool { _, lives := r.cfg.Extents.Get(id); return lives })
 	r.cfg.Metrics.Lost.Set(float64(len(r.backlog.AllLost())))
 	if before := r.below; below > 0 && before == 0 {
 		r.cfg.Log.Error("copies below minimum", "extents", below, "some", some)

@@ -211,13 +211,13 @@ func (b *Backlog) TakeSweep() bool {
 	return was
 }
 
-// Forget drops what is noted of extents that are not live any more.
-func (b *Backlog) Forget(live func(core.ExtentID) bool) {
+// Forget drops what is noted of extents that need not be kept: they are gone, or another controller looks after them.
+func (b *Backlog) Forget(keep func(core.ExtentID) bool) {
 	b.mu.Lock()
 	noted := slices.AppendSeq(slices.Collect(maps.Keys(b.mu.failed)), maps.Keys(b.mu.lost))
 	b.mu.Unlock()
 	for _, id := range noted {
-		if !live(id) {
+		if !keep(id) {
 			b.mu.Lock()
 			delete(b.mu.failed, id)
 			delete(b.mu.lost, id)
