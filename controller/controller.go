@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,7 +106,6 @@ type Host struct {
 	describeNow chan struct{}    // descriptions of stores are wanted
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
-	learned     atomic.Uint64    // how often an extent came, or changed, by what another controller decided
 	gate        *gate            // of the work that nobody waits for
 	extents     *catalog.Extents
 	shares      *shares

@@ -40,7 +40,7 @@ type mirror struct {
 	whole    time.Time // when all was compared
 	next     time.Time // when it is asked again
 	lacking  bool      // something that it should hold may be missing: looked for each time until nothing is
-	learned  uint64    // of what other controllers decided, when it was looked for
+	ends     uint64    // see catalog.Extents.Ends, when it was looked for
 	odd      int       // how often in a row its digests differed although all was listed again
 }
 
@@ -172,8 +172,8 @@ func (h *Host) compareStore(ctx context.Context, st catalog.Store, m *mirror, mi
 	if whole {
 		m.whole = h.deps.now()
 	}
-	if learned := h.learned.Load(); m.lacking || learned != m.learned {
-		m.lacking, m.learned = h.findMissing(st, m), learned
+	if ends := h.extents.Ends(); m.lacking || ends != m.ends { // another controller may have fixed an end, and others be the holders since
+		m.lacking, m.ends = h.findMissing(st, m), ends
 	}
 	h.findUnopened(st, m)
 	return nil
@@ -278,8 +278,8 @@ func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica
 	switch {
 	case e.State == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
-	case e.State != core.ExtentSealed: // another controller may have sealed it: this one looks until it knows
-		return !r.Damaged && !r.Sealed && h.duties.Responsible(e.Queue.ID)
+	case e.State != core.ExtentSealed: // findMissing looks again when it gets an end
+		return !r.Damaged && !r.Sealed
 	case r.Sealed && core.Seq(r.L) != e.L:
 		h.metrics.alarms.WithLabelValues(string(seal.AlarmTwoEnds)).Inc()
 		h.log.Error("a replica persisted another end than the seal row has", "extent", e.ID, "store", st.ID, "end_seq", r.L, "row", e.L)
@@ -314,15 +314,16 @@ func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (w
 	return false
 }
 
-// findMissing looks for extents that a store should hold and does not list, and reports whether there are any.
+// findMissing looks for extents that a store should hold and does not list, or lists without their end, and reports whether there are any. What it lists was
+// compared with the row as it was known then: another controller may have sealed the extent before.
 func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	missing := h.extents.All(func(e *catalog.Extent) bool {
 		if e.State != core.ExtentSealed || e.Spent || !e.Holds(at.Store) || !m.mine[core.InventoryBucket(e.ID)] {
 			return false
 		}
-		_, listed := m.replicas[e.ID]
-		return !listed
+		digest, listed := m.replicas[e.ID]
+		return !listed || digest == core.ReplicaDigest(e.ID, false, 0, 0, false) && e.LostFrom == 0 // of what was given up holders have no end
 	})
 	some := false
 	for e := range missing {

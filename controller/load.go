@@ -186,7 +186,6 @@ func (h *Host) took(row metadata.SealRecord) {
 	}
 	h.extents.Took(row)
 	if now, ok := h.extents.Get(row.Extent.ID); ok && !now.Alike(was) {
-		h.learned.Add(1)
 		h.touchReaders(was)
 		h.touchReaders(now)
 		h.shares.touchHolders(now.Extent)
@@ -196,7 +195,6 @@ func (h *Host) took(row metadata.SealRecord) {
 // meet takes in an extent that another controller made.
 func (h *Host) meet(e catalog.Extent) {
 	h.extents.Put(e)
-	h.learned.Add(1)
 	h.touchReaders(e)
 }
 

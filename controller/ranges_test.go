@@ -164,6 +164,39 @@ func TestInventory_SealedByTheOther(t *testing.T) {
 	}
 }
 
+// TestInventory_SealedByTheOtherForIt: the controller that is responsible for the queue and the range holds the extent for open when it compares the replica that
+// lost records, since the other one sealed the extent a moment ago.
+func TestInventory_SealedByTheOtherForIt(t *testing.T) {
+	for _, wait := range []time.Duration{0, 2 * time.Second, 4 * time.Second, 15 * time.Second} {
+		for i := range 4 {
+			gone, asked := i%2 == 0, i/2 == 0
+			t.Run(fmt.Sprintf("after=%s/gone=%t/asked=%t", wait, gone, asked), func(t *testing.T) {
+				two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+					r.sleep(wait)
+					e := r.extentOf(both, 0, 0, 5)
+					r.sleep(time.Second) // it has looked at the queue
+					_, err := r.sealBy(both[1], e, 5)
+					r.ok(err)
+					s := r.replicas(e)[0]
+					r.eventually("all stores are told", time.Second, func() bool { return s.has(e.ID).sealed && len(r.row(e).Holders) == 3 })
+					r.kill(s.id)
+					s.lose(e, 4, gone)
+					r.restart(s)
+					if asked {
+						r.sleep(6 * time.Second)
+						_, err := r.sealBy(both[0], e, 5)
+						r.ok(err)
+					}
+					r.eventually("the records are missed", 2*time.Minute, func() bool { return r.row(e).Version > 1 })
+					r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+					r.sleep(time.Second)
+					r.whole(e, 5, 3)
+				})
+			})
+		}
+	}
+}
+
 // lose some records of an extent and all that was decided since they came, or all of it.
 func (s *fakeStore) lose(e core.Extent, records int, all bool) {
 	s.edit(e.ID, func(x *fakeReplica) {

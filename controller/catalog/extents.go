@@ -29,6 +29,7 @@ type Extents struct {
 		byWriter   map[HostRun]map[core.ExtentID]*Extent // the open ones
 		unfinished map[core.ExtentID]*Extent             // whose seal is under way or not told to its holders
 		changed    map[core.QueueID]struct{}             // queues of which extents came, went or changed since they were taken; see takeChanged
+		ends       uint64                                // how often an extent got its end, or other holders
 	}
 }
 
@@ -65,6 +66,16 @@ func (x *Extents) Put(e Extent) {
 	x.indexLocked(&e)
 	x.lodgeLocked(&e)
 	x.changedLocked(&e)
+	if e.State.HasEnd() {
+		x.mu.ends++
+	}
+}
+
+// Ends is how often an extent got its end, or other holders, as far as it was heard here.
+func (x *Extents) Ends() uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.ends
 }
 
 // changedLocked notes that an extent came, went or changed: for its own queue, and for the one that reads it.
@@ -206,6 +217,9 @@ func (x *Extents) Change(id core.ExtentID, f func(*Extent)) {
 	if e.State != was.State || e.L != was.L || e.Bytes != was.Bytes || e.Removed != was.Removed || e.Home != was.Home {
 		x.changedLocked(&was)
 		x.changedLocked(e)
+	}
+	if e.State.HasEnd() && (e.State != was.State || e.Version != was.Version) {
+		x.mu.ends++
 	}
 	if e.Home != was.Home {
 		x.unlodgeLocked(&was)
