@@ -102,10 +102,11 @@ const (
 	drainedFor = 90 * time.Second
 )
 
-// sighting is since when this controller knows an extent to be retiring, or retired.
+// sighting is since when this controller knows an extent to be retiring, or retired. Other controllers may undo a mark and make another one: the version tells.
 type sighting struct {
-	state core.ExtentState
-	at    time.Time
+	state   core.ExtentState
+	version uint64
+	at      time.Time
 }
 
 // Run looks at all queues, and at deleted groups, now and then until ctx ends.
@@ -259,8 +260,8 @@ func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now tim
 // since is for how long this controller has known an extent in its state.
 func (r *Runner) since(e catalog.Extent, now time.Time) time.Duration {
 	s := r.seen[e.ID]
-	if s.state != e.State {
-		s = sighting{e.State, now}
+	if s.state != e.State || s.version != e.Version {
+		s = sighting{e.State, e.Version, now}
 		r.seen[e.ID] = s
 	}
 	return now.Sub(s.at)
