@@ -100,7 +100,7 @@ func (c colleague) Ask(ctx context.Context, other core.HostID, term uint64) (cou
 	if err != nil {
 		return 0, convert.FromRPC(err)
 	}
-	return resp.Msg.Counter, nil
+	return resp.Msg.Counter, convert.CheckCounter(resp.Msg.Counter)
 }
 
 // Newer implements session.Owner.

@@ -14,8 +14,8 @@ func ListVersion(p *pb.ListVersion) (core.ListVersion, error) {
 	if p == nil {
 		return core.ListVersion{}, nil
 	}
-	if p.Counter >= counterEnd {
-		return core.ListVersion{}, core.Errorf(core.CodeBadArgument, "the version of a list has counter %d, not below %d", p.Counter, uint64(counterEnd))
+	if err := CheckCounter(p.Counter); err != nil {
+		return core.ListVersion{}, err
 	}
 	controller, err := core.ParseHostID(p.Controller)
 	if err != nil {
@@ -23,6 +23,14 @@ func ListVersion(p *pb.ListVersion) (core.ListVersion, error) {
 	}
 	run, err := core.IDFromBytes(p.Run)
 	return core.ListVersion{Counter: p.Counter, Controller: controller, Run: core.RunID{ID: run}}, err
+}
+
+// CheckCounter refuses a counter of lists above which there is no room for more.
+func CheckCounter(counter uint64) error {
+	if counter >= counterEnd {
+		return core.Errorf(core.CodeBadArgument, "the version of a list has counter %d, not below %d", counter, uint64(counterEnd))
+	}
+	return nil
 }
 
 // ListVersionToProto is the reverse; nil for the zero value.

@@ -1,0 +1,40 @@
+package controller
+
+import (
+	"context"
+	"math"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/columbav1/columbav1connect"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+)
+
+// acknowledging is a controller that acknowledges each session, with a counter.
+type acknowledging struct {
+	columbav1connect.UnimplementedControllerServiceHandler
+	counter uint64
+}
+
+func (a acknowledging) AcknowledgeSession(context.Context, *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {
+	return connect.NewResponse(&pb.AcknowledgeSessionResponse{Counter: a.counter}), nil
+}
+
+// TestSession_CounterWithoutRoom: lists above the counter that another controller answers would have versions that wrap, and output hosts would take each for an
+// old one.
+func TestSession_CounterWithoutRoom(t *testing.T) {
+	for counter, ok := range map[uint64]bool{1: true, math.MaxUint64: false} {
+		bubble(t, harnessOptions{}, func(r *harness) {
+			_, handler := columbav1connect.NewControllerServiceHandler(acknowledging{counter: counter})
+			r.serve("ctl2:1", handler)
+			r.join(membership.Host{ID: "ctl2", Roles: []string{"controller"}, Address: "ctl2:1", Run: newRun()})
+			_, err := colleague{r.ctl.Host}.Ask(r.t.Context(), "ctl2", 1)
+			if ok != (err == nil) || !ok && core.CodeOf(err) != core.CodeBadArgument {
+				t.Errorf("counter %d: %v", counter, err)
+			}
+		})
+	}
+}
