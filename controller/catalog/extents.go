@@ -133,9 +133,16 @@ func (x *Extents) lodgeLocked(e *Extent) {
 
 func (x *Extents) unlodgeLocked(e *Extent) {
 	if e.Home.Kind == core.HomeMerged {
-		delete(x.mu.byQueue[e.Home.Queue].merged, e.ID)
+		q := x.mu.byQueue[e.Home.Queue]
+		delete(q.merged, e.ID)
+		q.unfresh(e.ID)
 		x.forgetEmptyLocked(e.Home.Queue)
 	}
+}
+
+// unfresh forgets an extent that nobody has taken from those that are fresh: nobody does of a queue that another controller is responsible for.
+func (q *ofQueue) unfresh(id core.ExtentID) {
+	q.fresh = slices.DeleteFunc(q.fresh, func(e core.Extent) bool { return e.ID == id })
 }
 
 func (x *Extents) forgetEmptyLocked(id core.QueueID) {
@@ -185,6 +192,7 @@ func (x *Extents) Remove(id core.ExtentID) {
 	x.indexWriterLocked(e, false)
 	delete(q.all, id)
 	delete(q.open, id)
+	q.unfresh(id)
 	x.unlodgeLocked(e)
 	x.forgetEmptyLocked(e.Queue)
 	x.changedLocked(e)
