@@ -283,6 +283,26 @@ func TestConsumer_WaitedTooLongIsGivenBack(t *testing.T) {
 	})
 }
 
+// TestConsumer_EndedAsksForNoMore: the group is not there any more, and a host that has not heard it goes on to deliver. What it sends
+// goes back, and nothing more is asked for: else the same messages go to and fro until the application closes the consumer.
+func TestConsumer_EndedAsksForNoMore(t *testing.T) {
+	f := startFake(t, &fake{})
+	con := consume(t, dial(t, f), Prefetch(2))
+	con.fail(core.Errorf(core.CodeNotFound, "group g of /t/q is not there"))
+	f.add(t, 5)
+	returned := func() (n int) {
+		f.state(func() { n = f.mu.returned })
+		return n
+	}
+	eventually(t, "what comes is returned", func() bool { return returned() >= 2 })
+	if err := con.Close(limited(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n := returned(); n > 2 {
+		t.Errorf("%d deliveries came and went back, want 2", n)
+	}
+}
+
 // TestConsumer_Release gives deliveries back: they come again, and count as settled here.
 func TestConsumer_Release(t *testing.T) {
 	f := startFake(t, &fake{})

@@ -115,6 +115,7 @@ func (b *inbox) push(s *slab) {
 	b.mu.Unlock()
 	switch {
 	case refused:
+		s.carrier.out.stopCredit() // else it would come again at once
 		s.giveBack()
 	case wake:
 		signal(b.wake)
