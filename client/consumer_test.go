@@ -283,8 +283,8 @@ func TestConsumer_WaitedTooLongIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestConsumer_EndedAsksForNoMore: the group is not there any more, and a host that has not heard it goes on to deliver. What it sends
-// goes back, and nothing more is asked for: else the same messages go to and fro until the application closes the consumer.
+// TestConsumer_EndedAsksForNoMore: the group is not there any more, and a host that has not heard it goes on to deliver. The messages
+// go back, and the client asks for no more: else the same ones go to and fro until the application closes the consumer.
 func TestConsumer_EndedAsksForNoMore(t *testing.T) {
 	f := startFake(t, &fake{})
 	con := consume(t, dial(t, f), Prefetch(2))

@@ -314,8 +314,8 @@ func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (w
 	return false
 }
 
-// findMissing looks for extents that a store should hold and does not list, or lists without their end, and reports whether there are any. What it lists was
-// compared with the row as it was known then: another controller may have sealed the extent before.
+// findMissing looks for extents that a store should hold and does not list, or lists without their end, and reports whether there are any. A
+// listed replica was compared with the row as it was known then: another controller may have sealed the extent before.
 func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	missing := h.extents.All(func(e *catalog.Extent) bool {
