@@ -1,0 +1,8 @@
+package cassandra
+
+import "syscall"
+
+// dieWithParent lets the kernel kill a child when the thread that started it ends.
+func dieWithParent() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
