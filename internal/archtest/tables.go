@@ -49,6 +49,7 @@ var exceptions = []exception{
 	{"api/convert", "core", "it is the one place where messages become nouns"},
 	{"api/convert", "api/columbav1", "it is the one place where messages become nouns"},
 	{"metadata/...", "metadata/...", "each kind of store implements the parent's interface and shares its conformance suite"},
+	{"metadata/cassandra", "test/cassandra", "its tests run against a real node"},
 	{"metadata/remote", "internal/serving", "its service is served like all others"},
 	{"membership/...", "membership/...", "each kind of membership implements the parent's interface and shares its conformance suite"},
 	{"controller/...", "controller/catalog", "repair, retirement, operations, quotas and backlogs are about what the controller knows of extents and stores"},

@@ -1,0 +1,143 @@
+package cassandra
+
+import (
+	"cmp"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Config says which keyspace a Store uses and how it reaches Cassandra.
+type Config struct {
+	// Local is the address of the node that is asked first, "host:port". The others are asked while it is away. Empty: all
+	// nodes in turn.
+	Local string
+	// Hosts are the addresses of some nodes, "host:port"; the others are found through them. All have the same port.
+	Hosts []string
+	// Keyspace holds the rows: a letter, then letters, digits and underscores. Default "columba".
+	Keyspace string
+	// Replication is used when Apply creates the keyspace: replicas in each data centre, by its name. Empty: one replica.
+	Replication map[string]int
+	// Username and Password, if the cluster asks for them.
+	Username, Password string
+	// TLS, if the cluster asks for it. ServerName must be set unless certificates name addresses.
+	TLS *tls.Config
+	// Connect limits the time to connect to a node. Default 2 s.
+	Connect time.Duration
+	// Request limits the time of one request to one node. It must be above the nodes' own timeouts. Default 3 s.
+	Request time.Duration
+	// Poll is the mean time after which a watch tells of changes by other processes. Default 10 s.
+	Poll time.Duration
+	// Log, nil for none.
+	Log *slog.Logger
+}
+
+const schemaTimeout = 30 * time.Second // of one change of the schema
+
+// Names go into CQL as they are.
+var (
+	keyspaceName   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+	dataCentreName = regexp.MustCompile(`^[A-Za-z0-9_. -]{1,100}$`)
+)
+
+// withDefaults returns the configuration to work with; CodeBadArgument.
+func (c Config) withDefaults() (Config, error) {
+	c.Keyspace = cmp.Or(c.Keyspace, "columba")
+	c.Connect = cmp.Or(c.Connect, 2*time.Second)
+	c.Request = cmp.Or(c.Request, 3*time.Second)
+	c.Poll = cmp.Or(c.Poll, 10*time.Second)
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	if !keyspaceName.MatchString(c.Keyspace) {
+		return c, core.Errorf(core.CodeBadArgument, "keyspace %q is not a name of small letters, digits and underscores", c.Keyspace)
+	}
+	if c.Connect < 0 || c.Request < 0 || c.Poll < 0 {
+		return c, core.Errorf(core.CodeBadArgument, "a timeout for Cassandra is negative")
+	}
+	if c.Local != "" && !slices.Contains(c.Hosts, c.Local) {
+		c.Hosts = append([]string{c.Local}, c.Hosts...)
+	}
+	if len(c.Hosts) == 0 {
+		return c, core.Errorf(core.CodeBadArgument, "no address of a Cassandra node is given")
+	}
+	port := ""
+	for _, host := range c.Hosts {
+		_, p, err := net.SplitHostPort(host)
+		if err != nil {
+			return c, core.Errorf(core.CodeBadArgument, "address of a Cassandra node: %w", err)
+		}
+		if port != "" && p != port {
+			return c, core.Errorf(core.CodeBadArgument, "Cassandra nodes have ports %s and %s; all need the same", port, p)
+		}
+		port = p
+	}
+	return c, nil
+}
+
+// replication returns the replication options of the keyspace, as CQL.
+func (c Config) replication() (string, error) {
+	if len(c.Replication) == 0 {
+		return "{'class': 'SimpleStrategy', 'replication_factor': 1}", nil
+	}
+	centres := []string{"'class': 'NetworkTopologyStrategy'"}
+	for name, replicas := range c.Replication {
+		if !dataCentreName.MatchString(name) || replicas < 1 {
+			return "", core.Errorf(core.CodeBadArgument, "%d replicas in data centre %q are not possible", replicas, name)
+		}
+		centres = append(centres, fmt.Sprintf("'%s': %d", name, replicas))
+	}
+	return "{" + strings.Join(centres, ", ") + "}", nil
+}
+
+// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's own.
+func (c Config) connect(keyspace string, request time.Duration) (*gocql.Session, error) {
+	cluster := gocql.NewCluster(c.Hosts...)
+	_, port, err := net.SplitHostPort(c.Hosts[0])
+	if err != nil {
+		return nil, core.Errorf(core.CodeBadArgument, "address of a Cassandra node: %w", err)
+	}
+	if cluster.Port, err = strconv.Atoi(port); err != nil {
+		return nil, core.Errorf(core.CodeBadArgument, "port of a Cassandra node: %w", err)
+	}
+	cluster.Keyspace = keyspace
+	cluster.ConnectTimeout = c.Connect
+	cluster.Timeout = request
+	cluster.Consistency = gocql.Quorum
+	cluster.SerialConsistency = gocql.Serial
+	cluster.DefaultTimestamp = false
+	cluster.DefaultIdempotence = false
+	cluster.WriteCoalesceWaitTime = 0
+	cluster.ReconnectInterval = 2 * time.Second
+	cluster.MaxWaitSchemaAgreement = schemaTimeout
+	cluster.Logger = driverLog{c.Log}
+	cluster.PoolConfig.HostSelectionPolicy = newLocalFirst(c.Local)
+	if c.Username != "" {
+		cluster.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
+	}
+	if c.TLS != nil {
+		cluster.SslOpts = &gocql.SslOptions{Config: c.TLS.Clone(), EnableHostVerification: !c.TLS.InsecureSkipVerify}
+	}
+	session, err := cluster.CreateSession()
+	if err != nil {
+		return nil, core.Errorf(core.CodeUnavailable, "connect to Cassandra at %s: %w", strings.Join(c.Hosts, ", "), err)
+	}
+	return session, nil
+}
+
+// driverLog passes what the driver says to the log of the process.
+type driverLog struct{ log *slog.Logger }
+
+func (l driverLog) Print(v ...any) { l.log.Debug(strings.TrimSpace(fmt.Sprint(v...))) }
+func (l driverLog) Printf(format string, v ...any) {
+	l.log.Debug(strings.TrimSpace(fmt.Sprintf(format, v...)))
+}
+func (l driverLog) Println(v ...any) { l.log.Debug(strings.TrimSpace(fmt.Sprintln(v...))) }

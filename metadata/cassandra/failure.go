@@ -1,0 +1,98 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gocql/gocql"
+
+	"github.com/columbamq/columba/core"
+)
+
+// untouched reports whether a request that failed with err has changed nothing, and never will.
+func untouched(err error, swap bool) bool {
+	for _, certain := range []error{gocql.ErrNoConnections, gocql.ErrNoStreams, gocql.ErrSessionClosed} {
+		if errors.Is(err, certain) {
+			return true
+		}
+	}
+	if unavailable := (*gocql.RequestErrUnavailable)(nil); errors.As(err, &unavailable) {
+		// A swap that found too few nodes for its last phase has been decided already.
+		return !swap || serial(unavailable.Consistency)
+	}
+	return rejected(err) || codeOf(err) == gocql.ErrCodeBootstrapping
+}
+
+func serial(c gocql.Consistency) bool {
+	return c == gocql.Consistency(gocql.Serial) || c == gocql.Consistency(gocql.LocalSerial)
+}
+
+// rejected reports whether the request itself is wrong: no node will accept it.
+func rejected(err error) bool {
+	switch codeOf(err) {
+	case gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized, gocql.ErrCodeInvalid, gocql.ErrCodeConfig, gocql.ErrCodeCredentials:
+		return true
+	}
+	return false
+}
+
+// codeOf returns the number of an error that a node answered, -1 for other errors.
+func codeOf(err error) int {
+	if answer := gocql.RequestError(nil); errors.As(err, &answer) {
+		return answer.Code()
+	}
+	return -1
+}
+
+// hostTimedOut reports whether a node answered that others did not answer it.
+func hostTimedOut(err error) bool {
+	switch codeOf(err) {
+	case gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeReadFailure, gocql.ErrCodeWriteFailure:
+		return true
+	}
+	return false
+}
+
+// eachHost asks one node after the other, each once, until one does what is asked. It serves one request that may be done twice:
+// a read, or a write with a timestamp.
+type eachHost struct {
+	one     bool // any single replica will do
+	touched bool // a node may have done it
+}
+
+// Attempt implements gocql.RetryPolicy.
+func (p *eachHost) Attempt(q gocql.RetryableQuery) bool { return q.Context().Err() == nil }
+
+// GetRetryType implements gocql.RetryPolicy.
+func (p *eachHost) GetRetryType(err error) gocql.RetryType {
+	p.touched = p.touched || !untouched(err, false)
+	if rejected(err) || hostTimedOut(err) && !p.one {
+		return gocql.Rethrow
+	}
+	return gocql.RetryNextHost
+}
+
+// readError is the error of a read.
+func readError(ctx context.Context, err error) error {
+	if rejected(err) {
+		return core.Errorf(core.CodeInternal, "Cassandra refuses to read metadata: %w", err)
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	return core.Errorf(core.CodeUnavailable, "metadata could not be read from Cassandra: %w", err)
+}
+
+// writeError is the error of a change; touched: a node may have done it.
+func writeError(ctx context.Context, err error, touched bool) error {
+	switch {
+	case touched:
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return core.Errorf(core.CodeUnknown, "the change of metadata may or may not be stored in Cassandra: %w", err)
+	case rejected(err):
+		return core.Errorf(core.CodeInternal, "Cassandra refuses to change metadata: %w", err)
+	}
+	return core.Errorf(core.CodeUnavailable, "metadata could not be changed in Cassandra: %w", err)
+}

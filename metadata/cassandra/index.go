@@ -1,0 +1,194 @@
+package cassandra
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gocql/gocql"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// entryGrace is how old an index entry is before a listing may remove it because its row is not there. The row may be on its
+// way until then: a call ends after maxCall, and a node drops what it has not begun after seconds.
+const entryGrace = time.Hour
+
+// maxRemovals bounds the entries that one listing removes.
+const maxRemovals = 16
+
+// entry says that an attempt wanted to insert a row. Each attempt has its own entry. So the removal of an entry never hides
+// the entry of a later attempt, whatever the clocks say.
+type entry struct{ row, attempt string }
+
+// written is the timestamp of an entry in µs. It follows from the entry, so that a removal needs no clock.
+func (e entry) written() int64 {
+	id, err := core.IDFromBytes([]byte(e.attempt))
+	if err != nil {
+		return 0
+	}
+	return id.Time().UnixMicro()
+}
+
+// superfluous reports whether nobody needs an entry of a row in that state, read at SERIAL.
+//
+//  1. The row was inserted by this attempt, and lives: the entry is needed.
+//  2. It was inserted by this attempt, and deleted: the attempt cannot be applied again.
+//  3. Otherwise the attempt may be under way, unless the entry is old.
+func (e entry) superfluous(row state, now time.Time) bool {
+	if row.created == e.attempt {
+		return !row.live
+	}
+	return now.Sub(time.UnixMicro(e.written())) > entryGrace
+}
+
+// entries are a part of an index in the order of rows. If more, there are others after row until.
+type entries struct {
+	list  []entry
+	until string
+	more  bool
+}
+
+// merge puts the entries of buckets in order. A bucket that has as many as were asked for may have others: what comes after
+// its last row is left for the next part.
+func merge(parts map[int][]entry, perBucket int) (m entries) {
+	for _, part := range parts {
+		m.list = append(m.list, part...)
+		if len(part) < perBucket {
+			continue
+		}
+		if last := part[len(part)-1].row; !m.more || last < m.until {
+			m.until, m.more = last, true
+		}
+	}
+	slices.SortFunc(m.list, func(a, b entry) int {
+		return strings.Compare(a.row, b.row)*2 + strings.Compare(a.attempt, b.attempt)
+	})
+	if m.more {
+		m.list = slices.DeleteFunc(m.list, func(e entry) bool { return e.row > m.until })
+	}
+	return m
+}
+
+// addEntry names a row in the index before it is inserted. CodeUnavailable: the row is not inserted then.
+func (s *Store) addEntry(ctx context.Context, t metadata.Table, k metadata.Key, attempt string) error {
+	e := entry{k.Row, attempt}
+	args := []any{s.name(t), []byte(k.Partition), bucketOf(k.Row), []byte(k.Row), []byte(attempt), e.written()}
+	if _, err := s.session.write(ctx, gocql.Quorum, []statement{{addEntry, args}}); err != nil {
+		return writeError(ctx, err, false)
+	}
+	return nil
+}
+
+func (s *Store) removeEntry(ctx context.Context, t metadata.Table, partition string, e entry) error {
+	args := []any{e.written() + 1, s.name(t), []byte(partition), bucketOf(e.row), []byte(e.row), []byte(e.attempt)}
+	_, err := s.session.write(ctx, gocql.Quorum, []statement{{removeEntry, args}})
+	return err
+}
+
+// listEntries reads a part of the index of a partition, of at least about want rows.
+func (s *Store) listEntries(ctx context.Context, t metadata.Table, partition, after string, want int, c metadata.Consistency) (entries, error) {
+	perBucket := want/buckets*2 + 8
+	parts := map[int][]entry{}
+	list := statement{listEntries, []any{s.name(t), []byte(partition), allBuckets, []byte(after), perBucket}}
+	level := gocql.Quorum
+	if c == metadata.One {
+		level = gocql.One
+	}
+	err := s.session.read(ctx, level, 5000, list, func(rows gocql.Scanner) (bool, error) {
+		var bucket int
+		var row, attempt []byte
+		err := rows.Scan(&bucket, &row, &attempt)
+		parts[bucket] = append(parts[bucket], entry{string(row), string(attempt)})
+		return true, err
+	})
+	if err != nil {
+		return entries{}, readError(ctx, err)
+	}
+	return merge(parts, perBucket), nil
+}
+
+// listIndex lists rows by the index. It reads each row itself: the index names rows that are not there.
+func (s *Store) listIndex(ctx context.Context, t metadata.Table, partition, after string, c metadata.Consistency, p *page) error {
+	removals := 0
+	for {
+		part, err := s.listEntries(ctx, t, partition, after, p.limit+1-len(p.rows), c)
+		if err != nil {
+			return err
+		}
+		for rest := byRow(part.list); len(rest) > 0; {
+			n := min(len(rest), p.limit+1-len(p.rows), atOnce)
+			full, err := s.readNamed(ctx, t, partition, rest[:n], c, p, &removals)
+			if err != nil || full {
+				return err
+			}
+			rest = rest[n:]
+		}
+		if !part.more {
+			return nil
+		}
+		after = part.until
+	}
+}
+
+// byRow groups entries, which are in order, by their rows.
+func byRow(list []entry) (groups [][]entry) {
+	for i, e := range list {
+		if i == 0 || list[i-1].row != e.row {
+			groups = append(groups, nil)
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], e)
+	}
+	return groups
+}
+
+// readNamed reads the rows that groups of entries name, side by side, and adds those that live to the page. It reports whether the page is full.
+func (s *Store) readNamed(ctx context.Context, t metadata.Table, partition string, groups [][]entry, c metadata.Consistency, p *page, removals *int) (full bool, err error) {
+	states := make([]state, len(groups))
+	reads, reading := errgroup.WithContext(ctx)
+	for i, group := range groups {
+		reads.Go(func() (err error) {
+			states[i], err = s.state(reading, t, metadata.Key{Partition: partition, Row: group[0].row}, c)
+			return err
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return false, err
+	}
+	for i, group := range groups {
+		if c != metadata.One && *removals < maxRemovals {
+			*removals += s.clean(ctx, t, partition, group, states[i], c == metadata.Serial)
+		}
+		if states[i].live && !p.add(states[i].row(metadata.Key{Partition: partition, Row: group[0].row})) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// clean removes those entries of a row that nobody needs, and answers how many. If it fails, the next listing does it.
+func (s *Store) clean(ctx context.Context, t metadata.Table, partition string, group []entry, row state, decisive bool) (removed int) {
+	now := time.Now()
+	for _, e := range group {
+		if !e.superfluous(row, now) {
+			continue
+		}
+		if !decisive {
+			var err error
+			if row, err = s.state(ctx, t, metadata.Key{Partition: partition, Row: e.row}, metadata.Serial); err != nil {
+				return removed
+			}
+			if decisive = true; !e.superfluous(row, now) {
+				continue
+			}
+		}
+		if s.removeEntry(ctx, t, partition, e) != nil {
+			return removed
+		}
+		removed++
+	}
+	return removed
+}

@@ -1,0 +1,112 @@
+package cassandra
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/metadata"
+)
+
+// Bounds of the rows of one partition that PutAll writes together. Cassandra refuses a write of half a commit log segment.
+const (
+	batchRows  = 100
+	batchBytes = 512 << 10
+)
+
+const maxTTL = 20 * 365 * 24 * time.Hour // Cassandra refuses more
+
+// seconds is a TTL in Cassandra's unit, rounded up. 0 = for ever.
+func seconds(ttl time.Duration) int {
+	if ttl <= 0 {
+		return 0
+	}
+	return int((min(ttl, maxTTL) + time.Second - 1) / time.Second)
+}
+
+// Put implements metadata.Store. Times to live are rounded up to seconds.
+func (s *Store) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
+	return s.write(ctx, t, k.Partition, metadata.CheckPut(t, k, value, at), c, s.put(t, k, value, at, ttl))
+}
+
+// Remove implements metadata.Store.
+func (s *Store) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
+	remove := statement{layoutOf(t).statement(removeRow), append([]any{at.UnixMicro()}, s.of(t, k)...)}
+	return s.write(ctx, t, k.Partition, metadata.CheckPut(t, k, nil, at), c, remove)
+}
+
+func (s *Store) put(t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration) statement {
+	return statement{layoutOf(t).statement(putRow), append([]any{at.UnixMicro(), seconds(ttl), own(value)}, s.of(t, k)...)}
+}
+
+func (s *Store) write(ctx context.Context, t metadata.Table, partition string, bad error, c metadata.Consistency, put statement) error {
+	ctx, end, err := s.begin(ctx, bad)
+	if err != nil {
+		return err
+	}
+	defer end()
+	touched, err := s.session.write(ctx, writeAt(c), []statement{put})
+	if err == nil || touched {
+		s.notifier.Notify(t, partition)
+	}
+	if err != nil {
+		return writeError(ctx, err, touched)
+	}
+	return nil
+}
+
+// PutAll implements metadata.Store: the rows of a partition in writes of up to batchBytes, the writes side by side.
+func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	for _, r := range rows {
+		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
+			return err
+		}
+	}
+	ctx, end, err := s.begin(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer end()
+	var stored atomic.Bool // something may be
+	var writes errgroup.Group
+	writes.SetLimit(atOnce)
+	for _, part := range parts(rows) {
+		writes.Go(func() error {
+			puts := make([]statement, len(part))
+			for i, r := range part {
+				puts[i] = s.put(t, r.Key, r.Value, r.Written, 0)
+			}
+			touched, err := s.session.write(ctx, writeAt(c), puts)
+			if err == nil || touched {
+				stored.Store(true)
+				s.notifier.Notify(t, part[0].Key.Partition)
+			}
+			return err
+		})
+	}
+	if err := writes.Wait(); err != nil {
+		return writeError(ctx, err, stored.Load())
+	}
+	return nil
+}
+
+// parts divides rows into writes: each is of one partition and within the bounds. Rows of one key may be in different writes: their
+// timestamps decide.
+func parts(rows []metadata.Row) (all [][]metadata.Row) {
+	type open struct{ index, size int }
+	last := map[string]open{}
+	for _, r := range rows {
+		size := len(r.Key.Partition) + len(r.Key.Row) + len(r.Value)
+		o, ok := last[r.Key.Partition]
+		if !ok || len(all[o.index]) == batchRows || o.size+size > batchBytes {
+			o = open{index: len(all)}
+			all = append(all, nil)
+		}
+		all[o.index] = append(all[o.index], r)
+		o.size += size
+		last[r.Key.Partition] = o
+	}
+	return all
+}

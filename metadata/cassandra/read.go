@@ -1,0 +1,126 @@
+package cassandra
+
+import (
+	"context"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	maxPage  = 4 << 20 // bytes of values in one page of a list
+	fetchRow = 64      // rows of a partition that Cassandra answers at a time: 16 MiB at most
+)
+
+// Get implements metadata.Store.
+func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	ctx, end, err := s.begin(ctx, metadata.CheckKey(t, k))
+	if err != nil {
+		return metadata.Row{}, err
+	}
+	defer end()
+	if t.Rule == metadata.RuleCAS {
+		found, err := s.state(ctx, t, k, c)
+		if err != nil {
+			return metadata.Row{}, err
+		}
+		if !found.live {
+			return metadata.Row{}, metadata.NoRow(t, k)
+		}
+		return found.row(k), nil
+	}
+	row, found := metadata.Row{Key: k}, false
+	get := statement{layoutOf(t).statement(getPut), s.of(t, k)}
+	err = s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (bool, error) {
+		var written int64
+		err := rows.Scan(&row.Value, &written)
+		row.Written, found = time.UnixMicro(written), true
+		return false, err
+	})
+	if err != nil {
+		return metadata.Row{}, readError(ctx, err)
+	}
+	if !found {
+		return metadata.Row{}, metadata.NoRow(t, k)
+	}
+	return row, nil
+}
+
+// List implements metadata.Store.
+func (s *Store) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	ctx, end, err := s.begin(ctx, metadata.CheckList(t, partition, after, limit))
+	if err != nil {
+		return nil, false, err
+	}
+	defer end()
+	p := &page{limit: limit}
+	switch layoutOf(t).listed {
+	case byIndex:
+		err = s.listIndex(ctx, t, partition, after, c, p)
+	case byPartition:
+		err = s.listPartition(ctx, t, partition, after, c, p)
+	default:
+		err = core.Errorf(core.CodeUnsupported, "rows of table %s are read by key; they have no listing", t.Name)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return p.rows, p.more, nil
+}
+
+// page collects the rows of one answer of List.
+type page struct {
+	limit int
+	rows  []metadata.Row
+	size  int
+	more  bool
+}
+
+// add appends a row if there is room, and reports whether it took it; more is set otherwise.
+func (p *page) add(row metadata.Row) bool {
+	if len(p.rows) == p.limit || len(p.rows) > 0 && p.size+len(row.Value) > maxPage {
+		p.more = true
+		return false
+	}
+	p.rows = append(p.rows, row)
+	p.size += len(row.Value)
+	return true
+}
+
+// listPartition lists rows that are one partition in Cassandra.
+func (s *Store) listPartition(ctx context.Context, t metadata.Table, partition, after string, c metadata.Consistency, p *page) error {
+	text := listPut
+	if t.Rule == metadata.RuleCAS {
+		text = listCAS
+	}
+	list := statement{layoutOf(t).statement(text), []any{s.name(t), []byte(partition), []byte(after)}}
+	err := s.session.read(ctx, readAt(t, c), min(p.limit+1, fetchRow), list, func(rows gocql.Scanner) (bool, error) {
+		row, live, err := scanListed(t, partition, rows)
+		if err != nil || !live {
+			return true, err
+		}
+		return p.add(row), nil
+	})
+	if err != nil {
+		return readError(ctx, err)
+	}
+	return nil
+}
+
+// scanListed reads a row of listPut or listCAS; not live: the marker of a deleted row.
+func scanListed(t metadata.Table, partition string, rows gocql.Scanner) (_ metadata.Row, live bool, err error) {
+	var name []byte
+	if t.Rule == metadata.RuleCAS {
+		var found state
+		err := found.scan(rows, &name)
+		return found.row(metadata.Key{Partition: partition, Row: string(name)}), found.live, err
+	}
+	var row metadata.Row
+	var written int64
+	err = rows.Scan(&name, &row.Value, &written)
+	row.Key, row.Written = metadata.Key{Partition: partition, Row: string(name)}, time.UnixMicro(written)
+	return row, true, err
+}

@@ -1,0 +1,193 @@
+// Package cassandra owns the metadata.Store that keeps rows in Apache Cassandra: rows that change by compare-and-set by
+// lightweight transactions, all others by plain writes with the timestamps of their writers. docs/adr/0063 says why the
+// rows lie as they do.
+package cassandra
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+const (
+	maxCall      = 10 * time.Minute // of one call, whatever its context allows: see entryGrace
+	connectPause = 2 * time.Second  // between two tries to connect
+	atOnce       = 16               // requests of one call side by side
+)
+
+// Store keeps rows in Cassandra. Safe for concurrent use, also by many processes.
+type Store struct {
+	session  session
+	cfg      Config
+	prefix   string // of the names of tables, so that tests do not see each other's rows
+	notifier metadata.Notifier
+	ctx      context.Context // ends when the store closes
+	stop     context.CancelCauseFunc
+
+	life struct {
+		sync.Mutex
+		closed bool
+		calls  sync.WaitGroup
+	}
+}
+
+var _ metadata.Store = (*Store)(nil)
+
+var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
+
+// Open connects to the cluster, and tries again until ctx ends. The schema must be there: see Apply. Errors: CodeBadArgument,
+// CodeUnavailable, CodeVersion when the schema is not one that this binary works with.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	session, err := cfg.connectUntil(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(ctx, session, cfg.Keyspace); err != nil {
+		session.Close()
+		return nil, err
+	}
+	cfg.warnPeriodic(ctx, session)
+	return newStore(driver{session}, cfg), nil
+}
+
+// Check returns CodeVersion unless this binary works with the schema of the keyspace.
+func Check(ctx context.Context, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	session, err := cfg.connect(cfg.Keyspace, cfg.Request)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	return check(ctx, session, cfg.Keyspace)
+}
+
+func newStore(s session, cfg Config) *Store {
+	store := &Store{session: s, cfg: cfg}
+	store.ctx, store.stop = context.WithCancelCause(context.Background())
+	return store
+}
+
+// connectUntil connects, and tries again until ctx ends.
+func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var last error
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			if last == nil {
+				last = context.Cause(ctx)
+			}
+			return nil, core.Errorf(core.CodeUnavailable, "Cassandra was not reached in time: %w", last)
+		}
+		session, err := c.connect(c.Keyspace, c.Request)
+		if err == nil {
+			return session, nil
+		}
+		last = err
+		c.Log.Warn("Cassandra does not answer; this process tries again until it does", "hosts", c.Hosts, "error", err)
+		timer.Reset(connectPause)
+	}
+}
+
+// warnPeriodic logs a warning when the node that answers can forget what it acknowledged.
+func (c Config) warnPeriodic(ctx context.Context, session *gocql.Session) {
+	var sync string
+	err := session.Query("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'").WithContext(ctx).
+		Consistency(gocql.One).Scan(&sync)
+	switch {
+	case err != nil:
+		c.Log.Warn("The setting commitlog_sync of Cassandra could not be read; make sure that it is batch or group", "error", err)
+	case sync == "periodic":
+		c.Log.Warn("Cassandra runs with commitlog_sync: periodic. It loses acknowledged changes when all nodes die at once; set it to batch or group")
+	}
+}
+
+// begin starts a call: ctx has a deadline then, and ends when the store closes. end must be called. Errors: bad, CodeUnavailable.
+func (s *Store) begin(ctx context.Context, bad error) (_ context.Context, end func(), _ error) {
+	if bad != nil {
+		return nil, nil, bad
+	}
+	if ctx.Err() != nil {
+		return nil, nil, core.Errorf(core.CodeUnavailable, "metadata was not asked: %w", context.Cause(ctx))
+	}
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.life.closed {
+		return nil, nil, errClosed
+	}
+	s.life.calls.Add(1)
+	ctx, cancelDeadline := metadata.Deadline(ctx)
+	ctx, cancelMost := context.WithTimeout(ctx, maxCall)
+	ctx, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
+	return ctx, func() {
+		unhook()
+		cancel(nil)
+		cancelMost()
+		cancelDeadline()
+		s.life.calls.Done()
+	}, nil
+}
+
+// name is the metadata table in Cassandra's keys.
+func (s *Store) name(t metadata.Table) string { return s.prefix + t.Name }
+
+// of are the values of a statement that names a row.
+func (s *Store) of(t metadata.Table, k metadata.Key) []any {
+	return []any{s.name(t), []byte(k.Partition), []byte(k.Row)}
+}
+
+// Watch implements metadata.Store. It tells of changes by this store at once. Others may have changed something whenever the time
+// of Config.Poll is over: changed is called then, too, and reads what it needs to know.
+func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
+	if err := metadata.CheckList(t, partition, "", 1); err != nil {
+		return err
+	}
+	polling, stop := context.WithCancel(ctx)
+	var poll sync.WaitGroup
+	defer poll.Wait()
+	defer stop()
+	poll.Go(func() {
+		timer := time.NewTimer(jitter(s.cfg.Poll))
+		defer timer.Stop()
+		for {
+			select {
+			case <-timer.C:
+				s.notifier.Notify(t, partition)
+				timer.Reset(jitter(s.cfg.Poll))
+			case <-polling.Done():
+				return
+			}
+		}
+	})
+	return s.notifier.Watch(ctx, s.ctx.Done(), t, partition, changed)
+}
+
+// Close implements metadata.Store.
+func (s *Store) Close() error {
+	s.life.Lock()
+	was := s.life.closed
+	s.life.closed = true
+	s.life.Unlock()
+	if was {
+		return nil
+	}
+	s.stop(errClosed)
+	s.life.calls.Wait()
+	s.session.close()
+	return nil
+}

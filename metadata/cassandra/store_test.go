@@ -1,0 +1,123 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/metadatatest"
+	realnode "github.com/columbamq/columba/test/cassandra"
+)
+
+var nodes realnode.Nodes
+
+func TestMain(m *testing.M) { os.Exit(nodes.Main(m)) }
+
+var (
+	schema    sync.Once
+	schemaErr error
+	opened    atomic.Int64
+)
+
+// config is for the node of this binary, with the schema applied.
+func config(t *testing.T) Config {
+	t.Helper()
+	address := os.Getenv("COLUMBA_CASSANDRA_ADDRESS") // of a node that is there already
+	if address == "" {
+		address = nodes.Address(t)
+	}
+	cfg := Config{Local: address, Request: 10 * time.Second, Connect: 10 * time.Second}
+	schema.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		schemaErr = Apply(ctx, cfg)
+	})
+	if schemaErr != nil {
+		t.Fatal(schemaErr)
+	}
+	return cfg
+}
+
+// open opens a store that is empty: its tables have names of their own.
+func open(t *testing.T) *Store {
+	t.Helper()
+	return openPrefix(t, fmt.Sprintf("%d.%d/", time.Now().UnixNano(), opened.Add(1)))
+}
+
+func openPrefix(t *testing.T, prefix string) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.prefix = prefix
+	return s
+}
+
+func TestStore(t *testing.T) {
+	metadatatest.Run(t,
+		func(t *testing.T) metadata.Store { return open(t) },
+		metadatatest.WithReopen(func(t *testing.T, s metadata.Store) metadata.Store {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return openPrefix(t, s.(*Store).prefix)
+		}))
+}
+
+// TestStore_Shared runs the suite on rows that share a partition in Cassandra.
+func TestStore_Shared(t *testing.T) {
+	metadatatest.Run(t, func(t *testing.T) metadata.Store { return renamed{open(t)} })
+}
+
+// renamed keeps the rows of the suite's tables as those of the tables whose rows share a partition.
+type renamed struct{ *Store }
+
+func rename(t metadata.Table) metadata.Table {
+	name := map[string]string{"test-cas": metadata.Groups.Name, "test-cas-p": metadata.Claims.Name, "test-put": metadata.Checkpoints.Name}[t.Name]
+	if name == "" {
+		return t
+	}
+	return metadata.Table{Name: name, Rule: t.Rule}
+}
+
+func (r renamed) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	return r.Store.Get(ctx, rename(t), k, c)
+}
+
+func (r renamed) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	return r.Store.List(ctx, rename(t), partition, after, limit, c)
+}
+
+func (r renamed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	return r.Store.Insert(ctx, rename(t), k, value)
+}
+
+func (r renamed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+	return r.Store.Update(ctx, rename(t), k, old, value)
+}
+
+func (r renamed) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
+	return r.Store.Delete(ctx, rename(t), k, old)
+}
+
+func (r renamed) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
+	return r.Store.Put(ctx, rename(t), k, value, at, ttl, c)
+}
+
+func (r renamed) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	return r.Store.PutAll(ctx, rename(t), rows, c)
+}
+
+func (r renamed) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
+	return r.Store.Remove(ctx, rename(t), k, at, c)
+}
+
+func (r renamed) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
+	return r.Store.Watch(ctx, rename(t), partition, changed)
+}
