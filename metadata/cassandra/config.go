@@ -98,8 +98,9 @@ func (c Config) replication() (string, error) {
 	return "{" + strings.Join(centres, ", ") + "}", nil
 }
 
-// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's own.
-func (c Config) connect(keyspace string, request time.Duration) (*gocql.Session, error) {
+// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's own, and
+// statements name their keyspace.
+func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	cluster := gocql.NewCluster(c.Hosts...)
 	_, port, err := net.SplitHostPort(c.Hosts[0])
 	if err != nil {
@@ -108,7 +109,6 @@ func (c Config) connect(keyspace string, request time.Duration) (*gocql.Session,
 	if cluster.Port, err = strconv.Atoi(port); err != nil {
 		return nil, core.Errorf(core.CodeBadArgument, "port of a Cassandra node: %w", err)
 	}
-	cluster.Keyspace = keyspace
 	cluster.ConnectTimeout = c.Connect
 	cluster.Timeout = request
 	cluster.Consistency = gocql.Quorum

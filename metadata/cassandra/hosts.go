@@ -1,11 +1,6 @@
 package cassandra
 
-import (
-	"net"
-	"strconv"
-
-	"github.com/gocql/gocql"
-)
+import "github.com/gocql/gocql"
 
 // localFirst picks the local node first, and the others in turn while it is away or after it failed.
 type localFirst struct {
@@ -22,8 +17,7 @@ func (p localFirst) IsLocal(host *gocql.HostInfo) bool { return p.local == "" ||
 
 // is reports whether host is the local node, by its address or its name.
 func (p localFirst) is(host *gocql.HostInfo) bool {
-	address := net.JoinHostPort(host.ConnectAddress().String(), strconv.Itoa(host.Port()))
-	return p.local == address || p.local == host.HostnameAndPort()
+	return p.local == host.ConnectAddressAndPort() || p.local == host.HostnameAndPort()
 }
 
 // Pick implements gocql.HostSelectionPolicy: all nodes once, the local one first.

@@ -77,7 +77,7 @@ func merge(parts map[int][]entry, perBucket int) (m entries) {
 func (s *Store) addEntry(ctx context.Context, t metadata.Table, k metadata.Key, attempt string) error {
 	e := entry{k.Row, attempt}
 	args := []any{s.name(t), []byte(k.Partition), bucketOf(k.Row), []byte(k.Row), []byte(attempt), e.written()}
-	if _, err := s.session.write(ctx, gocql.Quorum, []statement{{addEntry, args}}); err != nil {
+	if _, err := s.session.write(ctx, gocql.Quorum, []statement{{s.indexText(addEntry), args}}); err != nil {
 		return writeError(ctx, err, false)
 	}
 	return nil
@@ -85,7 +85,7 @@ func (s *Store) addEntry(ctx context.Context, t metadata.Table, k metadata.Key, 
 
 func (s *Store) removeEntry(ctx context.Context, t metadata.Table, partition string, e entry) error {
 	args := []any{e.written() + 1, s.name(t), []byte(partition), bucketOf(e.row), []byte(e.row), []byte(e.attempt)}
-	_, err := s.session.write(ctx, gocql.Quorum, []statement{{removeEntry, args}})
+	_, err := s.session.write(ctx, gocql.Quorum, []statement{{s.indexText(removeEntry), args}})
 	return err
 }
 
@@ -93,7 +93,7 @@ func (s *Store) removeEntry(ctx context.Context, t metadata.Table, partition str
 func (s *Store) listEntries(ctx context.Context, t metadata.Table, partition, after string, want int, c metadata.Consistency) (entries, error) {
 	perBucket := want/buckets*2 + 8
 	parts := map[int][]entry{}
-	list := statement{listEntries, []any{s.name(t), []byte(partition), allBuckets, []byte(after), perBucket}}
+	list := statement{s.indexText(listEntries), []any{s.name(t), []byte(partition), allBuckets, []byte(after), perBucket}}
 	level := gocql.Quorum
 	if c == metadata.One {
 		level = gocql.One

@@ -64,7 +64,7 @@ var allBuckets = func() (all []int) {
 	return all
 }()
 
-// Statements, with the Cassandra table of the layout in place of %s. Keys are blobs: a metadata key may hold any byte but
+// Statements, with the keyspace and the Cassandra table in place of %s. Keys are blobs: a metadata key may hold any byte but
 // zero, and blobs are ordered as bytes.
 const (
 	ofRow     = " WHERE tbl = ? AND part = ? AND row = ?"
@@ -87,9 +87,19 @@ const (
 	deleteCAS = "UPDATE %s USING TTL ? SET version = ?, live = false, again = ?, created = ?, attempt = ?, value = null" + ofRow +
 		" IF version = ? AND live = true AND attempt != ?"
 
-	addEntry    = "INSERT INTO cas_index (tbl, part, bucket, row, attempt) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
-	removeEntry = "DELETE FROM cas_index USING TIMESTAMP ? WHERE tbl = ? AND part = ? AND bucket = ? AND row = ? AND attempt = ?"
-	listEntries = "SELECT bucket, row, attempt FROM cas_index WHERE tbl = ? AND part = ? AND bucket IN ? AND row > ? PER PARTITION LIMIT ?"
+	addEntry    = "INSERT INTO %s (tbl, part, bucket, row, attempt) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
+	removeEntry = "DELETE FROM %s USING TIMESTAMP ? WHERE tbl = ? AND part = ? AND bucket = ? AND row = ? AND attempt = ?"
+	listEntries = "SELECT bucket, row, attempt FROM %s WHERE tbl = ? AND part = ? AND bucket IN ? AND row > ? PER PARTITION LIMIT ?"
 )
 
-func (l layout) statement(format string) string { return fmt.Sprintf(format, l.cql) }
+const indexTable = "cas_index"
+
+// text is the statement for rows of a metadata table.
+func (s *Store) text(format string, t metadata.Table) string {
+	return fmt.Sprintf(format, s.cfg.Keyspace+"."+layoutOf(t).cql)
+}
+
+// indexText is the statement for entries of the index.
+func (s *Store) indexText(format string) string {
+	return fmt.Sprintf(format, s.cfg.Keyspace+"."+indexTable)
+}

@@ -29,18 +29,20 @@ const (
 	unsure                 // it may have been applied, and changed again since
 )
 
-// judgeInsert decides about an insert over base, the version of a marker, 0 = over nothing. found is the state after it.
-// lost: the answer of an earlier try is not known. An attempt that has been applied cannot be applied again: its marker is
-// there for longer than any request lives.
-func judgeInsert(found state, base int64, mine string, lost bool) (verdict, core.Code) {
+// judgeInsert decides about an insert over base, the version of a marker, 0 = over nothing. first is the version that the row
+// gets from it, found is the state after it. lost: the answer of an earlier try is not known.
+//
+//  1. An attempt that was applied cannot be applied again: its marker outlives any request.
+//  2. Versions only grow. If the version is below first, this attempt was not applied. It never will be if the state is
+//     another one than base.
+//  3. If the row is in its first life, and another attempt inserted it, this attempt was not applied over nothing.
+func judgeInsert(found state, base, first int64, mine string, lost bool) (verdict, core.Code) {
 	switch {
 	case found.created == mine:
 		return done, ""
-	case found.none():
+	case found.none(), lost && !found.live && found.version == base:
 		return retry, ""
-	case lost && !found.live && found.version == base:
-		return retry, ""
-	case lost && (base != 0 || found.again):
+	case lost && found.version >= first && (base != 0 || found.again):
 		return unsure, core.CodeUnknown // it may have been applied, deleted, and inserted again by another
 	case found.live:
 		return refused, core.CodeExists

@@ -33,12 +33,12 @@ func (s *Store) Put(ctx context.Context, t metadata.Table, k metadata.Key, value
 
 // Remove implements metadata.Store.
 func (s *Store) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, c metadata.Consistency) error {
-	remove := statement{layoutOf(t).statement(removeRow), append([]any{at.UnixMicro()}, s.of(t, k)...)}
+	remove := statement{s.text(removeRow, t), append([]any{at.UnixMicro()}, s.of(t, k)...)}
 	return s.write(ctx, t, k.Partition, metadata.CheckPut(t, k, nil, at), c, remove)
 }
 
 func (s *Store) put(t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration) statement {
-	return statement{layoutOf(t).statement(putRow), append([]any{at.UnixMicro(), seconds(ttl), own(value)}, s.of(t, k)...)}
+	return statement{s.text(putRow, t), append([]any{at.UnixMicro(), seconds(ttl), own(value)}, s.of(t, k)...)}
 }
 
 func (s *Store) write(ctx context.Context, t metadata.Table, partition string, bad error, c metadata.Consistency, put statement) error {

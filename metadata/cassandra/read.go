@@ -33,7 +33,7 @@ func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 		return found.row(k), nil
 	}
 	row, found := metadata.Row{Key: k}, false
-	get := statement{layoutOf(t).statement(getPut), s.of(t, k)}
+	get := statement{s.text(getPut, t), s.of(t, k)}
 	err = s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (bool, error) {
 		var written int64
 		err := rows.Scan(&row.Value, &written)
@@ -96,7 +96,7 @@ func (s *Store) listPartition(ctx context.Context, t metadata.Table, partition, 
 	if t.Rule == metadata.RuleCAS {
 		text = listCAS
 	}
-	list := statement{layoutOf(t).statement(text), []any{s.name(t), []byte(partition), []byte(after)}}
+	list := statement{s.text(text, t), []any{s.name(t), []byte(partition), []byte(after)}}
 	err := s.session.read(ctx, readAt(t, c), min(p.limit+1, fetchRow), list, func(rows gocql.Scanner) (bool, error) {
 		row, live, err := scanListed(t, partition, rows)
 		if err != nil || !live {

@@ -25,8 +25,8 @@ type step struct {
 	statements []string
 }
 
-// steps returns the files in order. Their numbers are 1, 2, 3 …
-func steps() ([]step, error) {
+// steps returns the files in order, for a keyspace. Their numbers are 1, 2, 3 …
+func steps(keyspace string) ([]step, error) {
 	names, err := fs.Glob(schemaFiles, "schema/*.cql")
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func steps() ([]step, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, step{number, name, statements(string(text))})
+		all = append(all, step{number, name, statements(strings.ReplaceAll(string(text), "KEYSPACE.", keyspace+"."))})
 	}
 	return all, nil
 }
@@ -71,7 +71,7 @@ func Apply(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	all, err := steps()
+	all, err := steps(cfg.Keyspace)
 	if err != nil {
 		return err
 	}
@@ -79,25 +79,20 @@ func Apply(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	first, err := cfg.connect("", schemaTimeout)
-	if err != nil {
-		return err
-	}
-	defer first.Close()
-	for _, text := range []string{
-		fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", cfg.Keyspace, replication),
-		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.schema_step (owner text, step int, name text, PRIMARY KEY (owner, step))", cfg.Keyspace),
-	} {
-		if err := change(ctx, first, text); err != nil {
-			return err
-		}
-	}
-	session, err := cfg.connect(cfg.Keyspace, schemaTimeout)
+	session, err := cfg.connect(schemaTimeout)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	at, err := schemaVersion(ctx, session)
+	for _, text := range []string{
+		fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", cfg.Keyspace, replication),
+		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.schema_step (owner text, step int, name text, PRIMARY KEY (owner, step))", cfg.Keyspace),
+	} {
+		if err := change(ctx, session, text); err != nil {
+			return err
+		}
+	}
+	at, err := schemaVersion(ctx, session, cfg.Keyspace)
 	if err != nil {
 		return err
 	}
@@ -110,7 +105,7 @@ func Apply(ctx context.Context, cfg Config) error {
 				return err
 			}
 		}
-		err := session.Query("INSERT INTO schema_step (owner, step, name) VALUES ('columba', ?, ?)", s.number, s.name).
+		err := session.Query("INSERT INTO "+cfg.Keyspace+".schema_step (owner, step, name) VALUES ('columba', ?, ?)", s.number, s.name).
 			WithContext(ctx).Consistency(gocql.Quorum).Exec()
 		if err != nil {
 			return core.Errorf(core.CodeUnavailable, "record schema step %d: %w; apply the schema again", s.number, err)
@@ -132,11 +127,11 @@ func change(ctx context.Context, session *gocql.Session, text string) error {
 
 // check returns CodeVersion unless this binary can work with the keyspace: with the newest schema that it knows, or the one before.
 func check(ctx context.Context, session *gocql.Session, keyspace string) error {
-	all, err := steps()
+	all, err := steps(keyspace)
 	if err != nil {
 		return err
 	}
-	at, err := schemaVersion(ctx, session)
+	at, err := schemaVersion(ctx, session, keyspace)
 	if err != nil {
 		return err
 	}
@@ -160,10 +155,13 @@ func newerSchema(keyspace string, at, newest int) error {
 }
 
 // schemaVersion returns the number of the last step that was applied, 0 when there is none.
-func schemaVersion(ctx context.Context, session *gocql.Session) (int, error) {
+func schemaVersion(ctx context.Context, session *gocql.Session, keyspace string) (int, error) {
 	var at int
-	err := session.Query("SELECT max(step) FROM schema_step WHERE owner = 'columba'").WithContext(ctx).
+	err := session.Query("SELECT max(step) FROM " + keyspace + ".schema_step WHERE owner = 'columba'").WithContext(ctx).
 		Consistency(gocql.Quorum).Scan(&at)
+	if codeOf(err) == gocql.ErrCodeInvalid {
+		return 0, nil // there is no such keyspace or table
+	}
 	if err != nil {
 		return 0, core.Errorf(core.CodeUnavailable, "read the schema's version: %w", err)
 	}

@@ -65,7 +65,7 @@ func Check(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	session, err := cfg.connect(cfg.Keyspace, cfg.Request)
+	session, err := cfg.connect(cfg.Request)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
 			}
 			return nil, core.Errorf(core.CodeUnavailable, "Cassandra was not reached in time: %w", last)
 		}
-		session, err := c.connect(c.Keyspace, c.Request)
+		session, err := c.connect(c.Request)
 		if err == nil {
 			return session, nil
 		}

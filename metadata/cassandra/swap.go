@@ -36,33 +36,32 @@ func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 		return err
 	}
 	defer end()
-	l, mine := layoutOf(t), newAttempt(time.Now())
-	if l.listed == byIndex {
+	mine, indexed := newAttempt(time.Now()), layoutOf(t).listed == byIndex
+	if indexed {
 		if err := s.addEntry(ctx, t, k, mine); err != nil {
 			return err
 		}
 	}
 	err = s.insert(ctx, t, k, value, mine)
-	if l.listed == byIndex && core.CodeOf(err) == core.CodeExists {
+	if indexed && core.CodeOf(err) == core.CodeExists {
 		s.removeEntry(ctx, t, k.Partition, entry{k.Row, mine}) // if it fails, a listing removes the entry later
 	}
 	return err
 }
 
 func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, mine string) error {
-	base, l := int64(0), layoutOf(t)
+	base, first, attempt := int64(0), time.Now().UnixMicro(), []byte(mine)
 	return s.swap(ctx, t, k, func() statement {
-		first, attempt := max(time.Now().UnixMicro(), base+1), []byte(mine)
 		args := append([]any{first, attempt, attempt, own(value)}, s.of(t, k)...)
 		if base == 0 {
-			return statement{l.statement(insertCAS), args}
+			return statement{s.text(insertCAS, t), args}
 		}
-		return statement{l.statement(insertOver), append(args, base, attempt)}
+		return statement{s.text(insertOver, t), append(args, base, attempt)}
 	}, func(found state, lost bool) (verdict, core.Code) {
-		v, code := judgeInsert(found, base, mine, lost)
+		v, code := judgeInsert(found, base, first, mine, lost)
 		switch {
 		case v == over:
-			base = found.version
+			base, first = found.version, max(first, found.version+1)
 		case v == retry && found.none():
 			base = 0
 		}
@@ -80,7 +79,7 @@ func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 	mine, at := newAttempt(time.Now()), int64(old)
 	return s.swap(ctx, t, k, func() statement {
 		args := append([]any{at + 1, []byte(mine), own(value)}, s.of(t, k)...)
-		return statement{layoutOf(t).statement(updateCAS), append(args, at, []byte(mine))}
+		return statement{s.text(updateCAS, t), append(args, at, []byte(mine))}
 	}, func(found state, lost bool) (verdict, core.Code) { return judgeChange(found, at, mine, lost) })
 }
 
@@ -101,7 +100,7 @@ func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, ol
 	}
 	return s.swap(ctx, t, k, func() statement {
 		args := append([]any{int(markerTTL.Seconds()), at + 1, row.again, []byte(row.created), []byte(mine)}, s.of(t, k)...)
-		return statement{layoutOf(t).statement(deleteCAS), append(args, at, []byte(mine))}
+		return statement{s.text(deleteCAS, t), append(args, at, []byte(mine))}
 	}, func(found state, lost bool) (verdict, core.Code) { return judgeChange(found, at, mine, lost) })
 }
 
@@ -171,7 +170,7 @@ func refusal(t metadata.Table, k metadata.Key, found state, code core.Code) erro
 
 // state reads what Cassandra has of a CAS row; the zero state when there is nothing. CodeUnavailable.
 func (s *Store) state(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (found state, err error) {
-	get := statement{layoutOf(t).statement(getCAS), s.of(t, k)}
+	get := statement{s.text(getCAS, t), s.of(t, k)}
 	err = s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (more bool, err error) {
 		return false, found.scan(rows)
 	})
