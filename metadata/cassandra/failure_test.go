@@ -1,0 +1,277 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gocql/gocql"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// answer is an error that a node answers, with its number.
+type answer int
+
+func (a answer) Code() int       { return int(a) }
+func (a answer) Message() string { return "answer" }
+func (a answer) Error() string   { return "answer" }
+
+var errUnavailable = &gocql.RequestErrUnavailable{}
+
+func unavailableAt(c gocql.Consistency) error {
+	return &gocql.RequestErrUnavailable{Consistency: c}
+}
+
+func TestUntouched(t *testing.T) {
+	serial := gocql.Consistency(gocql.Serial)
+	for name, test := range map[string]struct {
+		err         error
+		plain, swap bool
+	}{
+		"no host":                          {gocql.ErrNoConnections, true, true},
+		"no stream":                        {gocql.ErrNoStreams, true, true},
+		"closed session":                   {gocql.ErrSessionClosed, true, true},
+		"too few replicas":                 {unavailableAt(gocql.Quorum), true, false},
+		"too few replicas for Paxos":       {unavailableAt(serial), true, true},
+		"starting node":                    {answer(gocql.ErrCodeBootstrapping), true, true},
+		"wrong statement":                  {answer(gocql.ErrCodeInvalid), true, true},
+		"no right":                         {answer(gocql.ErrCodeUnauthorized), true, true},
+		"client timeout":                   {gocql.ErrTimeoutNoResponse, false, false},
+		"lost connection":                  {gocql.ErrConnectionClosed, false, false},
+		"timeout of a write":               {answer(gocql.ErrCodeWriteTimeout), false, false},
+		"failure of a write":               {answer(gocql.ErrCodeWriteFailure), false, false},
+		"timeout of a read before a write": {answer(gocql.ErrCodeReadTimeout), false, false},
+		"unknown transaction":              {answer(gocql.ErrCodeCASWriteUnknown), false, false},
+		"overload":                         {answer(gocql.ErrCodeOverloaded), false, false},
+		"end of the context":               {context.DeadlineExceeded, false, false},
+		"defect of the server":             {answer(gocql.ErrCodeServer), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := untouched(test.err, false); got != test.plain {
+				t.Errorf("plain write: got %v, want %v", got, test.plain)
+			}
+			if got := untouched(test.err, true); got != test.swap {
+				t.Errorf("transaction: got %v, want %v", got, test.swap)
+			}
+		})
+	}
+}
+
+func TestEachHost(t *testing.T) {
+	for name, test := range map[string]struct {
+		one     bool
+		err     error
+		want    gocql.RetryType
+		touched bool
+	}{
+		"a paused node":                    {false, gocql.ErrTimeoutNoResponse, gocql.RetryNextHost, true},
+		"a node that sees too few":         {false, errUnavailable, gocql.RetryNextHost, false},
+		"replicas that do not answer":      {false, answer(gocql.ErrCodeWriteTimeout), gocql.Rethrow, true},
+		"one that does not answer, at One": {true, answer(gocql.ErrCodeReadTimeout), gocql.RetryNextHost, true},
+		"a wrong statement":                {true, answer(gocql.ErrCodeInvalid), gocql.Rethrow, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &eachHost{one: test.one}
+			if got := p.GetRetryType(test.err); got != test.want || p.touched != test.touched {
+				t.Errorf("got %v, touched %v; want %v, %v", got, p.touched, test.want, test.touched)
+			}
+			if p.after(nil) {
+				t.Error("a request that was done in the end counts as one that may be done")
+			}
+		})
+	}
+	p := &eachHost{}
+	p.GetRetryType(gocql.ErrTimeoutNoResponse)
+	if !p.after(errUnavailable) {
+		t.Error("the second node did nothing; the first one may have")
+	}
+}
+
+// script is a session whose calls fail as a test wants. A nil function fails the test.
+type script struct {
+	onWrite func(statements []statement) (bool, error)
+	onSwap  func() (bool, state, error)
+	onRead  func() error
+	closed  atomic.Bool
+}
+
+func (s *script) write(_ context.Context, _ gocql.Consistency, statements []statement) (bool, error) {
+	return s.onWrite(statements)
+}
+func (s *script) swap(context.Context, statement) (bool, state, error) { return s.onSwap() }
+func (s *script) read(ctx context.Context, _ gocql.Consistency, _ int, _ statement, _ func(gocql.Scanner) (bool, error)) error {
+	if s.closed.Load() {
+		panic("a call goes on after its session was closed")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.onRead()
+}
+func (s *script) close() { s.closed.Store(true) }
+
+func scripted(s *script) *Store {
+	return newStore(s, Config{Keyspace: "k", Poll: 10 * time.Second})
+}
+
+func noError() error { return nil }
+
+func TestStore_Outcomes(t *testing.T) {
+	written := func([]statement) (bool, error) { return false, nil }
+	timeout := func() (bool, state, error) { return false, state{}, gocql.ErrTimeoutNoResponse }
+	insert := func(ctx context.Context, s *Store) error {
+		return s.Insert(ctx, metadata.Names, metadata.NameKey("a"), nil)
+	}
+	update := func(ctx context.Context, s *Store) error {
+		return s.Update(ctx, metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil)
+	}
+	put := func(ctx context.Context, s *Store) error {
+		return s.Put(ctx, metadata.Extents, metadata.Key{Partition: "q", Row: "a"}, nil, time.Unix(1, 0), 0, metadata.One)
+	}
+	for name, test := range map[string]struct {
+		session *script
+		call    func(context.Context, *Store) error
+		want    core.Code
+	}{
+		"insert without an index entry": {&script{
+			onWrite: func([]statement) (bool, error) { return true, gocql.ErrTimeoutNoResponse },
+		}, insert, core.CodeUnavailable},
+		"insert on a minority side": {&script{
+			onWrite: written,
+			onSwap:  func() (bool, state, error) { return false, state{}, unavailableAt(gocql.Consistency(gocql.Serial)) },
+		}, insert, core.CodeUnavailable},
+		"insert that cannot be read back": {&script{
+			onWrite: written, onSwap: timeout, onRead: func() error { return errUnavailable },
+		}, insert, core.CodeUnknown},
+		"insert that is refused after one that is lost": {&script{
+			onWrite: written, onRead: noError,
+			onSwap: onceThen(timeout, func() (bool, state, error) { return false, state{}, gocql.ErrNoConnections }),
+		}, insert, core.CodeUnknown},
+		"insert that is applied by the second try": {&script{
+			onWrite: written, onRead: noError,
+			onSwap: onceThen(timeout, func() (bool, state, error) { return true, state{}, nil }),
+		}, insert, ""},
+		"update that is not applied": {&script{
+			onSwap: func() (bool, state, error) { return false, state{version: 6, live: true, attempt: "other"}, nil },
+		}, update, core.CodeConflict},
+		"update of no row": {&script{
+			onSwap: func() (bool, state, error) { return false, state{}, nil },
+		}, update, core.CodeNotFound},
+		"update with a wrong statement": {&script{
+			onSwap: func() (bool, state, error) { return false, state{}, answer(gocql.ErrCodeInvalid) },
+		}, update, core.CodeInternal},
+		"put that may be done": {&script{
+			onWrite: func([]statement) (bool, error) { return true, gocql.ErrTimeoutNoResponse },
+		}, put, core.CodeUnknown},
+		"put that no node has seen": {&script{
+			onWrite: func([]statement) (bool, error) { return false, gocql.ErrNoConnections },
+		}, put, core.CodeUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := scripted(test.session)
+				defer s.Close()
+				if err := test.call(t.Context(), s); core.CodeOf(err) != test.want {
+					t.Errorf("got %v, want code %q", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// onceThen answers first, and then.
+func onceThen(first, then func() (bool, state, error)) func() (bool, state, error) {
+	return func() (bool, state, error) {
+		now := first
+		first = then
+		return now()
+	}
+}
+
+// Of many writes one is refused: the others may be there.
+func TestStore_PutAllInPart(t *testing.T) {
+	s := scripted(&script{onWrite: func(statements []statement) (bool, error) {
+		if len(statements) == 1 {
+			return false, gocql.ErrNoConnections
+		}
+		return false, nil
+	}})
+	defer s.Close()
+	rows := []metadata.Row{{Key: metadata.Key{Partition: "a", Row: "1"}}, {Key: metadata.Key{Partition: "a", Row: "2"}}}
+	for i := range rows {
+		rows[i].Written = time.Unix(1, 0)
+	}
+	if err := s.PutAll(t.Context(), metadata.Work, rows[:1], metadata.One); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("got %v, want code %q", err, core.CodeUnavailable)
+	}
+	other := metadata.Row{Key: metadata.Key{Partition: "b", Row: "1"}, Written: time.Unix(1, 0)}
+	if err := s.PutAll(t.Context(), metadata.Work, append(rows, other), metadata.One); core.CodeOf(err) != core.CodeUnknown {
+		t.Errorf("got %v, want code %q", err, core.CodeUnknown)
+	}
+}
+
+// Close ends a call that waits for Cassandra, and the session only after it.
+func TestStore_CloseEndsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		session := &script{onRead: func() error { return errUnavailable }}
+		session.onSwap = func() (bool, state, error) { return false, state{}, errors.New("lost") }
+		s := scripted(session)
+		result := make(chan error, 1)
+		go func() {
+			result <- s.Update(t.Context(), metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil)
+		}()
+		synctest.Wait()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-result; core.CodeOf(err) != core.CodeUnknown {
+			t.Errorf("got %v, want code %q", err, core.CodeUnknown)
+		}
+		if !session.closed.Load() {
+			t.Error("the session is open")
+		}
+	})
+}
+
+// A watch calls at the start, after a change by this store, and from time to time.
+func TestStore_WatchPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := scripted(&script{onSwap: func() (bool, state, error) { return true, state{}, nil }})
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := make(chan struct{}, 100)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Watch(ctx, metadata.Seals, "id", func() { calls <- struct{}{} }) }()
+		synctest.Wait()
+		want := func(what string, n int) {
+			t.Helper()
+			if len(calls) != n {
+				t.Errorf("%s: %d calls, want %d", what, len(calls), n)
+			}
+			for len(calls) > 0 {
+				<-calls
+			}
+		}
+		want("at the start", 1)
+		if err := s.Update(ctx, metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		want("after a change", 1)
+		<-time.After(4 * time.Second)
+		want("before the time", 0)
+		<-time.After(100 * time.Second)
+		if n := len(calls); n < 6 || n > 21 {
+			t.Errorf("%d calls in 100 s, want about 10", n)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("watch ended with %v", err)
+		}
+	})
+}
