@@ -73,5 +73,5 @@ func TestStore_LostAnswers(t *testing.T) {
 		s := open(t)
 		s.session = newLossy(s.session, seed, 0.3)
 		return s
-	}, metadatatest.Without("CASRowAgain", "CASRowAgainSlow"))
+	}, samePuts, metadatatest.Without("CASRowAgain", "CASRowAgainSlow"))
 }

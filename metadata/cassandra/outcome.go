@@ -60,7 +60,7 @@ func judgeChange(found state, old int64, mine string, lost bool) (verdict, core.
 	if found.live && found.version == old {
 		return retry, ""
 	}
-	if lost && found.version > old+1 {
+	if lost && old > 0 && found.version > old+1 { // no row ever was at version 0
 		return unsure, core.CodeUnknown
 	}
 	if found.live {

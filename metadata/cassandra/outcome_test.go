@@ -55,6 +55,9 @@ func TestJudgeChange(t *testing.T) {
 	row := func(version int64, live bool, attempt string) state {
 		return state{version: version, live: live, created: "creator", attempt: attempt}
 	}
+	if v, code := judgeChange(row(old, true, "other"), 0, "mine", true); v != refused || code != core.CodeConflict {
+		t.Errorf("lost update at version 0: got %d %q, want a conflict", v, code)
+	}
 	for name, test := range map[string]struct {
 		found state
 		lost  bool
