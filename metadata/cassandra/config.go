@@ -19,14 +19,15 @@ import (
 
 // Config says which keyspace a Store uses and how it reaches Cassandra.
 type Config struct {
-	// Local is the address of the node that is asked first, "host:port". The others are asked while it is away. Empty: all
-	// nodes in turn.
+	// Local is the address of the node that is asked first, "host:port". The others are asked while it is away. Empty:
+	// all nodes in turn.
 	Local string
 	// Hosts are the addresses of some nodes, "host:port"; the others are found through them. All have the same port.
 	Hosts []string
 	// Keyspace holds the rows: a letter, then letters, digits and underscores. Default "columba".
 	Keyspace string
-	// Replication is used when Apply creates the keyspace: replicas in each data centre, by its name. Empty: one replica.
+	// Replication is used when Apply creates the keyspace: replicas in each data centre, by its name. Empty: one
+	// replica.
 	Replication map[string]int
 	// Username and Password, if the cluster asks for them.
 	Username, Password string
@@ -98,8 +99,8 @@ func (c Config) replication() (string, error) {
 	return "{" + strings.Join(centres, ", ") + "}", nil
 }
 
-// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's own, and
-// statements name their keyspace.
+// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's
+// own, and statements name their keyspace.
 func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	cluster := gocql.NewCluster(c.Hosts...)
 	_, port, err := net.SplitHostPort(c.Hosts[0])

@@ -53,8 +53,8 @@ func hostTimedOut(err error) bool {
 	return false
 }
 
-// eachHost asks one node after the other, each once, until one does what is asked. It serves one request that may be done twice:
-// a read, or a write with a timestamp.
+// eachHost asks one node after the other, each once, until one does what is asked. It serves one request that may be
+// done twice: a read, or a write with a timestamp.
 type eachHost struct {
 	one     bool // any single replica will do
 	touched bool // a node may have done it

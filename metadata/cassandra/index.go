@@ -13,15 +13,15 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// entryGrace is how old an index entry is before a listing may remove it because its row is not there. The row may be on its
-// way until then: a call ends after maxCall, and a node drops what it has not begun after seconds.
+// entryGrace is how old an index entry is before a listing may remove it because its row is not there. The row may be
+// on its way until then: a call ends after maxCall, and a node drops what it has not begun after seconds.
 const entryGrace = time.Hour
 
 // maxRemovals bounds the entries that one listing removes.
 const maxRemovals = 16
 
-// entry says that an attempt wanted to insert a row. Each attempt has its own entry. So the removal of an entry never hides
-// the entry of a later attempt, whatever the clocks say.
+// entry says that an attempt wanted to insert a row. Each attempt has its own entry. So the removal of an entry never
+// hides the entry of a later attempt, whatever the clocks say.
 type entry struct{ row, attempt string }
 
 // written is the timestamp of an entry in µs. It follows from the entry, so that a removal needs no clock.
@@ -52,8 +52,8 @@ type entries struct {
 	more  bool
 }
 
-// merge puts the entries of buckets in order. A bucket that has as many as were asked for may have others: what comes after
-// its last row is left for the next part.
+// merge puts the entries of buckets in order. A bucket that has as many as were asked for may have others: what comes
+// after its last row is left for the next part.
 func merge(parts map[int][]entry, perBucket int) (m entries) {
 	for _, part := range parts {
 		m.list = append(m.list, part...)
@@ -145,7 +145,8 @@ func byRow(list []entry) (groups [][]entry) {
 	return groups
 }
 
-// readNamed reads the rows that groups of entries name, side by side, and adds those that live to the page. It reports whether the page is full.
+// readNamed reads the rows that groups of entries name, side by side, and adds those that live to the page. It reports
+// whether the page is full.
 func (s *Store) readNamed(ctx context.Context, t metadata.Table, partition string, groups [][]entry, c metadata.Consistency, p *page, removals *int) (full bool, err error) {
 	states := make([]state, len(groups))
 	reads, reading := errgroup.WithContext(ctx)

@@ -64,8 +64,8 @@ var allBuckets = func() (all []int) {
 	return all
 }()
 
-// Statements, with the keyspace and the Cassandra table in place of %s. Keys are blobs: a metadata key may hold any byte but
-// zero, and blobs are ordered as bytes.
+// Statements, with the keyspace and the Cassandra table in place of %s. Keys are blobs: a metadata key may hold any
+// byte but zero, and blobs are ordered as bytes.
 const (
 	ofRow     = " WHERE tbl = ? AND part = ? AND row = ?"
 	casCells  = "version, live, again, created, attempt, value"
@@ -76,8 +76,8 @@ const (
 	putRow    = "UPDATE %s USING TIMESTAMP ? AND TTL ? SET value = ?" + ofRow
 	removeRow = "DELETE FROM %s USING TIMESTAMP ?" + ofRow
 
-	// A row is written by UPDATE, not by INSERT: it is gone when all its cells have expired. created is a condition so that
-	// Cassandra answers it; the same holds for attempt in the changes of rows.
+	// A row is written by UPDATE, not by INSERT: it is gone when all its cells have expired. created is a condition so
+	// that Cassandra answers it; the same holds for attempt in the changes of rows.
 	insertCAS = "UPDATE %s SET version = ?, live = true, again = false, created = ?, attempt = ?, value = ?" + ofRow +
 		" IF version = null AND live = null AND again = null AND created = null"
 	insertOver = "UPDATE %s SET version = ?, live = true, again = true, created = ?, attempt = ?, value = ?" + ofRow +

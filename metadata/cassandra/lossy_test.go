@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/metadata/metadatatest"
 )
 
-// lossy loses the answers of transactions: a half of those was applied, a quarter never will be, and a quarter is applied
-// later, as by a node that was paused.
+// lossy loses the answers of transactions: a half of those was applied, a quarter never will be, and a quarter is
+// applied later, as by a node that was paused.
 type lossy struct {
 	session
 	chance float64
@@ -63,9 +63,9 @@ func (l *lossy) close() {
 	l.session.close()
 }
 
-// TestStore_LostAnswers runs the suite while answers of transactions get lost. The store finds out what became of each, so
-// also the tests pass that allow no unknown outcome. Two are left out: they change rows at versions of long ago, and the store cannot tell
-// such a change from one that others covered.
+// TestStore_LostAnswers runs the suite while answers of transactions get lost. The store finds out what became of
+// each, so also the tests pass that allow no unknown outcome. Two are left out: they change rows at versions of long
+// ago, and the store cannot tell such a change from one that others covered.
 func TestStore_LostAnswers(t *testing.T) {
 	seed := uint64(0)
 	metadatatest.Run(t, func(t *testing.T) metadata.Store {

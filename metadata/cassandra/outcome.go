@@ -6,7 +6,8 @@ import (
 )
 
 // state is what Cassandra has of a CAS row. A row that was deleted leaves a marker for markerTTL: a state that is not
-// live. The zero state is a row without a trace. Versions of a row only grow, through all its lives, while there is a marker between them.
+// live. The zero state is a row without a trace. Versions of a row only grow, through all its lives, while there is a
+// marker between them.
 type state struct {
 	version int64
 	live    bool
@@ -29,8 +30,8 @@ const (
 	unsure                 // it may have been applied, and changed again since
 )
 
-// judgeInsert decides about an insert over base, the version of a marker, 0 = over nothing. first is the version that the row
-// gets from it, found is the state after it. lost: the answer of an earlier try is not known.
+// judgeInsert decides about an insert over base, the version of a marker, 0 = over nothing. first is the version that
+// the row gets from it, found is the state after it. lost: the answer of an earlier try is not known.
 //
 //  1. An attempt that was applied cannot be applied again: its marker outlives any request.
 //  2. Versions only grow. If the version is below first, this attempt was not applied. It never will be if the state is
@@ -50,8 +51,8 @@ func judgeInsert(found state, base, first int64, mine string, lost bool) (verdic
 	return over, ""
 }
 
-// judgeChange decides about an update of a row at version old, or about its deletion. found is the state after it. lost: the
-// answer of an earlier try is not known.
+// judgeChange decides about an update of a row at version old, or about its deletion. found is the state after it.
+// lost: the answer of an earlier try is not known.
 func judgeChange(found state, old int64, mine string, lost bool) (verdict, core.Code) {
 	// Version old+1 is given once. If another attempt has it, this one was not applied.
 	if found.attempt == mine {

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Bounds of the rows of one partition that PutAll writes together. Cassandra refuses a write of half a commit log segment.
+// Bounds of the rows of one partition that PutAll writes together. Cassandra refuses a write of half a commit log
+// segment.
 const (
 	batchRows  = 100
 	batchBytes = 512 << 10
@@ -92,8 +93,8 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	return nil
 }
 
-// parts divides rows into writes: each is of one partition and within the bounds. Rows of one key may be in different writes: their
-// timestamps decide.
+// parts divides rows into writes: each is of one partition and within the bounds. Rows of one key may be in different
+// writes: their timestamps decide.
 func parts(rows []metadata.Row) (all [][]metadata.Row) {
 	type open struct{ index, size int }
 	last := map[string]open{}

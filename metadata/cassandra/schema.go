@@ -64,8 +64,9 @@ func statements(text string) []string {
 	return all
 }
 
-// Apply creates the keyspace and brings its schema to the newest version. It can be run again, also after it failed half
-// way; two that run at the same time do the same. Changing a schema takes seconds: ctx needs a deadline of a minute.
+// Apply creates the keyspace and brings its schema to the newest version. It can be run again, also after it failed
+// half way; two that run at the same time do the same. Changing a schema takes seconds: ctx needs a deadline of a
+// minute.
 func Apply(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -125,7 +126,8 @@ func change(ctx context.Context, session *gocql.Session, text string) error {
 	return nil
 }
 
-// check returns CodeVersion unless this binary can work with the keyspace: with the newest schema that it knows, or the one before.
+// check returns CodeVersion unless this binary can work with the keyspace: with the newest schema that it knows, or
+// the one before.
 func check(ctx context.Context, session *gocql.Session, keyspace string) error {
 	all, err := steps(keyspace)
 	if err != nil {

@@ -71,6 +71,9 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close()
+	if mode, err := commitLogSync(ctx, session); err != nil || mode != "batch" {
+		t.Errorf("commitlog_sync is %q, %v; the node runs with batch", mode, err)
+	}
 	defer session.Query("DROP KEYSPACE " + cfg.Keyspace).Exec()
 	if err := session.Query("INSERT INTO " + cfg.Keyspace + ".schema_step (owner, step) VALUES ('columba', 99)").Exec(); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,11 @@ import (
 
 // session is what the store needs of a connection to Cassandra. Errors are those of the driver.
 type session interface {
-	// write stores statements of one partition together; touched: it failed, and a node may have stored it. Doing it twice is harmless.
+	// write stores statements of one partition together; touched: it failed, and a node may have stored it. Doing it
+	// twice is harmless.
 	write(ctx context.Context, c gocql.Consistency, statements []statement) (touched bool, err error)
-	// swap executes a lightweight transaction once. found is the state of the row when it was not applied: the cells that
-	// its condition names.
+	// swap executes a lightweight transaction once. found is the state of the row when it was not applied: the cells
+	// that its condition names.
 	swap(ctx context.Context, s statement) (applied bool, found state, err error)
 	// read calls each for every row of the answer, until it returns false. It asks for pages of that many rows.
 	read(ctx context.Context, c gocql.Consistency, page int, s statement, each func(gocql.Scanner) (bool, error)) error
@@ -53,7 +54,8 @@ func (d driver) write(ctx context.Context, c gocql.Consistency, statements []sta
 func (p *eachHost) after(err error) bool { return err != nil && (p.touched || !untouched(err, false)) }
 
 func (d driver) swap(ctx context.Context, s statement) (bool, state, error) {
-	// No retry by the driver: a second try of a transaction that was applied finds its own row and says that it was not.
+	// No retry by the driver: a second try of a transaction that was applied finds its own row and says that it was
+	// not.
 	q := d.session.Query(s.text, s.args...).WithContext(ctx).Consistency(gocql.Quorum).
 		SerialConsistency(gocql.Serial).Idempotent(false).RetryPolicy(nil)
 	cells := map[string]any{}

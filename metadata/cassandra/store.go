@@ -40,8 +40,8 @@ var _ metadata.Store = (*Store)(nil)
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 
-// Open connects to the cluster, and tries again until ctx ends. The schema must be there: see Apply. Errors: CodeBadArgument,
-// CodeUnavailable, CodeVersion when the schema is not one that this binary works with.
+// Open connects to the cluster, and tries again until ctx ends. The schema must be there: see Apply. Errors:
+// CodeBadArgument, CodeUnavailable, CodeVersion when the schema is not one that this binary works with.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -103,20 +103,26 @@ func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
 	}
 }
 
+// commitLogSync reads when the node that answers makes changes durable: batch, group or periodic.
+func commitLogSync(ctx context.Context, session *gocql.Session) (mode string, err error) {
+	err = session.Query("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'").WithContext(ctx).
+		Consistency(gocql.One).Scan(&mode)
+	return mode, err
+}
+
 // warnPeriodic logs a warning when the node that answers can forget what it acknowledged.
 func (c Config) warnPeriodic(ctx context.Context, session *gocql.Session) {
-	var sync string
-	err := session.Query("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'").WithContext(ctx).
-		Consistency(gocql.One).Scan(&sync)
+	mode, err := commitLogSync(ctx, session)
 	switch {
 	case err != nil:
 		c.Log.Warn("The setting commitlog_sync of Cassandra could not be read; make sure that it is batch or group", "error", err)
-	case sync == "periodic":
+	case mode == "periodic":
 		c.Log.Warn("Cassandra runs with commitlog_sync: periodic. It loses acknowledged changes when all nodes die at once; set it to batch or group")
 	}
 }
 
-// begin starts a call: ctx has a deadline then, and ends when the store closes. end must be called. Errors: bad, CodeUnavailable.
+// begin starts a call: ctx has a deadline then, and ends when the store closes. end must be called. Errors: bad,
+// CodeUnavailable.
 func (s *Store) begin(ctx context.Context, bad error) (_ context.Context, end func(), _ error) {
 	if bad != nil {
 		return nil, nil, bad
@@ -151,8 +157,8 @@ func (s *Store) of(t metadata.Table, k metadata.Key) []any {
 	return []any{s.name(t), []byte(k.Partition), []byte(k.Row)}
 }
 
-// Watch implements metadata.Store. It tells of changes by this store at once. Others may have changed something whenever the time
-// of Config.Poll is over: changed is called then, too, and reads what it needs to know.
+// Watch implements metadata.Store. It tells of changes by this store at once. Others may have changed something
+// whenever the time of Config.Poll is over: changed is called then, too, and reads what it needs to know.
 func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
 	if err := metadata.CheckList(t, partition, "", 1); err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// markerTTL is how long the marker of a deleted row is kept. Until then a row that is inserted again gets a higher version
-// whatever the clocks say; later its version is higher unless a clock is a day behind. It is far above the life of a request, so
-// that no transaction that was sent before the deletion takes effect after the marker is gone.
+// markerTTL is how long the marker of a deleted row is kept. Until then a row that is inserted again gets a higher
+// version whatever the clocks say; later its version is higher unless a clock is a day behind. It is far above the
+// life of a request, so that no transaction that was sent before the deletion takes effect after the marker is gone.
 const markerTTL = 24 * time.Hour
 
 // newAttempt is the id of one call of Insert, Update or Delete.
@@ -83,7 +83,8 @@ func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 	}, func(found state, lost bool) (verdict, core.Code) { return judgeChange(found, at, mine, lost) })
 }
 
-// Delete implements metadata.Store. It leaves a marker with version old+1. The marker keeps who inserted the row, so it reads the row first.
+// Delete implements metadata.Store. It leaves a marker with version old+1. The marker keeps who inserted the row, so
+// it reads the row first.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
 	ctx, end, err := s.begin(ctx, metadata.CheckWrite(t, metadata.RuleCAS, k, nil))
 	if err != nil {
@@ -104,8 +105,8 @@ func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, ol
 	}, func(found state, lost bool) (verdict, core.Code) { return judgeChange(found, at, mine, lost) })
 }
 
-// swap does one change of a CAS row. It sends the transaction that next makes until judge says what became of it. When the answer
-// of a transaction is lost, it reads the row at SERIAL: that ends transactions which are half done.
+// swap does one change of a CAS row. It sends the transaction that next makes until judge says what became of it. When
+// the answer of a transaction is lost, it reads the row at SERIAL: that ends transactions which are half done.
 func (s *Store) swap(ctx context.Context, t metadata.Table, k metadata.Key, next func() statement, judge func(found state, lost bool) (verdict, core.Code)) error {
 	lost := false
 	var pace pacer

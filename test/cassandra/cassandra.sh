@@ -22,9 +22,10 @@ usage() { sed -n '2,14p' "$0" >&2; exit 2; }
 need() { command -v "$1" >/dev/null || { echo "cassandra.sh: no $1 here; install it" >&2; exit 3; }; }
 
 install() {
-  need "$java"; need mvn
+  need "$java"
   mkdir -p "$1"; local dir work; dir=$(cd "$1" && pwd)
   [ "$(cat "$dir/lib/.version" 2>/dev/null)" != "$version" ] || return 0
+  need mvn
   work=$(mktemp -d "$dir/install.XXXXXX")
   trap 'rm -rf "$work"' EXIT
   cat >"$work/pom.xml" <<POM

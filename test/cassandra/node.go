@@ -2,7 +2,6 @@
 package cassandra
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +24,6 @@ const (
 
 	installTime = 5 * time.Minute
 	startTime   = 4 * time.Minute // 3 s on a machine that does nothing else
-	stopTime    = 20 * time.Second
 )
 
 // errMissing means that a tool is not there.
@@ -33,13 +31,12 @@ var errMissing = errors.New("a tool is missing")
 
 // Nodes are those of one test binary. They end with the binary, whatever becomes of it.
 type Nodes struct {
-	once    sync.Once
-	address string
-	err     error
-
-	dir   string
-	stop  chan struct{}
-	ended chan struct{}
+	once     sync.Once
+	err      error
+	script   string
+	dir      string
+	ip, port string
+	process  *process
 }
 
 // Main is for TestMain: it runs the tests, ends the nodes that they started, and returns the exit code.
@@ -48,11 +45,11 @@ func (n *Nodes) Main(m *testing.M) int {
 	return m.Run()
 }
 
-// Address returns the address of one node, which is started for the first test that asks. A test is skipped where Java or Maven
-// are missing, and fails there if COLUMBA_CASSANDRA=required. It fails if the node does not start.
+// Address returns the address of one node, which is started for the first test that asks. A test is skipped where Java
+// or Maven are missing, and fails there if COLUMBA_CASSANDRA=required. It fails if the node does not start.
 func (n *Nodes) Address(t *testing.T) string {
 	t.Helper()
-	n.once.Do(func() { n.address, n.err = n.start() })
+	n.once.Do(func() { n.err = n.start() })
 	if errors.Is(n.err, errMissing) && os.Getenv(requiredEnv) != "required" {
 		text := fmt.Sprintf("SKIPPED, NOT TESTED AGAINST CASSANDRA: %v", n.err)
 		fmt.Fprintln(os.Stderr, text)
@@ -61,117 +58,93 @@ func (n *Nodes) Address(t *testing.T) string {
 	if n.err != nil {
 		t.Fatalf("start Cassandra: %v", n.err)
 	}
-	return n.address
+	return net.JoinHostPort(n.ip, n.port)
+}
+
+// Missing reports whether no test has asked for a node, or none could be started.
+func (n *Nodes) Missing() bool { return n.process == nil }
+
+// Kill ends the node at once, as a power cut does. Its data stay.
+func (n *Nodes) Kill() { n.process.end(syscall.SIGKILL) }
+
+// Revive starts the node that was killed, with its data, and waits until it answers.
+func (n *Nodes) Revive(t *testing.T) {
+	t.Helper()
+	if err := n.run(); err != nil {
+		t.Fatalf("start Cassandra again: %v", err)
+	}
 }
 
 // start installs Cassandra if need be, and starts one node.
-func (n *Nodes) start() (string, error) {
-	script, err := scriptPath()
-	if err != nil {
-		return "", err
+func (n *Nodes) start() (err error) {
+	if n.script, err = scriptPath(); err != nil {
+		return err
 	}
 	jars, err := jarsDir()
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := run(installTime, script, "install", jars); err != nil {
-		return "", err
+	if err := run(installTime, n.script, "install", jars); err != nil {
+		return err
 	}
 	if n.dir, err = os.MkdirTemp("", "columba-cassandra-"); err != nil {
-		return "", err
+		return err
 	}
 	if err := os.Symlink(filepath.Join(jars, "lib"), filepath.Join(n.dir, "lib")); err != nil {
-		return "", err
+		return err
 	}
-	ip, port, err := freeAddress()
+	if n.ip, n.port, err = freeAddress(); err != nil {
+		return err
+	}
+	return n.run()
+}
+
+// run starts the node and waits until it answers.
+func (n *Nodes) run() error {
+	p, err := spawn(n.script, "run", n.dir, "node", "--listen", n.ip, "--cql", n.port)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if err := n.spawn(script, ip, port); err != nil {
-		return "", err
-	}
-	if err := n.await(net.JoinHostPort(ip, port)); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, n.logs())
-	}
-	return net.JoinHostPort(ip, port), nil
-}
-
-// spawn starts the node as a child of a thread that lives as long as the node: the kernel kills the node when that thread ends, and
-// so when this process does.
-func (n *Nodes) spawn(script, ip, port string) error {
-	n.stop, n.ended = make(chan struct{}), make(chan struct{})
-	started := make(chan error, 1)
-	go func() {
-		defer close(n.ended)
-		runtime.LockOSThread()
-		var out bytes.Buffer
-		node := exec.Command(script, "run", n.dir, "node", "--listen", ip, "--cql", port)
-		node.Stdout, node.Stderr = &out, &out
-		node.SysProcAttr = dieWithParent()
-		err := node.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		exited := make(chan struct{})
-		go func() {
-			defer close(exited)
-			node.Wait()
-		}()
-		select {
-		case <-exited:
-			os.WriteFile(filepath.Join(n.dir, "out"), out.Bytes(), 0o644)
-			return
-		case <-n.stop:
-		}
-		node.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-exited:
-		case <-time.After(stopTime):
-			node.Process.Kill()
-			<-exited
-		}
-	}()
-	return <-started
-}
-
-// await waits until the node answers.
-func (n *Nodes) await(address string) error {
+	n.process = p
 	late := time.After(startTime)
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for !n.answers() {
 		select {
-		case <-n.ended:
-			return errors.New("the node ended before it answered")
+		case <-p.ended:
+			return fmt.Errorf("the node ended before it answered\n%s%s", p.out.Bytes(), n.log())
 		case <-late:
-			return fmt.Errorf("the node does not answer after %s", startTime)
+			return fmt.Errorf("the node does not answer after %s\n%s", startTime, n.log())
 		case <-tick.C:
 		}
-		// The log must say it, too: another process may answer on the port.
-		text, err := os.ReadFile(filepath.Join(n.dir, "node/log/system.log"))
-		if err != nil || !bytes.Contains(text, []byte("Starting listening for CQL clients")) {
-			continue
-		}
-		if conn, err := net.DialTimeout("tcp", address, time.Second); err == nil {
-			return conn.Close()
-		}
 	}
+	return nil
 }
 
-// logs returns what the node said last.
-func (n *Nodes) logs() string {
-	out, _ := os.ReadFile(filepath.Join(n.dir, "out"))
+// answers reports whether the node serves clients. Its log must say it, too: another process may answer on the port.
+func (n *Nodes) answers() bool {
+	if !strings.Contains(n.log(), "Starting listening for CQL clients") {
+		return false
+	}
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(n.ip, n.port), time.Second)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// log returns what the node said last.
+func (n *Nodes) log() string {
 	text, _ := os.ReadFile(filepath.Join(n.dir, "node/log/system.log"))
-	const most = 4 << 10
-	return string(out) + string(text[max(len(text)-most, 0):])
+	const most = 16 << 10
+	return string(text[max(len(text)-most, 0):])
 }
 
 // close ends the node and removes what it wrote.
 func (n *Nodes) close() {
-	if n.stop != nil {
-		close(n.stop)
-		<-n.ended
+	if n.process != nil {
+		n.process.end(syscall.SIGTERM)
 	}
 	if n.dir != "" {
 		os.RemoveAll(n.dir)
