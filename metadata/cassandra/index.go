@@ -22,15 +22,18 @@ const maxRemovals = 16
 
 // entry says that an attempt wanted to insert a row. Each attempt has its own entry. So the removal of an entry never
 // hides the entry of a later attempt, whatever the clocks say.
-type entry struct{ row, attempt string }
+type entry struct {
+	row, attempt string
+	at           int64 // timestamp in µs: a removal of the entry that was read has the next one
+}
 
-// written is the timestamp of an entry in µs. It follows from the entry, so that a removal needs no clock.
-func (e entry) written() int64 {
+// begun is when the attempt began, by the clock of its process.
+func (e entry) begun() time.Time {
 	id, err := core.IDFromBytes([]byte(e.attempt))
 	if err != nil {
-		return 0
+		return time.Time{}
 	}
-	return id.Time().UnixMicro()
+	return id.Time()
 }
 
 // superfluous reports whether nobody needs an entry of a row in that state, read at SERIAL.
@@ -42,7 +45,7 @@ func (e entry) superfluous(row state, now time.Time) bool {
 	if row.created == e.attempt {
 		return !row.live
 	}
-	return now.Sub(time.UnixMicro(e.written())) > entryGrace
+	return now.Sub(e.begun()) > entryGrace
 }
 
 // entries are a part of an index in the order of rows. If more, there are others after row until.
@@ -74,9 +77,8 @@ func merge(parts map[int][]entry, perBucket int) (m entries) {
 }
 
 // addEntry names a row in the index before it is inserted. CodeUnavailable: the row is not inserted then.
-func (s *Store) addEntry(ctx context.Context, t metadata.Table, k metadata.Key, attempt string) error {
-	e := entry{k.Row, attempt}
-	args := []any{s.name(t), []byte(k.Partition), bucketOf(k.Row), []byte(k.Row), []byte(attempt), e.written()}
+func (s *Store) addEntry(ctx context.Context, t metadata.Table, partition string, e entry) error {
+	args := []any{s.name(t), []byte(partition), bucketOf(e.row), []byte(e.row), []byte(e.attempt), e.at, e.at}
 	if _, err := s.session.write(ctx, gocql.Quorum, []statement{{s.indexText(addEntry), args}}); err != nil {
 		return writeError(ctx, err, false)
 	}
@@ -84,7 +86,7 @@ func (s *Store) addEntry(ctx context.Context, t metadata.Table, k metadata.Key, 
 }
 
 func (s *Store) removeEntry(ctx context.Context, t metadata.Table, partition string, e entry) error {
-	args := []any{e.written() + 1, s.name(t), []byte(partition), bucketOf(e.row), []byte(e.row), []byte(e.attempt)}
+	args := []any{e.at + 1, s.name(t), []byte(partition), bucketOf(e.row), []byte(e.row), []byte(e.attempt)}
 	_, err := s.session.write(ctx, gocql.Quorum, []statement{{s.indexText(removeEntry), args}})
 	return err
 }
@@ -101,8 +103,9 @@ func (s *Store) listEntries(ctx context.Context, t metadata.Table, partition, af
 	err := s.session.read(ctx, level, 5000, list, func(rows gocql.Scanner) (bool, error) {
 		var bucket int
 		var row, attempt []byte
-		err := rows.Scan(&bucket, &row, &attempt)
-		parts[bucket] = append(parts[bucket], entry{string(row), string(attempt)})
+		var at int64
+		err := rows.Scan(&bucket, &row, &attempt, &at)
+		parts[bucket] = append(parts[bucket], entry{string(row), string(attempt), at})
 		return true, err
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 func TestMerge(t *testing.T) {
 	e := func(rows ...string) (list []entry) {
 		for _, row := range rows {
-			list = append(list, entry{row, "a"})
+			list = append(list, entry{row, "a", 0})
 		}
 		return list
 	}
@@ -26,8 +26,8 @@ func TestMerge(t *testing.T) {
 		"all of all buckets":             {map[int][]entry{0: e("b", "d"), 5: e("a", "c")}, entries{list: e("a", "b", "c", "d")}},
 		"a bucket with others":           {map[int][]entry{0: e("b", "d", "f"), 5: e("a", "e", "g")}, entries{e("a", "b", "d", "e", "f"), "f", true}},
 		"the smallest end counts":        {map[int][]entry{0: e("b", "c", "d"), 5: e("a", "e", "g")}, entries{e("a", "b", "c", "d"), "d", true}},
-		"many attempts to insert a row":  {map[int][]entry{0: {{"b", "x"}, {"b", "y"}, {"b", "z"}}, 1: e("a", "c")}, entries{[]entry{{"a", "a"}, {"b", "x"}, {"b", "y"}, {"b", "z"}}, "b", true}},
-		"rows order before the attempts": {map[int][]entry{0: {{"b", "x"}}, 1: {{"a", "z"}}}, entries{list: []entry{{"a", "z"}, {"b", "x"}}}},
+		"many attempts to insert a row":  {map[int][]entry{0: {{"b", "x", 0}, {"b", "y", 0}, {"b", "z", 0}}, 1: e("a", "c")}, entries{[]entry{{"a", "a", 0}, {"b", "x", 0}, {"b", "y", 0}, {"b", "z", 0}}, "b", true}},
+		"rows order before the attempts": {map[int][]entry{0: {{"b", "x", 0}}, 1: {{"a", "z", 0}}}, entries{list: []entry{{"a", "z", 0}, {"b", "x", 0}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := merge(test.parts, 3)
@@ -39,8 +39,8 @@ func TestMerge(t *testing.T) {
 }
 
 func TestByRow(t *testing.T) {
-	got := byRow([]entry{{"a", "1"}, {"b", "1"}, {"b", "2"}, {"c", "1"}})
-	want := [][]entry{{{"a", "1"}}, {{"b", "1"}, {"b", "2"}}, {{"c", "1"}}}
+	got := byRow([]entry{{"a", "1", 0}, {"b", "1", 0}, {"b", "2", 0}, {"c", "1", 0}})
+	want := [][]entry{{{"a", "1", 0}}, {{"b", "1", 0}, {"b", "2", 0}}, {{"c", "1", 0}}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(entry{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -48,7 +48,7 @@ func TestByRow(t *testing.T) {
 
 func TestEntry_Superfluous(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
-	e := entry{"row", newAttempt(now)}
+	e := entry{"row", newAttempt(now), 0}
 	const young, old = entryGrace - time.Second, entryGrace + time.Second
 	for name, test := range map[string]struct {
 		row  state
@@ -71,14 +71,13 @@ func TestEntry_Superfluous(t *testing.T) {
 	}
 }
 
-// The removal of an entry is later than the entry, and both are known without a clock.
-func TestEntry_Written(t *testing.T) {
+func TestEntry_Begun(t *testing.T) {
 	at := time.UnixMilli(1_800_000_000_123)
-	if got := (entry{"row", newAttempt(at)}).written(); got != at.UnixMicro() {
-		t.Errorf("got %d, want %d", got, at.UnixMicro())
+	if got := (entry{"row", newAttempt(at), 0}).begun(); !got.Equal(at) {
+		t.Errorf("got %s, want %s", got, at)
 	}
-	if got := (entry{"row", "damaged"}).written(); got != 0 {
-		t.Errorf("got %d for a damaged attempt, want 0", got)
+	if got := (entry{"row", "damaged", 0}).begun(); !got.IsZero() {
+		t.Errorf("got %s for a damaged attempt, want no time", got)
 	}
 }
 
@@ -135,7 +134,7 @@ func TestStore_IndexIsCleaned(t *testing.T) {
 	}
 	long, now := newAttempt(time.Now().Add(-2*entryGrace)), newAttempt(time.Now())
 	for row, attempt := range map[string]string{"never": long, "coming": now, "kept": long} {
-		if err := s.addEntry(ctx, table, k(row), attempt); err != nil {
+		if err := s.addEntry(ctx, table, "p", entry{row, attempt, time.Now().UnixMicro()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,13 +168,9 @@ func TestStore_ListPassesOverMissingRows(t *testing.T) {
 	defer s.Close()
 	ctx, table := t.Context(), metadata.Names
 	const missing = 300
-	var puts []statement
 	for i := range missing {
-		e := entry{fmt.Sprintf("a%03d", i), newAttempt(time.Now())}
-		puts = append(puts, statement{s.indexText(addEntry), []any{s.name(table), []byte("p"), bucketOf(e.row), []byte(e.row), []byte(e.attempt), e.written()}})
-	}
-	for _, put := range puts {
-		if _, err := s.session.write(ctx, writeAt(metadata.One), []statement{put}); err != nil {
+		now := time.Now()
+		if err := s.addEntry(ctx, table, "p", entry{fmt.Sprintf("a%03d", i), newAttempt(now), now.UnixMicro()}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -187,5 +182,42 @@ func TestStore_ListPassesOverMissingRows(t *testing.T) {
 	rows, more, err := s.List(ctx, table, "p", "", 1, metadata.Quorum)
 	if err != nil || !more || len(rows) != 1 || rows[0].Key.Row != "b" {
 		t.Errorf("got %v, more %v (%v); want row b and more", rows, more, err)
+	}
+}
+
+// Rows whose entries were lost are listed again after Reindex, also where an entry was removed before.
+func TestStore_Reindex(t *testing.T) {
+	s := open(t)
+	defer s.Close()
+	ctx, table := t.Context(), metadata.Names
+	for _, row := range []string{"a", "b", "deleted"} {
+		if err := s.Insert(ctx, table, metadata.Key{Partition: "p", Row: row}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deleted, err := s.Get(ctx, table, metadata.Key{Partition: "p", Row: "deleted"}, metadata.Serial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(ctx, table, deleted.Key, deleted.Version); err != nil {
+		t.Fatal(err)
+	}
+	part, err := s.listEntries(ctx, table, "p", "", 10, metadata.Quorum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range part.list {
+		if err := s.removeEntry(ctx, table, "p", e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 2 {
+		if rows, err := s.Reindex(ctx); err != nil || rows != 2 {
+			t.Errorf("round %d: %d rows, %v; want 2", round, rows, err)
+		}
+		rows, more, err := s.List(ctx, table, "p", "", 10, metadata.Quorum)
+		if err != nil || more || len(rows) != 2 || rows[0].Key.Row != "a" || rows[1].Key.Row != "b" {
+			t.Errorf("round %d: list holds %v (%v), want a and b", round, rows, err)
+		}
 	}
 }

@@ -87,9 +87,10 @@ const (
 	deleteCAS = "UPDATE %s USING TTL ? SET version = ?, live = false, again = ?, created = ?, attempt = ?, value = null" + ofRow +
 		" IF version = ? AND live = true AND attempt != ?"
 
-	addEntry    = "INSERT INTO %s (tbl, part, bucket, row, attempt) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP ?"
+	addEntry    = "INSERT INTO %s (tbl, part, bucket, row, attempt, at) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?"
 	removeEntry = "DELETE FROM %s USING TIMESTAMP ? WHERE tbl = ? AND part = ? AND bucket = ? AND row = ? AND attempt = ?"
-	listEntries = "SELECT bucket, row, attempt FROM %s WHERE tbl = ? AND part = ? AND bucket IN ? AND row > ? PER PARTITION LIMIT ?"
+	listEntries = "SELECT bucket, row, attempt, at FROM %s WHERE tbl = ? AND part = ? AND bucket IN ? AND row > ? PER PARTITION LIMIT ?"
+	allRows     = "SELECT DISTINCT tbl, part, row FROM %s"
 )
 
 const indexTable = "cas_index"

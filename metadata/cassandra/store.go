@@ -127,6 +127,21 @@ func (s *Store) begin(ctx context.Context, bad error) (_ context.Context, end fu
 	if bad != nil {
 		return nil, nil, bad
 	}
+	ctx, release, err := s.hold(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancelDeadline := metadata.Deadline(ctx)
+	ctx, cancelMost := context.WithTimeout(ctx, maxCall)
+	return ctx, func() {
+		cancelMost()
+		cancelDeadline()
+		release()
+	}, nil
+}
+
+// hold keeps the session open until release is called; ctx ends when the store closes. CodeUnavailable.
+func (s *Store) hold(ctx context.Context) (_ context.Context, release func(), _ error) {
 	if ctx.Err() != nil {
 		return nil, nil, core.Errorf(core.CodeUnavailable, "metadata was not asked: %w", context.Cause(ctx))
 	}
@@ -136,15 +151,11 @@ func (s *Store) begin(ctx context.Context, bad error) (_ context.Context, end fu
 		return nil, nil, errClosed
 	}
 	s.life.calls.Add(1)
-	ctx, cancelDeadline := metadata.Deadline(ctx)
-	ctx, cancelMost := context.WithTimeout(ctx, maxCall)
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(s.ctx, func() { cancel(errClosed) })
 	return ctx, func() {
 		unhook()
 		cancel(nil)
-		cancelMost()
-		cancelDeadline()
 		s.life.calls.Done()
 	}, nil
 }

@@ -22,6 +22,7 @@ var (
 	schema    sync.Once
 	schemaErr error
 	opened    atomic.Int64
+	keyspace  = fmt.Sprintf("test_%d", time.Now().UnixNano())
 )
 
 // config is for the node of this binary, with the schema applied.
@@ -31,7 +32,7 @@ func config(t *testing.T) Config {
 	if address == "" {
 		address = nodes.Address(t)
 	}
-	cfg := Config{Local: address, Request: 10 * time.Second, Connect: 10 * time.Second}
+	cfg := Config{Local: address, Keyspace: keyspace, Request: 10 * time.Second, Connect: 10 * time.Second}
 	schema.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()

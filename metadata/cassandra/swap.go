@@ -36,15 +36,17 @@ func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 		return err
 	}
 	defer end()
-	mine, indexed := newAttempt(time.Now()), layoutOf(t).listed == byIndex
+	now, indexed := time.Now(), layoutOf(t).listed == byIndex
+	mine := newAttempt(now)
+	e := entry{k.Row, mine, now.UnixMicro()}
 	if indexed {
-		if err := s.addEntry(ctx, t, k, mine); err != nil {
+		if err := s.addEntry(ctx, t, k.Partition, e); err != nil {
 			return err
 		}
 	}
 	err = s.insert(ctx, t, k, value, mine)
 	if indexed && core.CodeOf(err) == core.CodeExists {
-		s.removeEntry(ctx, t, k.Partition, entry{k.Row, mine}) // if it fails, a listing removes the entry later
+		s.removeEntry(ctx, t, k.Partition, e) // if it fails, a listing removes the entry later
 	}
 	return err
 }
