@@ -64,9 +64,9 @@ func statements(text string) []string {
 	return all
 }
 
-// Apply creates the keyspace and brings its schema to the newest version. It can be run again, also after it failed
-// half way; two that run at the same time do the same. Changing a schema takes seconds: ctx needs a deadline of a
-// minute.
+// Apply creates the keyspace and brings its schema to the newest version. It can be run again, also after it failed half
+// way. Only one process at a time may run it: nodes that create the same table at the same time disagree about it.
+// Changing a schema takes seconds: ctx needs a deadline of a minute.
 func Apply(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
