@@ -11,7 +11,7 @@
 # OPTIONS: --listen IP  [--seeds IP,IP]  [--cql PORT]  [--heap 192M]  [--sync batch|periodic]  [--yaml 'key: value']...
 #
 # A node keeps everything in DIR/NAME. Several nodes of a cluster share their seeds and differ in their addresses.
-# Exit status: 0 done, 1 failed, 2 wrong usage, 3 a tool is missing.
+# Exit status: 0 done, 1 failed, 2 wrong usage, 3 a tool is missing, or the jars cannot be had.
 set -euo pipefail
 
 version=5.0.9
@@ -19,7 +19,8 @@ java=${JAVA:-java}
 
 die() { echo "cassandra.sh: $*" >&2; exit 1; }
 usage() { sed -n '2,14p' "$0" >&2; exit 2; }
-need() { command -v "$1" >/dev/null || { echo "cassandra.sh: no $1 here; install it" >&2; exit 3; }; }
+missing() { echo "cassandra.sh: $*" >&2; exit 3; }
+need() { command -v "$1" >/dev/null || missing "no $1 here; install it"; }
 
 install() {
   need "$java"
@@ -38,7 +39,7 @@ install() {
 </project>
 POM
   mvn -B -q -f "$work/pom.xml" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$work/lib" \
-    >"$work/log" 2>&1 || { tail -15 "$work/log" >&2; die "Maven could not get cassandra-all $version"; }
+    >"$work/log" 2>&1 || { tail -15 "$work/log" >&2; missing "Maven could not get cassandra-all $version"; }
   rm -f "$work"/lib/*-osx-*.jar "$work"/lib/*-windows-*.jar
   echo "$version" >"$work/lib/.version"
   rm -rf "$dir/lib" 2>/dev/null || true

@@ -26,8 +26,8 @@ const (
 	startTime   = 4 * time.Minute // 3 s on a machine that does nothing else
 )
 
-// errMissing means that a tool is not there.
-var errMissing = errors.New("a tool is missing")
+// errMissing means that a tool is not there, or that Maven cannot get the jars.
+var errMissing = errors.New("no Cassandra can be had")
 
 // Nodes are those of one test binary. They end with the binary, whatever becomes of it.
 type Nodes struct {
@@ -46,7 +46,8 @@ func (n *Nodes) Main(m *testing.M) int {
 }
 
 // Address returns the address of one node, which is started for the first test that asks. A test is skipped where Java
-// or Maven are missing, and fails there if COLUMBA_CASSANDRA=required. It fails if the node does not start.
+// or Maven are missing, or Maven cannot get the jars. It fails there if COLUMBA_CASSANDRA=required, and wherever the node
+// does not start.
 func (n *Nodes) Address(t *testing.T) string {
 	t.Helper()
 	n.once.Do(func() { n.err = n.start() })

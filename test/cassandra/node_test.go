@@ -2,27 +2,39 @@ package cassandra
 
 import (
 	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 )
 
-// Without Java tests are skipped, unless Cassandra is required.
-func TestNodes_WithoutJava(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
+// Without Java, or if Maven fails, tests are skipped, unless Cassandra is required.
+func TestNodes_NoCassandra(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
 		t.Skip("no bash here")
 	}
-	t.Setenv("JAVA", "no-such-java")
-	t.Setenv(jarsEnv, t.TempDir())
-	t.Setenv(requiredEnv, "")
-	var n Nodes
-	skipped := false
-	t.Run("asks", func(t *testing.T) {
-		defer func() { skipped = t.Skipped() }()
-		n.Address(t)
-	})
-	if !skipped || !errors.Is(n.err, errMissing) {
-		t.Errorf("skipped %v, %v; want a test that is skipped because a tool is missing", skipped, n.err)
+	stubs := t.TempDir()
+	if err := os.WriteFile(filepath.Join(stubs, "mvn"), []byte("#!"+bash+"\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, java := range map[string]string{"no Java": "no-such-java", "Maven fails": bash} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("PATH", stubs+string(os.PathListSeparator)+os.Getenv("PATH"))
+			t.Setenv("JAVA", java)
+			t.Setenv(jarsEnv, t.TempDir())
+			t.Setenv(requiredEnv, "")
+			var n Nodes
+			skipped := false
+			t.Run("asks", func(t *testing.T) {
+				defer func() { skipped = t.Skipped() }()
+				n.Address(t)
+			})
+			if !skipped || !errors.Is(n.err, errMissing) || !n.Missing() {
+				t.Errorf("skipped %v, %v; want a test that is skipped", skipped, n.err)
+			}
+		})
 	}
 }
 
