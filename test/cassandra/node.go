@@ -100,9 +100,11 @@ func (n *Nodes) start() (err error) {
 	return n.run()
 }
 
-// run starts the node and waits until it answers.
+// run starts the node and waits until it answers. The node waits for its disk for longer than by default: on a machine
+// that does much else a sync takes seconds.
 func (n *Nodes) run() error {
-	p, err := spawn(n.script, "run", n.dir, "node", "--listen", n.ip, "--cql", n.port)
+	p, err := spawn(n.script, "run", n.dir, "node", "--listen", n.ip, "--cql", n.port,
+		"--yaml", "write_request_timeout: 8s", "--yaml", "read_request_timeout: 8s", "--yaml", "cas_contention_timeout: 8s")
 	if err != nil {
 		return err
 	}
