@@ -5,7 +5,7 @@
 #   cassandra.sh install DIR              put the jars into DIR/lib, unless they are there
 #   cassandra.sh run DIR NAME OPTIONS     become the node NAME, in the foreground
 #   cassandra.sh start DIR NAME OPTIONS   run the node NAME in the background and wait for it
-#   cassandra.sh wait DIR NAME [SECONDS]  wait until the node answers clients; a minute unless SECONDS says otherwise
+#   cassandra.sh wait DIR NAME [SECONDS]  wait until the node answers clients, 4 minutes by default
 #   cassandra.sh stop DIR NAME            end the node NAME, and wait for its end
 #
 # OPTIONS: --listen IP  [--seeds IP,IP]  [--cql PORT]  [--heap 192M]  [--sync batch|periodic]  [--yaml 'key: value']...
@@ -172,6 +172,7 @@ pid_of() { # NODE
 }
 
 wait_for() { # NODE SECONDS
+  [ -f "$1/env" ] || die "$1 was never started"
   local address='' port='' until=$((SECONDS + $2))
   . "$1/env"
   # The log must say it, too: another process may answer on the port.
@@ -204,8 +205,8 @@ case $command in
     ! pid_of "$node" >/dev/null || die "$2 runs already"
     (become) >"$node/log/stdout.log" 2>&1 </dev/null &
     echo $! >"$node/pid"
-    wait_for "$node" 60 ;;
-  wait) [ $# -ge 2 ] || usage; wait_for "$(cd "$1" && pwd)/$2" "${3:-60}" ;;
+    wait_for "$node" 240 ;;
+  wait) [ $# -ge 2 ] || usage; wait_for "$(cd "$1" && pwd)/$2" "${3:-240}" ;;
   stop) [ $# -eq 2 ] || usage; stop "$(cd "$1" && pwd)/$2" ;;
   *) usage ;;
 esac
