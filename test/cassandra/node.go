@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	requiredEnv = "COLUMBA_CASSANDRA"     // "required": tests without Cassandra fail
-	jarsEnv     = "COLUMBA_CASSANDRA_DIR" // where the jars are kept between runs
+	wantedEnv = "COLUMBA_CASSANDRA"     // "required": tests without Cassandra fail; "skip": none is started
+	jarsEnv   = "COLUMBA_CASSANDRA_DIR" // where the jars are kept between runs
 
 	installTime = 5 * time.Minute
 	startTime   = 4 * time.Minute // 3 s on a machine that does nothing else
 )
 
-// errMissing means that a tool is not there, or that Maven cannot get the jars.
+// errMissing means that a tool is not there, that Maven cannot get the jars, or that nobody wants a node.
 var errMissing = errors.New("no Cassandra can be had")
 
 // Nodes are those of one test binary. They end with the binary, whatever becomes of it.
@@ -47,11 +47,11 @@ func (n *Nodes) Main(m *testing.M) int {
 
 // Address returns the address of one node, which is started for the first test that asks. A test is skipped where Java
 // or Maven are missing, or Maven cannot get the jars. It fails there if COLUMBA_CASSANDRA=required, and wherever the node
-// does not start.
+// does not start. With COLUMBA_CASSANDRA=skip it is skipped everywhere.
 func (n *Nodes) Address(t *testing.T) string {
 	t.Helper()
 	n.once.Do(func() { n.err = n.start() })
-	if errors.Is(n.err, errMissing) && os.Getenv(requiredEnv) != "required" {
+	if errors.Is(n.err, errMissing) && os.Getenv(wantedEnv) != "required" {
 		text := fmt.Sprintf("SKIPPED, NOT TESTED AGAINST CASSANDRA: %v", n.err)
 		fmt.Fprintln(os.Stderr, text)
 		t.Skip(text)
@@ -78,6 +78,9 @@ func (n *Nodes) Revive(t *testing.T) {
 
 // start installs Cassandra if need be, and starts one node.
 func (n *Nodes) start() (err error) {
+	if os.Getenv(wantedEnv) == "skip" {
+		return fmt.Errorf("%w: %s=skip", errMissing, wantedEnv)
+	}
 	if n.script, err = scriptPath(); err != nil {
 		return err
 	}

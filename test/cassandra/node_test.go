@@ -24,7 +24,7 @@ func TestNodes_NoCassandra(t *testing.T) {
 			t.Setenv("PATH", stubs+string(os.PathListSeparator)+os.Getenv("PATH"))
 			t.Setenv("JAVA", java)
 			t.Setenv(jarsEnv, t.TempDir())
-			t.Setenv(requiredEnv, "")
+			t.Setenv(wantedEnv, "")
 			var n Nodes
 			skipped := false
 			t.Run("asks", func(t *testing.T) {
