@@ -3,6 +3,7 @@ package cassandra
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +25,9 @@ const (
 	installTime = 5 * time.Minute
 	startTime   = 4 * time.Minute // 3 s on a machine that does nothing else
 )
+
+//go:embed cassandra.sh
+var script []byte
 
 // errMissing means that a tool is not there, that Maven cannot get the jars, or that nobody wants a node.
 var errMissing = errors.New("no Cassandra can be had")
@@ -81,7 +84,11 @@ func (n *Nodes) start() (err error) {
 	if os.Getenv(wantedEnv) == "skip" {
 		return fmt.Errorf("%w: %s=skip", errMissing, wantedEnv)
 	}
-	if n.script, err = scriptPath(); err != nil {
+	if n.dir, err = os.MkdirTemp("", "columba-cassandra-"); err != nil {
+		return err
+	}
+	n.script = filepath.Join(n.dir, "cassandra.sh")
+	if err := os.WriteFile(n.script, script, 0o700); err != nil {
 		return err
 	}
 	jars, err := jarsDir()
@@ -89,9 +96,6 @@ func (n *Nodes) start() (err error) {
 		return err
 	}
 	if err := run(installTime, n.script, "install", jars); err != nil {
-		return err
-	}
-	if n.dir, err = os.MkdirTemp("", "columba-cassandra-"); err != nil {
 		return err
 	}
 	if err := os.Symlink(filepath.Join(jars, "lib"), filepath.Join(n.dir, "lib")); err != nil {
@@ -172,16 +176,6 @@ func run(limit time.Duration, script string, args ...string) error {
 }
 
 // scriptPath is cassandra.sh, which lies beside this file.
-func scriptPath() (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		return "", errors.New("the path of the sources is not known")
-	}
-	path := filepath.Join(filepath.Dir(file), "cassandra.sh")
-	_, err := os.Stat(path)
-	return path, err
-}
-
 func jarsDir() (string, error) {
 	if dir := os.Getenv(jarsEnv); dir != "" {
 		return dir, nil

@@ -26,6 +26,7 @@ func TestNodes_NoCassandra(t *testing.T) {
 			t.Setenv(jarsEnv, t.TempDir())
 			t.Setenv(wantedEnv, "")
 			var n Nodes
+			defer n.close()
 			skipped := false
 			t.Run("asks", func(t *testing.T) {
 				defer func() { skipped = t.Skipped() }()
