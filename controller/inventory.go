@@ -83,11 +83,7 @@ func (h *Host) inventoryLoop(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		h.compareStores(ctx, mirrors, h.strays)
-		for _, id := range h.settleStrays(ctx, h.strays) {
-			for _, m := range mirrors {
-				m.remove(id) // its bucket differs from now on, so that it is listed and compared
-			}
-		}
+		h.settleStrays(ctx, h.strays)
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -271,7 +267,8 @@ func (m *mirror) differing(digests []uint64) (out buckets) {
 func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
 	e, known := h.extents.Get(tuple.ID)
 	if !known {
-		return strays.add(st, tuple, h.deps.now()) // others are compared as soon as they are known
+		strays.add(st, tuple, h.deps.now()) // findMissing looks again when it gets an end
+		return true
 	}
 	is := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	held := slices.ContainsFunc(e.Holders, func(x core.Place) bool { return x.Store == is.Store && (x.Disk.IsZero() || x.Disk == is.Disk) })

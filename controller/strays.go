@@ -49,21 +49,19 @@ func newStrays() *strays {
 	return s
 }
 
-// add notes that a store has an extent that is not known here, and reports whether that is all for now: of an orphan, and when too many
-// are remembered. Orphans, about which nothing can be done, make room.
-func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) (all bool) {
+// add notes that a store has an extent that is not known here. Orphans, about which nothing can be done, make room.
+func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := s.mu.byID[tuple.ID]
 	if x == nil {
 		if len(s.mu.byID) >= s.most && !s.dropOrphanLocked() {
-			return true
+			return
 		}
 		x = &stray{extent: tuple, stores: make(map[core.HostID]core.DiskID), since: now, after: now}
 		s.mu.byID[tuple.ID] = x
 	}
 	x.stores[st.ID] = st.Identity.Disk
-	return x.orphan
 }
 
 func (s *strays) dropOrphanLocked() bool {
@@ -135,12 +133,11 @@ func (s *strays) lookAgain(now time.Time) {
 
 // settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
 // rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
-// It answers those that are orphans no more: nobody has compared their replicas with their rows.
-func (h *Host) settleStrays(ctx context.Context, s *strays) (found []core.ExtentID) {
+func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	s.keep(h.inventories)
 	for _, x := range s.due(h.deps.now()) {
 		if ctx.Err() != nil {
-			return found
+			return
 		}
 		verdict, err := h.settleStray(ctx, x)
 		now := h.deps.now()
@@ -156,11 +153,7 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) (found []core.Extent
 				after = now // its queue is known as deleted from now on
 			}
 		}
-		done := err == nil && verdict == strayKnown
-		if done && x.orphan {
-			found = append(found, x.extent.ID)
-		}
-		s.looked(x.extent.ID, done, verdict == strayOrphan || err != nil && x.orphan, after)
+		s.looked(x.extent.ID, err == nil && verdict == strayKnown, verdict == strayOrphan || err != nil && x.orphan, after)
 	}
 	all := s.orphaned()
 	h.metrics.orphans.Set(float64(len(all)))
@@ -168,7 +161,6 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) (found []core.Extent
 		h.log.Error("stores have extents of queues that are not in the metadata: if the metadata lost the queues, restore a newer copy within seven days; "+
 			"to remove them now: `columba delete orphans`", "extents", len(all), "new", news, "some", some)
 	}
-	return found
 }
 
 // strayVerdict is what a stray turned out to be.
