@@ -24,10 +24,10 @@ need() { command -v "$1" >/dev/null || missing "no $1 here; install it"; }
 
 install() {
   need "$java"
-  mkdir -p "$1"; local dir work; dir=$(cd "$1" && pwd)
+  mkdir -p "$1"; local dir; dir=$(cd "$1" && pwd)
   [ "$(cat "$dir/lib/.version" 2>/dev/null)" != "$version" ] || return 0
   need mvn
-  work=$(mktemp -d "$dir/install.XXXXXX")
+  work=$(mktemp -d "$dir/install.XXXXXX") # not local: the trap reads it when the script ends
   trap 'rm -rf "$work"' EXIT
   cat >"$work/pom.xml" <<POM
 <project>

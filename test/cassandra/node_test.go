@@ -7,13 +7,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Without Java, or if Maven fails, tests are skipped, unless Cassandra is required.
 func TestNodes_NoCassandra(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("no bash here")
+		t.Fatal(err)
 	}
 	stubs := t.TempDir()
 	if err := os.WriteFile(filepath.Join(stubs, "mvn"), []byte("#!"+bash+"\nexit 1\n"), 0o755); err != nil {
@@ -39,11 +40,39 @@ func TestNodes_NoCassandra(t *testing.T) {
 	}
 }
 
+// The first installation leaves the jars that Maven got, and nothing else.
+func TestScript_Installs(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stubs, jars, file := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "cassandra.sh")
+	mvn := "#!" + bash + "\nfor a; do case $a in -DoutputDirectory=*) mkdir -p \"${a#*=}\" && touch \"${a#*=}/one.jar\";; esac; done\n"
+	for path, text := range map[string]string{filepath.Join(stubs, "mvn"): mvn, file: string(script)} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", stubs+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("JAVA", bash)
+	for range 2 { // the second time there is nothing to do
+		if err := run(time.Minute, file, "install", jars); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(jars, "lib", "one.jar")); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(jars); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v are left; want lib alone", left, err)
+	}
+}
+
 func TestProcess_Ends(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		p, err := spawn("sleep", "600")
 		if err != nil {
-			t.Skip("no sleep here: ", err)
+			t.Fatal(err)
 		}
 		p.end(how)
 		p.end(how) // it has ended already
