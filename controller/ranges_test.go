@@ -149,15 +149,8 @@ func TestInventory_SealedByTheOther(t *testing.T) {
 					}
 					_, err := r.sealBy(both[1], e, 5)
 					r.ok(err)
-					s := r.replicas(e)[0]
-					r.eventually("all stores are told", time.Second, func() bool { return s.has(e.ID).sealed && len(r.row(e).Holders) == 3 })
-					r.kill(s.id)
-					s.lose(e, 4, gone)
-					r.restart(s)
-					r.eventually("the records are missed", 10*time.Minute, func() bool { return r.row(e).Version > 1 })
-					r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
-					r.sleep(time.Second)
-					r.whole(e, 5, 3)
+					r.losesSealed(e, 4, gone)
+					r.mended(e, 5, 10*time.Minute)
 				})
 			})
 		}
@@ -177,24 +170,36 @@ func TestInventory_SealedByTheOtherForIt(t *testing.T) {
 					r.sleep(time.Second) // it has looked at the queue
 					_, err := r.sealBy(both[1], e, 5)
 					r.ok(err)
-					s := r.replicas(e)[0]
-					r.eventually("all stores are told", time.Second, func() bool { return s.has(e.ID).sealed && len(r.row(e).Holders) == 3 })
-					r.kill(s.id)
-					s.lose(e, 4, gone)
-					r.restart(s)
+					r.losesSealed(e, 4, gone)
 					if asked {
 						r.sleep(6 * time.Second)
 						_, err := r.sealBy(both[0], e, 5)
 						r.ok(err)
 					}
-					r.eventually("the records are missed", 2*time.Minute, func() bool { return r.row(e).Version > 1 })
-					r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
-					r.sleep(time.Second)
-					r.whole(e, 5, 3)
+					r.mended(e, 5, 2*time.Minute)
 				})
 			})
 		}
 	}
+}
+
+// losesSealed has a store of a sealed extent restart without some of its records, or without all of it.
+func (r *harness) losesSealed(e core.Extent, records int, all bool) {
+	r.t.Helper()
+	s := r.replicas(e)[0]
+	r.eventually("all stores are told", time.Second, func() bool { return s.has(e.ID).sealed && len(r.row(e).Holders) == 3 })
+	r.kill(s.id)
+	s.lose(e, records, all)
+	r.restart(s)
+}
+
+// mended waits until the loss is found and the extent has three whole copies again.
+func (r *harness) mended(e core.Extent, l core.Seq, most time.Duration) {
+	r.t.Helper()
+	r.eventually("the records are missed", most, func() bool { return r.row(e).Version > 1 })
+	r.eventually("it is copied again", time.Minute, func() bool { return len(r.row(e).Holders) == 3 })
+	r.sleep(time.Second)
+	r.whole(e, l, 3)
 }
 
 // lose some records of an extent and all that was decided since they came, or all of it.

@@ -16,6 +16,7 @@ type ofQueue struct {
 	open   map[core.ExtentID]*Extent
 	merged map[core.ExtentID]*Extent
 	fresh  []core.Extent // not given to the groups yet
+	last   core.Extent   // the one with the last place of a chain that was ever put; zero: none had a place
 }
 
 // Extents are the live ones of all queues. Safe for concurrent use.
@@ -60,6 +61,9 @@ func (x *Extents) Put(e Extent) {
 	x.mu.byID[e.ID] = &e
 	q := x.queueLocked(e.Queue)
 	q.all[e.ID] = &e
+	if e.Chain > q.last.Chain {
+		q.last = e.Extent
+	}
 	if e.Home.Kind == core.HomeOwn {
 		q.fresh = append(q.fresh, e.Extent)
 	}
@@ -297,16 +301,12 @@ func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent)
 	return out
 }
 
-// LastOfChain is the extent of a queue with the last place in its chain; false: none has a place.
+// LastOfChain is the extent of a queue with the last place in its chain, also if it was retired; false: none has a place.
 func (x *Extents) LastOfChain(queue core.QueueID) (last core.Extent, some bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if q := x.mu.byQueue[queue]; q != nil {
-		for _, e := range q.all {
-			if e.Chain > last.Chain {
-				last = e.Extent
-			}
-		}
+		last = q.last
 	}
 	return last, last.Chain > 0
 }
