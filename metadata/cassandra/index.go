@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -68,7 +69,7 @@ func merge(parts map[int][]entry, perBucket int) (m entries) {
 		}
 	}
 	slices.SortFunc(m.list, func(a, b entry) int {
-		return strings.Compare(a.row, b.row)*2 + strings.Compare(a.attempt, b.attempt)
+		return cmp.Or(strings.Compare(a.row, b.row), strings.Compare(a.attempt, b.attempt))
 	})
 	if m.more {
 		m.list = slices.DeleteFunc(m.list, func(e entry) bool { return e.row > m.until })
