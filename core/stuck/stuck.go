@@ -48,7 +48,7 @@ const (
 // texts say what a reason means and what to do about it.
 var texts = map[Reason]string{
 	Nothing:            "the group has settled every message that is due; `columba list delayed QUEUE GROUP` lists those that wait for their time",
-	InFlight:           "a consumer holds the message and has not settled it. If it does not, the message is ready again when its lock times out, at the time in until",
+	InFlight:           "a consumer holds the message and has not settled it. If no settlement comes, the message is ready again when its lock times out; until has the time",
 	Delayed:            "an attempt failed, and the message waits for the next one. `columba list delayed QUEUE GROUP` says until when",
 	GroupDelay:         "the message waits for the group's delay; `columba update group QUEUE GROUP --delay` changes the delay",
 	Blocked:            "the last attempt failed, or a consumer rejected the message, and the group blocks exhausted messages. `columba update group QUEUE GROUP --max-deliveries N` delivers a message that was not rejected again; --exhausted dlq or drop ends the block",
