@@ -78,7 +78,7 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 		return nil, core.Errorf(core.CodeTooLarge, "metadata has %d bytes; at most %d are allowed", len(req.Metadata), core.MaxMetadata)
 	}
 	var out []*pb.SettleResponse_Failure
-	tokens := distinct(req.Tokens)
+	tokens := deliverytoken.Distinct(req.Tokens)
 	began := s.now()
 	gone := deletions{s: s}
 	for pause := settlePause; ; pause *= 2 {
@@ -101,16 +101,6 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 		case <-ctx.Done():
 		}
 	}
-}
-
-// distinct removes repeated tokens: the second settlement of a delivery is stale, although the first was applied.
-func distinct(tokens []string) []string {
-	seen := make(map[string]bool, len(tokens))
-	return slices.DeleteFunc(slices.Clone(tokens), func(t string) bool {
-		again := seen[t]
-		seen[t] = true
-		return again
-	})
 }
 
 // Shares move when an output host dies: what their owner did not take is tried again at the next one, for a moment.

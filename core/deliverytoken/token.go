@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"slices"
 
 	"github.com/columbamq/columba/core"
 )
@@ -141,4 +142,15 @@ func mac(k Key, body []byte) []byte {
 
 func errBad() error {
 	return core.Errorf(core.CodeBadToken, "delivery token is not one of this cluster; pass the token of a delivery unchanged")
+}
+
+// Distinct returns tokens without those that came before. To settle a delivery twice is refused as stale, although the
+// first settlement was applied.
+func Distinct(tokens []string) []string {
+	seen := make(map[string]bool, len(tokens))
+	return slices.DeleteFunc(slices.Clone(tokens), func(t string) bool {
+		again := seen[t]
+		seen[t] = true
+		return again
+	})
 }

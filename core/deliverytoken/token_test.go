@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,5 +216,12 @@ func TestOpen_Derived(t *testing.T) {
 		if _, err := Open(keys, string(bad)); !errors.Is(err, core.ErrBadToken) {
 			t.Fatalf("character %d altered: got %v, want a bad token", i, err)
 		}
+	}
+}
+
+func TestDistinct_KeepsTheOrder(t *testing.T) {
+	given := []string{"b", "a", "b", "c", "a"}
+	if got := Distinct(given); !slices.Equal(got, []string{"b", "a", "c"}) || given[2] != "b" {
+		t.Errorf("got %q, and the given tokens are %q", got, given)
 	}
 }

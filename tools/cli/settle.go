@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/deliverytoken"
 )
 
 // settleChunk is how many tokens one request settles.
@@ -111,12 +111,7 @@ func (a *app) settle(ctx context.Context, args []string, done string, apply func
 	if err != nil {
 		return err
 	}
-	seen := make(map[string]bool, len(tokens))
-	tokens = slices.DeleteFunc(slices.Clone(tokens), func(t string) bool {
-		again := seen[t]
-		seen[t] = true
-		return again
-	})
+	tokens = deliverytoken.Distinct(tokens)
 	out := a.printer()
 	failed, applied := 0, 0
 	var last error
