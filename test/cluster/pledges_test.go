@@ -158,7 +158,11 @@ func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Publi
 			parked[w.Key] = first[w.Receipt]
 		}
 		more := w.Attempt - g.MaxDeliveries
-		if more > 0 && g.Breaker == core.BreakerOff && (more > notCounted || !t.crashedBetween(first[w.Receipt].At, w.At)) {
+		began := first[w.Receipt].At
+		if first[w.Receipt].Attempt > 1 { // earlier ones were handed out and did not arrive
+			began = ledger[w.Key].At
+		}
+		if more > 0 && g.Breaker == core.BreakerOff && (more > notCounted || !t.crashedBetween(began, w.At)) {
 			t.wrong(w, "of %d attempts", g.MaxDeliveries)
 		}
 		if end := ends[w.Receipt]; end != nil && !t.crashedBetween(end.At, w.At) {
