@@ -49,9 +49,9 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 	return connect.NewResponse(out), nil
 }
 
-// hostInfo is a host as users see it, without the role that nobody chooses.
+// hostInfo is a host as users see it, without the roles that nobody chooses.
 func hostInfo(h membership.Host, state string) *pb.HostInfo {
-	roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return role == membership.RoleMetadata })
+	roles := slices.DeleteFunc(slices.Clone(h.Roles), func(role string) bool { return slices.Contains(membership.Marks, role) })
 	return &pb.HostInfo{Host: string(h.ID), Roles: roles, Addr: h.Address, Zone: h.Zone, State: state, Run: h.Run.String()}
 }
 

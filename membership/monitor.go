@@ -18,9 +18,17 @@ type Host struct {
 	Run     core.RunID
 }
 
-// RoleMetadata marks the host that holds the embedded metadata of a cluster. It cannot be configured, and users do not
-// see it.
-const RoleMetadata = "metadata"
+// Marks of hosts that answer for the metadata of a cluster. They cannot be configured, and users do not see them.
+const (
+	// RoleMetadata is the host that holds the embedded metadata. A cluster has one.
+	RoleMetadata = "metadata"
+	// RoleRelay is a host that reads and changes the metadata in Cassandra for hosts that have no access. A cluster has
+	// one for each controller.
+	RoleRelay = "metadata-relay"
+)
+
+// Marks are those roles.
+var Marks = []string{RoleMetadata, RoleRelay}
 
 // Has reports whether the host serves a role.
 func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }

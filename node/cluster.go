@@ -31,18 +31,19 @@ func (r *resources) joinCluster(id core.ID) error {
 	return nil
 }
 
-// ownCluster is for the process that holds the metadata: they are those of the cluster that its directory belongs to.
+// ownCluster is for a process that reaches the metadata by itself: they are those of the cluster that its directory
+// belongs to. where says where they are, and other what to do if they are those of another cluster.
 //
 // Metadata that are new are the beginning of a cluster. They do not begin one among hosts that belong to another: these would ask them for what
 // only their own metadata know.
-func (r *resources) ownCluster(ctx context.Context) error {
+func (r *resources) ownCluster(ctx context.Context, where, other string) error {
 	if r.gossip != nil && r.dir.cluster().IsZero() {
+		others := r.gossip.Foreign() // before the id is read: what they belong to was made before
 		_, err := metadata.ReadClusterID(ctx, r.meta)
 		r.begins = core.CodeOf(err) == core.CodeNotFound
-		if others := r.gossip.Foreign(); r.begins && len(others) > 0 {
-			return core.Errorf(core.CodeConflict, "host %s at %s belongs to a cluster whose metadata are not in data directory %s; "+
-				"start the process that holds them, with its own data directory, or start this one without --join and away from that cluster",
-				others[0].ID, others[0].Address, r.dir.path)
+		if r.begins && len(others) > 0 {
+			return core.Errorf(core.CodeConflict, "host %s at %s belongs to a cluster whose metadata are not in %s; %s, or start this one without --join and away from that cluster",
+				others[0].ID, others[0].Address, where, other)
 		}
 	}
 	id, err := metadata.ClusterID(ctx, r.meta, r.dir.cluster(), time.Now())

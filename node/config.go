@@ -9,6 +9,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/telemetry"
+	"github.com/columbamq/columba/metadata/cassandra"
 )
 
 // The roles a process can serve, in the order in which they start.
@@ -28,7 +29,7 @@ const allRoles = "all"
 // MaxStores is how many store hosts one process may run.
 const MaxStores = 16
 
-// MetadataEmbedded keeps the cluster's records in this process's data directory.
+// MetadataEmbedded keeps the cluster's records in the data directory of the process with the controller.
 const MetadataEmbedded = "embedded"
 
 // Config of a process. Each field is a flag, an environment variable and a key of the configuration file: see Settings.
@@ -56,7 +57,9 @@ type Config struct {
 	Replicas int
 	// Zone is the failure zone of this host; replicas are spread over zones. Empty: the cluster has none.
 	Zone string
-	// Metadata says where the cluster's records are.
+	// Metadata says where the cluster's records are: MetadataEmbedded, or the URL of a Cassandra cluster, as
+	// cassandra.ParseURL takes it. Processes that serve neither the controller, nor the frontend, nor the output host do
+	// not use it.
 	Metadata string
 	// LogLevel and LogFormat are one of telemetry.Levels and telemetry.Formats.
 	LogLevel  string
@@ -94,8 +97,8 @@ func (c Config) Validate() error {
 			return core.Errorf(core.CodeBadName, "zone: %w; name it like rack-1 or eu-west-1a", err)
 		}
 	}
-	if c.Metadata != MetadataEmbedded {
-		return core.Errorf(core.CodeUnsupported, "metadata %q is not known to this version; use %s", c.Metadata, MetadataEmbedded)
+	if err := c.validateMetadata(); err != nil {
+		return err
 	}
 	if _, err := telemetry.ParseLevel(c.LogLevel); err != nil {
 		return core.Errorf(core.CodeBadArgument, "%w", err)
@@ -107,6 +110,19 @@ func (c Config) Validate() error {
 		return err
 	}
 	return c.validateAddresses()
+}
+
+func (c Config) validateMetadata() error {
+	if c.Metadata == MetadataEmbedded {
+		return nil
+	}
+	if !c.inCassandra() {
+		return core.Errorf(core.CodeBadArgument, "metadata %q is neither %s nor %sHOST,HOST/KEYSPACE", c.Metadata, MetadataEmbedded, cassandra.Scheme)
+	}
+	if err := cassandra.CheckURL(c.Metadata); err != nil {
+		return core.Errorf(core.CodeBadArgument, "metadata: %w", err)
+	}
+	return nil
 }
 
 func (c Config) validateRoles() error {

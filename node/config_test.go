@@ -117,7 +117,7 @@ func TestConfigValidate(t *testing.T) {
 		"role twice":       {func(c *Config) { c.Roles = []string{RoleInput, RoleInput} }, core.CodeBadArgument, "twice"},
 		"replicas":         {func(c *Config) { c.Replicas = 8 }, core.CodeBadArgument, "0 … 7"},
 		"zone":             {func(c *Config) { c.Zone = "a b" }, core.CodeBadName, "zone"},
-		"metadata":         {func(c *Config) { c.Metadata = "cassandra://h/k" }, core.CodeUnsupported, "use embedded"},
+		"metadata":         {func(c *Config) { c.Metadata = "etcd://h/k" }, core.CodeBadArgument, "neither embedded nor cassandra:"},
 		"level":            {func(c *Config) { c.LogLevel = "loud" }, core.CodeBadArgument, "debug, info, warn, error"},
 		"format":           {func(c *Config) { c.LogFormat = "xml" }, core.CodeBadArgument, "text, json"},
 		"no port":          {func(c *Config) { c.Listen = "127.0.0.1" }, core.CodeBadArgument, "host:port"},

@@ -290,6 +290,18 @@ func (d *dataDir) checkMetadata() error {
 	return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there; restore it or mount its disk, or choose another directory with --data", d.metadata(), d.store())
 }
 
+// refuseEmbedded refuses to begin with metadata in Cassandra in a directory that has metadata of its own.
+func (d *dataDir) refuseEmbedded() error {
+	_, err := os.Stat(d.metadata())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return d.fileError(err)
+	}
+	return core.Errorf(core.CodeConflict, "data directory %s holds the metadata of a cluster, and --metadata names others; leave that flag out, or choose another directory with --data", d.path)
+}
+
 // replaceFile makes text the content of path at once and for good: after a crash path holds the old content or the new.
 func replaceFile(path string, text []byte) error {
 	temp := path + ".new"

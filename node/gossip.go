@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 )
 
 // gossipOffset is the distance of the default gossip port from the one port.
@@ -18,7 +19,20 @@ func (c Config) clustered() bool {
 }
 
 // holdsMetadata reports whether the cluster's records are in this process.
-func (c Config) holdsMetadata() bool { return slices.Contains(c.Roles, RoleController) }
+func (c Config) holdsMetadata() bool {
+	return !c.inCassandra() && slices.Contains(c.Roles, RoleController)
+}
+
+// mark tells other hosts whether they can ask this process for the cluster's records.
+func (c Config) mark() []string {
+	switch {
+	case c.holdsMetadata():
+		return []string{membership.RoleMetadata}
+	case c.relaysMetadata():
+		return []string{membership.RoleRelay}
+	}
+	return nil
+}
 
 // replicas is how many copies a queue gets whose creator does not say.
 func (c Config) replicas() int {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"net/http"
 	"strings"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/metadata/remote"
 )
 
 // watchEvery is how often the metadata are asked whether they still work.
@@ -25,24 +23,22 @@ const newFor = time.Minute
 // holder serves the embedded metadata to the other processes of the cluster, and ends this one when they have failed for good
 // or when another holder turns up that counts: two of them would be two clusters.
 type holder struct {
-	store   metadata.Store
+	service
 	failed  func() error
 	members membership.Monitor
-	serve   bool                                           // others may ask
 	foreign func() []membership.Host                       // hosts of other clusters; nil unless this run of the process made the cluster, and it is new
 	joined  func() bool                                    // a host of another process belongs to the cluster
 	began   time.Time                                      // when the cluster was made, if foreign is there
 	copied  func(ctx context.Context, now time.Time) error // see copies.check
 	log     *slog.Logger
 	metrics prometheus.Registerer
-	ctx     context.Context
-	cancel  context.CancelFunc
 }
 
 var _ role = (*holder)(nil)
 
 func newHolder(res *resources, log *slog.Logger) *holder {
-	h := &holder{log: log, metrics: res.metrics, store: res.meta, failed: res.failed, members: res.members, serve: res.gossip != nil}
+	h := &holder{service: newService(res.meta), log: log, metrics: res.metrics, failed: res.failed, members: res.members}
+	h.serve = res.gossip != nil
 	h.copied = func(context.Context, time.Time) error { return nil }
 	if res.copies != nil {
 		res.copies.serving = true // when the holder runs
@@ -51,26 +47,8 @@ func newHolder(res *resources, log *slog.Logger) *holder {
 	if res.begins {
 		h.foreign, h.joined, h.began = res.gossip.Foreign, res.joined, time.Now()
 	}
-	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
 }
-
-// Routes registers the metadata's service. Its streams end with Stop.
-func (h *holder) Routes(mux *http.ServeMux) {
-	if !h.serve {
-		return
-	}
-	path, handler := remote.NewHandler(h.store)
-	mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(h.ctx, cancel)()
-		handler.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// Start has nothing to acquire.
-func (h *holder) Start(context.Context) error { return nil }
 
 // Run returns why this process must not hold the metadata any longer, or nil when ctx ends.
 func (h *holder) Run(ctx context.Context) error {
@@ -134,12 +112,6 @@ func (h *holder) used(ctx context.Context) (bool, error) {
 	}
 	queues, _, err := h.store.List(ctx, metadata.Names, metadata.PartitionPath, "", 1, metadata.Serial)
 	return len(queues) > 0, err
-}
-
-// Stop ends the streams of others.
-func (h *holder) Stop(context.Context) error {
-	h.cancel()
-	return nil
 }
 
 // olderHolder is another live host that has held the metadata for longer than this one.

@@ -73,7 +73,7 @@ func TestHolder_YieldsWhileTheClusterIsNew(t *testing.T) {
 		store := memory.New()
 		defer store.Close()
 		h := &holder{
-			store: store, members: members, began: time.Now(), joined: func() bool { return false }, log: slog.New(slog.DiscardHandler),
+			service: newService(store), members: members, began: time.Now(), joined: func() bool { return false }, log: slog.New(slog.DiscardHandler),
 			foreign: func() []membership.Host { return []membership.Host{other} },
 		}
 		wantCode(t, "a new cluster", h.yield(t.Context()), core.CodeConflict, "host b at b:1")

@@ -76,8 +76,13 @@ func (n *Node) open(ctx context.Context) (_ *resources, err error) {
 		return nil, err
 	}
 	res.guard = newGuard(n.o.Log, res.metrics, trustedNames(n.cfg, res.self.Address), res.files.connections)
-	if n.cfg.clustered() && n.cfg.holdsMetadata() {
-		res.self.Roles = append(res.self.Roles, membership.RoleMetadata)
+	if n.cfg.clustered() {
+		res.self.Roles = append(res.self.Roles, n.cfg.mark()...)
+	}
+	if n.cfg.usesCassandra() {
+		if err := n.openCassandra(ctx, res); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.openStores(ctx, res); err != nil {
 		return nil, err
@@ -168,22 +173,35 @@ const rivalWait = 5 * time.Second
 
 // openMetadata opens the embedded metadata, or makes ready to ask the process that has them.
 func (n *Node) openMetadata(ctx context.Context, res *resources) error {
-	if !n.cfg.holdsMetadata() {
-		res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join, met: res.meetCluster}
-		conns := newTether(res.peers.Dial)
-		client := &http.Transport{
-			DialContext: conns.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
-		}
-		res.opened(func() error { client.CloseIdleConnections(); return nil })
-		stop := res.members.Changed(func() {
-			addr, _ := res.finder.locate() // "" while they are away
-			conns.keep(addr)
-		})
-		res.opened(func() error { stop(); return nil })
-		res.meta = remote.NewLocated(&http.Client{Transport: res.cluster.Transport(client)}, res.finder.locate)
-		res.opened(res.meta.Close)
-		return nil
+	switch {
+	case n.cfg.usesCassandra():
+		return res.ownCluster(ctx, "the keyspace", "name the Cassandra of that cluster with --metadata")
+	case n.cfg.holdsMetadata():
+		return n.openEmbedded(ctx, res)
 	}
+	n.openRemote(res)
+	return nil
+}
+
+// openRemote makes ready to ask another process.
+func (n *Node) openRemote(res *resources) {
+	res.finder = &finder{log: n.o.Log.With("part", membership.RoleMetadata), members: res.members, join: n.cfg.Join, met: res.meetCluster}
+	conns := newTether(res.peers.Dial)
+	client := &http.Transport{
+		DialContext: conns.Dial, MaxIdleConnsPerHost: metadataConns, IdleConnTimeout: time.Minute, DisableCompression: true,
+	}
+	res.opened(func() error { client.CloseIdleConnections(); return nil })
+	stop := res.members.Changed(func() {
+		addr, _ := res.finder.locate() // "" while they are away
+		conns.keep(addr)
+	})
+	res.opened(func() error { stop(); return nil })
+	res.meta = remote.NewLocated(&http.Client{Transport: res.finder.watch(res.cluster.Transport(client))}, res.finder.locate)
+	res.opened(res.meta.Close)
+}
+
+// openEmbedded opens the metadata in the data directory.
+func (n *Node) openEmbedded(ctx context.Context, res *resources) error {
 	if res.gossip != nil {
 		if err := n.refuseSecond(ctx, res); err != nil {
 			return err
@@ -198,7 +216,7 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	}
 	res.meta, res.failed = store, store.Failed
 	res.opened(res.meta.Close)
-	return res.ownCluster(ctx)
+	return res.ownCluster(ctx, "data directory "+res.dir.path, "start the process that holds them, with its own data directory")
 }
 
 // metadataConns is how many connections to the metadata are kept for the next calls.

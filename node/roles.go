@@ -34,8 +34,11 @@ func (n *Node) foundation(res *resources) []namedRole {
 	j := newJoiner(res, n.cfg.Join)
 	var out []namedRole
 	switch {
-	case res.finder == nil:
+	case n.cfg.holdsMetadata():
 		out = append(out, namedRole{membership.RoleMetadata, newHolder(res, n.o.Log.With("part", membership.RoleMetadata))})
+	case n.cfg.relaysMetadata():
+		out = append(out, namedRole{membership.RoleMetadata, newRelay(res)})
+	case n.cfg.usesCassandra():
 	case slices.Equal(n.cfg.Roles, []string{RoleStore}):
 		out = append(out, namedRole{"cluster", &meeter{res}})
 	default:

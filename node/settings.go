@@ -36,7 +36,7 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.Var((*addressesValue)(&c.Join), "join", "gossip `addresses`, host:port, of members of the cluster to join, separated by commas")
 	f.IntVar(&c.Replicas, "replicas", c.Replicas, "copies of each message in queues created without a number of their own, read when the cluster is first started; 0: 3 in a cluster, else one per store, at most 3")
 	f.StringVar(&c.Zone, "zone", c.Zone, "failure zone of this host; replicas are spread over zones")
-	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded")
+	f.StringVar(&c.Metadata, "metadata", c.Metadata, "where the cluster's records are: embedded, or the `URL` of a Cassandra cluster, like cassandra://10.0.0.1,10.0.0.2/columba")
 	f.StringVar(&c.LogLevel, "log-level", c.LogLevel, "least `level` that is logged: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", c.LogFormat, "`format` of the log: text or json")
 	f.Var((*addressesValue)(&c.HostNames), "host-names", "`names` by which clients call a server that listens on loopback, besides localhost, separated by commas: those of a proxy before it")

@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata/cassandra"
+)
+
+// usesCassandra reports whether the process itself works on metadata in Cassandra. Hosts that only take or store
+// messages ask a controller instead, so that they need no access.
+func (c Config) usesCassandra() bool {
+	return c.inCassandra() && slices.ContainsFunc([]string{RoleController, RoleOutput, RoleFrontend}, func(role string) bool {
+		return slices.Contains(c.Roles, role)
+	})
+}
+
+// relaysMetadata reports whether the process is one of those that such hosts ask.
+func (c Config) relaysMetadata() bool {
+	return c.inCassandra() && slices.Contains(c.Roles, RoleController)
+}
+
+func (c Config) inCassandra() bool { return strings.HasPrefix(c.Metadata, cassandra.Scheme) }
+
+// openCassandra connects to Cassandra; it waits for a minute until a node answers. It comes before the cluster hears of
+// this process, so that nobody waits for a host that waits itself.
+func (n *Node) openCassandra(ctx context.Context, res *resources) error {
+	if err := res.dir.refuseEmbedded(); err != nil {
+		return err
+	}
+	cfg, err := cassandra.ParseURL(n.cfg.Metadata)
+	if err != nil {
+		return err
+	}
+	cfg.Log = n.o.Log.With("part", membership.RoleMetadata)
+	ctx, cancel := context.WithTimeoutCause(ctx, metadataWait, core.Errorf(core.CodeUnavailable, "no node answered within %s", metadataWait))
+	defer cancel()
+	store, err := cassandra.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	res.meta = store
+	res.opened(store.Close)
+	return nil
+}
+
+// relay answers for the metadata in Cassandra.
+type relay struct{ service }
+
+var _ role = (*relay)(nil)
+
+func newRelay(res *resources) *relay {
+	r := &relay{newService(res.meta)}
+	r.serve = res.gossip != nil
+	return r
+}
+
+// Run returns when ctx ends.
+func (r *relay) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
