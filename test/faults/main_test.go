@@ -15,13 +15,18 @@ import (
 const longEnv = "COLUMBA_FAULTS"
 
 func TestMain(m *testing.M) {
-	code := process.Main(m)
+	code := process.Main(withNodes{m})
 	if err := printTable(); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		code = 1
 	}
 	os.Exit(code)
 }
+
+// withNodes ends the Cassandra nodes that tests started.
+type withNodes struct{ *testing.M }
+
+func (m withNodes) Run() int { return nodes.Main(m.M) }
 
 // long skips a test that is for `make faults` only.
 func long(t *testing.T) {

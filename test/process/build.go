@@ -7,14 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"testing"
 )
 
 // Program is the path of the binary that Main built.
 var Program string
 
-// Main builds the binary, runs the tests and returns their exit code.
-func Main(m *testing.M) int {
+// Main builds the binary, runs the tests, as testing.M does, and returns their exit code.
+func Main(m interface{ Run() int }) int {
 	dir, err := os.MkdirTemp("", "columba-test")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

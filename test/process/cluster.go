@@ -16,10 +16,12 @@ import (
 // controller, frontend and metadata.
 type Layout struct {
 	Stores, Inputs, Outputs int
+	Controllers             int // each with a frontend; 0 is 1. More than one need Metadata
 
-	Program string          // Program when empty
-	Flags   []string        // of every process
-	Place   func(i int) Net // where process i is; nil: on loopback. The controller is 0
+	Metadata string          // URL of a Cassandra cluster with the schema; embedded when empty
+	Program  string          // Program when empty
+	Flags    []string        // of every process
+	Place    func(i int) Net // where process i is; nil: on loopback. The controller is 0
 	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr itself.
 	Front func(i int, addr string) string
 }
@@ -33,10 +35,11 @@ type Net struct {
 // Cluster is a cluster of `columba serve` processes, each with a data directory of its own, that found each other by gossip.
 // Commands and clients go to the Controller's address. Not safe for concurrent use.
 type Cluster struct {
-	Controller *Server // and frontend, and metadata
-	Stores     []*Server
-	Inputs     []*Server
-	Outputs    []*Server
+	Controller  *Server // and frontend, and metadata; the first of Controllers
+	Controllers []*Server
+	Stores      []*Server
+	Inputs      []*Server
+	Outputs     []*Server
 
 	t      testing.TB
 	gossip []string // addresses of all
@@ -73,7 +76,13 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 		s.end()
 		return s
 	}
-	c.Controller = add("controller", "controller,frontend")
+	if l.Metadata != "" {
+		l.Flags = append(slices.Clip(l.Flags), "--metadata", l.Metadata)
+	}
+	for i := range max(l.Controllers, 1) {
+		c.Controllers = append(c.Controllers, add(numbered("controller", i, l.Controllers), "controller,frontend"))
+	}
+	c.Controller = c.Controllers[0]
 	for i := range l.Stores {
 		c.Stores = append(c.Stores, add(fmt.Sprintf("store%d", i+1), "storehost"))
 	}
@@ -111,9 +120,17 @@ func (c *Cluster) Stranger(name, data string, flags ...string) *Server {
 	return s
 }
 
-// All are the processes, the controller first.
+// numbered is the name of process i of several, or of the only one.
+func numbered(name string, i, of int) string {
+	if of <= 1 {
+		return name
+	}
+	return name + strconv.Itoa(i+1)
+}
+
+// All are the processes, the controllers first.
 func (c *Cluster) All() []*Server {
-	return slices.Concat([]*Server{c.Controller}, c.Stores, c.Inputs, c.Outputs)
+	return slices.Concat(c.Controllers, c.Stores, c.Inputs, c.Outputs)
 }
 
 // Host is what `list hosts` says about a process.
