@@ -1,5 +1,7 @@
 package metadata
 
+import "time"
+
 // The tables, and the records that their rows hold.
 var (
 	Names       = Table{"name", RuleCAS}       // ("path", path) → NameRecord
@@ -20,3 +22,26 @@ var (
 	Leases      = Table{"lease", RuleCAS}      // ("id", name) → lease.Record, never deleted
 	Settings    = Table{"setting", RuleCAS}    // ("cluster", name) → cluster-wide settings and keys
 )
+
+// Tables are all of them.
+var Tables = []Table{
+	Names, Queues, Namespaces, Groups, Extents, Seals, Heads, Work, Assignments, Dones, Checkpoints, Claims, Cancels, Operations, Audit,
+	Leases, Settings,
+}
+
+// TableOf returns the table with a name; ok is false when this version has none.
+func TableOf(name string) (t Table, ok bool) {
+	for _, t := range Tables {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return Table{}, false
+}
+
+// Stored is a live row with all that a store keeps of it.
+type Stored struct {
+	Table   Table
+	Row     Row
+	Expires time.Time // of a Put table: when the row ends; zero: never
+}

@@ -1,0 +1,233 @@
+// Package migration owns the copy of all metadata from the embedded store of a stopped cluster into another store, and
+// the record in that store which says how far the copy is.
+//
+//	        Copy            Finish           the first start of a server
+//	(none) ─────▶ copying ─────────▶ copied ─────────────────────────────▶ used
+//	                                    └────Undo────▶ undone
+//
+// No server starts on a store while its record says copying or undone.
+package migration
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// State says how far a copy is.
+type State string
+
+const (
+	Copying State = "copying" // rows are being written, or the copy was interrupted
+	Copied  State = "copied"  // all rows are there and were compared; no server has used them
+	Used    State = "used"    // a server has started on them: the embedded ones are out of date
+	Undone  State = "undone"  // the embedded ones count again
+)
+
+// stateText is what errors say of a copy that is finished.
+var stateText = map[State]string{Copied: "complete", Used: "in use", Undone: "undone"}
+
+// record is in the settings of the store that is copied to.
+type record struct {
+	Cluster  string    `json:"cluster"` // id of the cluster whose metadata they are
+	State    State     `json:"state"`
+	Began    time.Time `json:"began"`
+	Position Position  `json:"position"` // all rows up to it are written
+}
+
+const setting = "migration"
+
+var key = metadata.SettingKey(setting)
+
+// Position is a row in the order of a Source: by table, partition and row. The zero Position is before all.
+type Position struct {
+	Table     string `json:"table,omitempty"`
+	Partition string `json:"partition,omitempty"`
+	Row       string `json:"row,omitempty"`
+}
+
+// PositionOf a row.
+func PositionOf(r metadata.Stored) Position {
+	return Position{r.Table.Name, r.Row.Key.Partition, r.Row.Key.Row}
+}
+
+// Source has the rows. Nobody changes them meanwhile.
+type Source interface {
+	// Stored calls each for every live row after a position, in order, until it fails.
+	Stored(ctx context.Context, table, partition, row string, each func(metadata.Stored) error) error
+}
+
+// Target takes the rows. Nobody else uses it meanwhile.
+type Target interface {
+	metadata.Store
+	// Load writes rows as they are: with their versions, timestamps and ends. Writing the same rows again changes nothing.
+	Load(ctx context.Context, rows []metadata.Stored) error
+	// Stored calls each for every live row, in any order, until it fails.
+	Stored(ctx context.Context, each func(metadata.Stored) error) error
+}
+
+// Progress is told to whoever waits for a copy.
+type Progress struct {
+	Rows  int    // written, or compared, by this call
+	Table string // of the last one
+	Check bool   // rows are being compared
+}
+
+// window is how many rows are written before the position is noted.
+const window = 1000
+
+// Copy writes all rows of a cluster into a store, and compares them. It goes on where an earlier call was interrupted.
+// The store must be empty at first. say is called after each window of rows. Errors: CodeConflict (the store has other
+// rows, or its copy is finished), CodeCorrupt (the rows differ), and those of the stores.
+func Copy(ctx context.Context, from Source, to Target, cluster core.ID, say func(Progress)) ([]Count, error) {
+	r, err := begin(ctx, to, cluster)
+	if err != nil {
+		return nil, err
+	}
+	c := copier{to: to, say: say}
+	p := r.Position
+	if err := from.Stored(ctx, p.Table, p.Partition, p.Row, func(row metadata.Stored) error { return c.add(ctx, row) }); err != nil {
+		return nil, err
+	}
+	if err := c.flush(ctx); err != nil {
+		return nil, err
+	}
+	return compare(ctx, from, to, say)
+}
+
+// begin makes the record of a copy, or takes up the one that is there.
+func begin(ctx context.Context, to Target, cluster core.ID) (record, error) {
+	r, _, err := metadata.Read[record](ctx, to, metadata.Settings, key, metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+	case err != nil:
+		return r, core.Errorf(core.CodeOf(err), "record of the copy: %w", err)
+	case r.Cluster != cluster.String():
+		return r, core.Errorf(core.CodeConflict, "metadata of another cluster, %s, were copied there; name a keyspace that is empty", r.Cluster)
+	case r.State != Copying:
+		return r, core.Errorf(core.CodeConflict, "the metadata of this cluster were copied there before, and that copy is %s; name a keyspace that is empty", stateText[r.State])
+	default:
+		return r, nil
+	}
+	if err := empty(ctx, to); err != nil {
+		return r, err
+	}
+	r = record{Cluster: cluster.String(), State: Copying, Began: time.Now()}
+	if err := metadata.Create(ctx, to, metadata.Settings, key, r); err != nil {
+		return r, core.Errorf(core.CodeOf(err), "begin the copy: %w", err)
+	}
+	return r, nil
+}
+
+// empty refuses a store that has a row.
+func empty(ctx context.Context, to Target) error {
+	return to.Stored(ctx, func(r metadata.Stored) error {
+		return core.Errorf(core.CodeConflict, "the keyspace is not empty, it has %s %s; name one that is, or drop its tables and apply the schema again", r.Table.Name, r.Row.Key.Row)
+	})
+}
+
+// change changes the record. An error of f is returned as it is.
+func change(ctx context.Context, s metadata.Store, f func(*record) error) error {
+	_, err := metadata.Change(ctx, s, metadata.Settings, key, func(r *record) error {
+		before := *r
+		if err := f(r); err != nil {
+			return err
+		}
+		if *r == before {
+			return metadata.ErrNoChange
+		}
+		return nil
+	})
+	return err
+}
+
+// copier writes windows of rows.
+type copier struct {
+	to   Target
+	rows []metadata.Stored
+	done int
+	say  func(Progress)
+}
+
+func (c *copier) add(ctx context.Context, r metadata.Stored) error {
+	if own(r) {
+		return nil // of a copy into the store that is now embedded
+	}
+	c.rows = append(c.rows, r)
+	if len(c.rows) < window {
+		return nil
+	}
+	return c.flush(ctx)
+}
+
+func (c *copier) flush(ctx context.Context) error {
+	if len(c.rows) == 0 {
+		return nil
+	}
+	if err := c.to.Load(ctx, c.rows); err != nil {
+		return err
+	}
+	last := c.rows[len(c.rows)-1]
+	err := change(ctx, c.to, func(r *record) error {
+		r.Position = PositionOf(last)
+		return nil
+	})
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "note how far the copy is: %w", err)
+	}
+	c.done += len(c.rows)
+	c.rows = c.rows[:0]
+	c.say(Progress{Rows: c.done, Table: last.Table.Name})
+	return nil
+}
+
+// own reports whether a row is the record of a copy, which is not copied.
+func own(r metadata.Stored) bool { return r.Table == metadata.Settings && r.Row.Key == key }
+
+// Finish says that a copy is complete: servers may start on it. It can be called again. Errors: CodeConflict.
+func Finish(ctx context.Context, to metadata.Store, cluster core.ID) error {
+	return change(ctx, to, func(r *record) error {
+		if r.Cluster != cluster.String() || r.State != Copying && r.State != Copied {
+			return core.Errorf(core.CodeConflict, "the copy of cluster %s in this keyspace is %s", r.Cluster, cmp.Or(stateText[r.State], "of another cluster"))
+		}
+		r.State = Copied
+		return nil
+	})
+}
+
+// Undo ends a copy that no server has used. It can be called again. Errors: CodeConflict, CodeNotFound (there is none).
+func Undo(ctx context.Context, to metadata.Store, cluster core.ID) error {
+	return change(ctx, to, func(r *record) error {
+		switch {
+		case r.Cluster != cluster.String():
+			return core.Errorf(core.CodeConflict, "the copy in this keyspace is of another cluster, %s", r.Cluster)
+		case r.State == Used:
+			return core.Errorf(core.CodeConflict, "a server has started on the copy: what changed since is there only, and the embedded metadata are out of date")
+		}
+		r.State = Undone
+		return nil
+	})
+}
+
+// Use is for a server that starts: CodeConflict unless the store may be used. From then on the copy cannot be undone. A
+// store that was not copied to is fine.
+func Use(ctx context.Context, s metadata.Store) error {
+	err := change(ctx, s, func(r *record) error {
+		switch r.State {
+		case Copied:
+			r.State = Used
+		case Copying:
+			return core.Errorf(core.CodeConflict, "the copy of the metadata of cluster %s into this keyspace is not complete; run `columba metadata copy` again", r.Cluster)
+		case Undone:
+			return core.Errorf(core.CodeConflict, "the copy of the metadata of cluster %s into this keyspace was undone; start the server with the embedded metadata", r.Cluster)
+		}
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,229 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// source is rows in order.
+type source []metadata.Stored
+
+func (s source) Stored(_ context.Context, table, partition, row string, each func(metadata.Stored) error) error {
+	after := Position{table, partition, row}
+	for _, r := range s {
+		if compareTo(PositionOf(r), after) <= 0 {
+			continue
+		}
+		if err := each(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func compareTo(a, b Position) int {
+	return slices.Compare([]string{a.Table, a.Partition, a.Row}, []string{b.Table, b.Partition, b.Row})
+}
+
+// target keeps loaded rows apart from those that are changed by calls.
+type target struct {
+	*memory.Store
+	rows  map[Position]metadata.Stored
+	loads int
+	fail  func(load int) error // of a load
+}
+
+func newTarget(t *testing.T) *target {
+	s := &target{Store: memory.New(), rows: make(map[Position]metadata.Stored), fail: func(int) error { return nil }}
+	t.Cleanup(func() { s.Store.Close() })
+	return s
+}
+
+func (t *target) Load(_ context.Context, rows []metadata.Stored) error {
+	t.loads++
+	if err := t.fail(t.loads); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		t.rows[PositionOf(r)] = r
+	}
+	return nil
+}
+
+func (t *target) Stored(ctx context.Context, each func(metadata.Stored) error) error {
+	if row, err := t.Get(ctx, metadata.Settings, key, metadata.Serial); err == nil {
+		if err := each(metadata.Stored{Table: metadata.Settings, Row: row}); err != nil {
+			return err
+		}
+	}
+	for r := range maps.Values(t.rows) {
+		if err := each(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// some is n rows of three tables; every tenth put row ends within a minute.
+func some(n int) (s source) {
+	for i := range n {
+		k := metadata.Key{Partition: fmt.Sprint("p", i%7), Row: fmt.Sprintf("r%06d", i)}
+		switch {
+		case i%3 == 0:
+			s = append(s, metadata.Stored{Table: metadata.Queues, Row: metadata.Row{Key: k, Value: []byte("{}"), Version: metadata.Version(i + 1)}})
+		case i%3 == 1:
+			s = append(s, metadata.Stored{Table: metadata.Extents, Row: metadata.Row{Key: k, Value: []byte(k.Row), Written: time.UnixMicro(int64(i))}})
+		default:
+			r := metadata.Stored{Table: metadata.Audit, Row: metadata.Row{Key: k, Value: []byte("a"), Written: time.UnixMicro(int64(i))}, Expires: time.Now().Add(48 * time.Hour)}
+			if i%10 == 0 {
+				r.Expires = time.Now().Add(time.Minute)
+			}
+			s = append(s, r)
+		}
+	}
+	slices.SortFunc(s, func(a, b metadata.Stored) int { return compareTo(PositionOf(a), PositionOf(b)) })
+	return s
+}
+
+var cluster, other = core.NewID(time.UnixMilli(1)), core.NewID(time.UnixMilli(2))
+
+func quiet(Progress) {}
+
+func wantCode(t *testing.T, what string, err error, code core.Code, text string) {
+	t.Helper()
+	if core.CodeOf(err) != code || err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: got %v, want %s with %q", what, err, code, text)
+	}
+}
+
+func TestCopy_AllStates(t *testing.T) {
+	ctx, from, to := t.Context(), some(2500), newTarget(t)
+	if err := Use(ctx, to); err != nil {
+		t.Errorf("a server starts on a store that nobody copied to: %v", err)
+	}
+	steps := 0
+	counts, err := Copy(ctx, from, to, cluster, func(Progress) { steps++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(counts) != 3 || len(to.rows) != len(from) || steps < 5 {
+		t.Errorf("%v, %d rows of %d, %d steps told", counts, len(to.rows), len(from), steps)
+	}
+	wantCode(t, "a server starts before the copy is finished", Use(ctx, to), core.CodeConflict, "is not complete")
+	wantCode(t, "another cluster finishes it", Finish(ctx, to, other), core.CodeConflict, "of cluster "+cluster.String())
+	for range 2 {
+		if err := Finish(ctx, to, cluster); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = Copy(ctx, from, to, cluster, quiet)
+	wantCode(t, "a second copy", err, core.CodeConflict, "that copy is complete")
+	wantCode(t, "undone by another cluster", Undo(ctx, to, other), core.CodeConflict, "of another cluster")
+	for range 2 {
+		if err := Use(ctx, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "undone after the start", Undo(ctx, to, cluster), core.CodeConflict, "a server has started")
+}
+
+func TestCopy_Undone(t *testing.T) {
+	ctx, to := t.Context(), newTarget(t)
+	wantCode(t, "without a copy", Undo(ctx, to, cluster), core.CodeNotFound, "")
+	if _, err := Copy(ctx, some(10), to, cluster, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func(context.Context, metadata.Store, core.ID) error{Finish, Undo, Undo} {
+		if err := step(ctx, to, cluster); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "a server starts", Use(ctx, to), core.CodeConflict, "was undone")
+	wantCode(t, "it is finished", Finish(ctx, to, cluster), core.CodeConflict, "is undone")
+}
+
+// TestCopy_GoesOnWhereItWasInterrupted has the third window fail: the first two are not written again.
+func TestCopy_GoesOnWhereItWasInterrupted(t *testing.T) {
+	ctx, from, to := t.Context(), some(4500), newTarget(t)
+	broken := errors.New("a node is away")
+	to.fail = func(load int) error {
+		if load == 3 {
+			return broken
+		}
+		return nil
+	}
+	if _, err := Copy(ctx, from, to, cluster, quiet); !errors.Is(err, broken) {
+		t.Fatalf("got %v", err)
+	}
+	_, err := Copy(ctx, from, to, other, quiet)
+	wantCode(t, "another cluster goes on", err, core.CodeConflict, "metadata of another cluster")
+	if _, err := Copy(ctx, from, to, cluster, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if to.loads != 3+3 {
+		t.Errorf("%d windows were written, want 3, of which one failed, and 3 more", to.loads)
+	}
+}
+
+func TestCopy_RefusesAStoreWithRows(t *testing.T) {
+	to := newTarget(t)
+	r := some(1)[0]
+	to.rows[PositionOf(r)] = r
+	_, err := Copy(t.Context(), some(10), to, cluster, quiet)
+	wantCode(t, "the copy", err, core.CodeConflict, "is not empty, it has queue")
+}
+
+func TestCopy_FindsEveryDifference(t *testing.T) {
+	for what, spoil := range map[string]func(rows map[Position]metadata.Stored, p Position){
+		"a row is missing": func(rows map[Position]metadata.Stored, p Position) { delete(rows, p) },
+		"a value differs": func(rows map[Position]metadata.Stored, p Position) {
+			r := rows[p]
+			r.Row.Value = []byte("x")
+			rows[p] = r
+		},
+		"a version differs": func(rows map[Position]metadata.Stored, p Position) {
+			r := rows[p]
+			r.Row.Version++
+			rows[p] = r
+		},
+		"there is one more": func(rows map[Position]metadata.Stored, p Position) {
+			r := rows[p]
+			r.Row.Key.Row += "x"
+			rows[PositionOf(r)] = r
+		},
+	} {
+		from, to := some(100), newTarget(t)
+		if _, err := Copy(t.Context(), from, to, cluster, quiet); err != nil {
+			t.Fatal(err)
+		}
+		spoil(to.rows, PositionOf(from[len(from)-1])) // of a CAS table: it is the last one in order
+		_, err := compare(t.Context(), from, to, quiet)
+		wantCode(t, what, err, core.CodeCorrupt, "table queue differs")
+	}
+}
+
+// TestCopy_ARowThatEndsMeanwhile is in the embedded store only when both are compared.
+func TestCopy_ARowThatEndsMeanwhile(t *testing.T) {
+	from, to := some(100), newTarget(t)
+	if _, err := Copy(t.Context(), from, to, cluster, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for p, r := range to.rows {
+		if !r.Expires.IsZero() && time.Until(r.Expires) < time.Hour {
+			delete(to.rows, p)
+		}
+	}
+	if _, err := compare(t.Context(), from, to, quiet); err != nil {
+		t.Error(err)
+	}
+}
