@@ -8,6 +8,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata/cassandra"
+	"github.com/columbamq/columba/metadata/migration"
 )
 
 // usesCassandra reports whether the process itself works on metadata in Cassandra. Hosts that only take or store
@@ -44,6 +45,9 @@ func (n *Node) openCassandra(ctx context.Context, res *resources) error {
 	}
 	res.meta = store
 	res.opened(store.Close)
+	if err := migration.Use(ctx, store); err != nil {
+		return core.Errorf(core.CodeOf(err), "metadata in %s: %w", strings.Join(cfg.Hosts, ", "), err)
+	}
 	return nil
 }
 

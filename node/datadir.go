@@ -22,6 +22,7 @@ import (
 //	DIR/lock       held by the process that uses the directory; its text is that process's id
 //	DIR/host.json  who the host is, and of which cluster: written at the first start, and once more when the cluster is met
 //	DIR/metadata   the cluster's records, when they are embedded
+//	DIR/metadata.moved  those that were copied to Cassandra, and that no server uses any more
 //	DIR/store      the messages, on hosts with the store role
 //	DIR/stores/N   directories of the same form, of the second and further store hosts of the process
 type dataDir struct {
@@ -52,6 +53,8 @@ const maxHostFile = 64 << 10
 
 func (d *dataDir) metadata() string { return filepath.Join(d.path, "metadata") }
 func (d *dataDir) store() string    { return filepath.Join(d.path, "store") }
+
+func (d *dataDir) movedMetadata() string { return filepath.Join(d.path, "metadata.moved") }
 
 // extra is the directory of store host i of the process, from 2.
 func (d *dataDir) extra(i int) string { return filepath.Join(d.path, "stores", strconv.Itoa(i)) }
@@ -284,6 +287,10 @@ func (d *dataDir) checkMetadata() error {
 	if _, err := os.Stat(d.metadata()); !errors.Is(err, fs.ErrNotExist) {
 		return nil // whether it can be read is for its opener to say
 	}
+	if _, err := os.Stat(d.movedMetadata()); err == nil {
+		return core.Errorf(core.CodeConflict, "the metadata of data directory %s were copied to Cassandra; start the server with --metadata cassandra://…, "+
+			"or take the copy back with `columba metadata copy --undo`", d.path)
+	}
 	if _, err := os.Stat(d.store()); err != nil {
 		return nil
 	}
@@ -299,7 +306,20 @@ func (d *dataDir) refuseEmbedded() error {
 	case err != nil:
 		return d.fileError(err)
 	}
-	return core.Errorf(core.CodeConflict, "data directory %s holds the metadata of a cluster, and --metadata names others; leave that flag out, or choose another directory with --data", d.path)
+	return core.Errorf(core.CodeConflict, "data directory %s holds the metadata of a cluster, and --metadata names others; leave that flag out, "+
+		"copy them with `columba metadata copy`, or choose another directory with --data", d.path)
+}
+
+// rename gives a directory another name, for good.
+func (d *dataDir) rename(from, to string) error {
+	err := os.Rename(from, to)
+	if err == nil {
+		err = syncDir(d.path)
+	}
+	if err != nil {
+		return d.fileError(err)
+	}
+	return nil
 }
 
 // replaceFile makes text the content of path at once and for good: after a crash path holds the old content or the new.

@@ -15,11 +15,11 @@ import (
 // nodes are the Cassandra nodes of this package's tests.
 var nodes cassandra.Nodes
 
-// onCassandra is the URL of a keyspace with the schema, for one test.
-func onCassandra(t *testing.T) string {
+// onCassandra is the URL of a keyspace of one test, with the schema.
+func onCassandra(t *testing.T, name string) string {
 	t.Helper()
 	address := nodes.Address(t)
-	keyspace := strings.ToLower(t.Name())
+	keyspace := strings.ToLower(t.Name()) + "_" + name
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := meta.Apply(ctx, meta.Config{Hosts: []string{address}, Keyspace: keyspace}); err != nil {
@@ -40,7 +40,7 @@ func anywhere(t *testing.T, c *process.Cluster) *process.Server {
 // TestControllersAreKilled kills one controller after another, every five seconds, and starts it again, under load. Nothing is lost, and no publisher hears of it.
 func TestControllersAreKilled(t *testing.T) {
 	long(t)
-	c := process.StartCluster(t, process.Layout{Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2, Metadata: onCassandra(t)})
+	c := process.StartCluster(t, process.Layout{Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2, Metadata: onCassandra(t, "all")})
 	l := newLoad(t, anywhere(t, c), 500)
 	l.start(2, 2)
 	l.goesOn(1000)

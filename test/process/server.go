@@ -124,6 +124,9 @@ func (s *Server) Await() {
 // Under has the next starts run by a command that becomes the server by exec; without one, directly.
 func (s *Server) Under(prefix ...string) { s.prefix = prefix }
 
+// With adds flags to the next start.
+func (s *Server) With(flags ...string) { s.flags = append(s.flags, flags...) }
+
 // Pid is the process's id; 0 when it does not run.
 func (s *Server) Pid() int {
 	if s.cmd == nil {

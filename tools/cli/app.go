@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(), a.whyStuckCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
 		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.purgeQueuesCommand(), a.cancelCommand(), a.seekCommand(),
-		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(),
+		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(), a.metadataCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)
 	groupCommands(root)
@@ -113,7 +113,7 @@ func groupCommands(root *cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: users, Title: "Queues, groups and messages:"}, &cobra.Group{ID: operators, Title: "Servers and their data:"})
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "serve", "config", "seal", "verify", "inspect", "bench":
+		case "serve", "config", "seal", "verify", "inspect", "bench", "metadata":
 			cmd.GroupID = operators
 		case "version", "demo", "completion", "help":
 		default:

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata/migration"
+	"github.com/columbamq/columba/node"
+)
+
+func (a *app) metadataCommand() *cobra.Command {
+	return parent("metadata", "Move the metadata of a cluster", a.metadataCopyCommand())
+}
+
+func (a *app) metadataCopyCommand() *cobra.Command {
+	var data, to string
+	var undo bool
+	cmd := &cobra.Command{
+		Use: "copy", Short: "Copy embedded metadata to Cassandra, while the cluster is stopped",
+		Long: "Copy the embedded metadata in the data directory of the controller to an empty keyspace of Cassandra, which has the\n" +
+			"schema (`columba schema apply`). All processes of the cluster must be stopped. The command compares all rows, and then\n" +
+			"renames DIR/metadata to DIR/metadata.moved: no server uses it any more. After an interruption run it again. Until a\n" +
+			"server has started on the copy, --undo takes it back.",
+		Example: "  columba metadata copy --data /var/lib/columba --to cassandra://10.0.0.1,10.0.0.2/columba\n" +
+			"  columba metadata copy --data /var/lib/columba --to cassandra://10.0.0.1,10.0.0.2/columba --undo",
+		Args: exactly(0),
+	}
+	cmd.Flags().StringVar(&data, "data", node.DefaultConfig().Data, "data `directory` of the process with the role controller")
+	cmd.Flags().StringVar(&to, "to", "", "`URL` of the Cassandra cluster and keyspace")
+	cmd.Flags().BoolVar(&undo, "undo", false, "let the embedded metadata count again")
+	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
+		if to == "" {
+			return core.Errorf(core.CodeBadArgument, "--to is missing; name the keyspace, like --to cassandra://10.0.0.1/columba")
+		}
+		log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		if undo {
+			if err := node.UndoCopy(ctx, data, to, log); err != nil {
+				return err
+			}
+			a.say("the embedded metadata in %s count again; drop the keyspace before another copy into it", data)
+			return nil
+		}
+		return a.copyMetadata(ctx, data, to, log)
+	})
+	return cmd
+}
+
+func (a *app) copyMetadata(ctx context.Context, data, to string, log *slog.Logger) error {
+	bars := map[bool]*progress{false: a.newProgress("rows copied", 0, false), true: a.newProgress("rows compared", 0, false)}
+	told := make(map[bool]int)
+	counts, err := node.CopyMetadata(ctx, data, to, log, func(p migration.Progress) {
+		if p.Check {
+			bars[false].finish()
+		}
+		bars[p.Check].add(p.Rows - told[p.Check])
+		told[p.Check] = p.Rows
+	})
+	for _, b := range bars {
+		b.finish()
+	}
+	if err != nil {
+		return err
+	}
+	out, rows := a.printer(), 0
+	for _, c := range counts {
+		rows += c.Rows
+		out.item([]field{{name: "table", value: c.Table}, {name: "rows", value: c.Rows}})
+	}
+	if err := out.close(); err != nil {
+		return err
+	}
+	a.say("%d rows are copied and the same; start all controllers, frontends and output hosts with --metadata %s", rows, to)
+	return nil
+}
