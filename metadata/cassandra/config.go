@@ -37,7 +37,7 @@ type Config struct {
 	Connect time.Duration
 	// Request limits the time of one request to one node. It must be above the nodes' own timeouts. Default 3 s.
 	Request time.Duration
-	// Poll is the mean time after which a watch tells of changes by other processes. Default 10 s.
+	// Poll is the longest time between two looks of a watch for changes by other processes. Default 2 s.
 	Poll time.Duration
 	// Log, nil for none.
 	Log *slog.Logger
@@ -56,7 +56,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Keyspace = cmp.Or(c.Keyspace, "columba")
 	c.Connect = cmp.Or(c.Connect, 2*time.Second)
 	c.Request = cmp.Or(c.Request, 3*time.Second)
-	c.Poll = cmp.Or(c.Poll, 10*time.Second)
+	c.Poll = cmp.Or(c.Poll, 2*time.Second)
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if !keyspaceName.MatchString(c.Keyspace) {
 		return c, core.Errorf(core.CodeBadArgument, "keyspace %q is not a name of small letters, digits and underscores", c.Keyspace)

@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -116,7 +117,7 @@ func (s *script) read(ctx context.Context, _ gocql.Consistency, _ int, _ stateme
 func (s *script) close() { s.closed.Store(true) }
 
 func scripted(s *script) *Store {
-	return newStore(s, Config{Keyspace: "k", Poll: 10 * time.Second})
+	return newStore(s, Config{Keyspace: "k", Poll: 2 * time.Second, Log: slog.New(slog.DiscardHandler)})
 }
 
 func noError() error { return nil }
@@ -234,44 +235,6 @@ func TestStore_CloseEndsCalls(t *testing.T) {
 		}
 		if !session.closed.Load() {
 			t.Error("the session is open")
-		}
-	})
-}
-
-// A watch calls at the start, after a change by this store, and from time to time.
-func TestStore_WatchPolls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := scripted(&script{onSwap: func() (bool, state, error) { return true, state{}, nil }})
-		defer s.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		calls := make(chan struct{}, 100)
-		ended := make(chan error, 1)
-		go func() { ended <- s.Watch(ctx, metadata.Seals, "id", func() { calls <- struct{}{} }) }()
-		synctest.Wait()
-		want := func(what string, n int) {
-			t.Helper()
-			if len(calls) != n {
-				t.Errorf("%s: %d calls, want %d", what, len(calls), n)
-			}
-			for len(calls) > 0 {
-				<-calls
-			}
-		}
-		want("at the start", 1)
-		if err := s.Update(ctx, metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		want("after a change", 1)
-		<-time.After(4 * time.Second)
-		want("before the time", 0)
-		<-time.After(100 * time.Second)
-		if n := len(calls); n < 6 || n > 21 {
-			t.Errorf("%d calls in 100 s, want about 10", n)
-		}
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("watch ended with %v", err)
 		}
 	})
 }

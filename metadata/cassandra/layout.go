@@ -91,9 +91,15 @@ const (
 	removeEntry = "DELETE FROM %s USING TIMESTAMP ? WHERE tbl = ? AND part = ? AND bucket = ? AND row = ? AND attempt = ?"
 	listEntries = "SELECT bucket, row, attempt, at FROM %s WHERE tbl = ? AND part = ? AND bucket IN ? AND row > ? PER PARTITION LIMIT ?"
 	allRows     = "SELECT DISTINCT tbl, part, row FROM %s"
+
+	writeNote = "INSERT INTO %s (tbl, part, writer, at) VALUES (?, ?, ?, ?) USING TIMESTAMP ? AND TTL ?"
+	readNotes = "SELECT writer, at FROM %s WHERE tbl = ? AND part = ?"
 )
 
-const indexTable = "cas_index"
+const (
+	indexTable = "cas_index"
+	noteTable  = "change_note"
+)
 
 // text is the statement for rows of a metadata table.
 func (s *Store) text(format string, t metadata.Table) string {
@@ -103,4 +109,9 @@ func (s *Store) text(format string, t metadata.Table) string {
 // indexText is the statement for entries of the index.
 func (s *Store) indexText(format string) string {
 	return fmt.Sprintf(format, s.cfg.Keyspace+"."+indexTable)
+}
+
+// noteText is the statement for notes of changes.
+func (s *Store) noteText(format string) string {
+	return fmt.Sprintf(format, s.cfg.Keyspace+"."+noteTable)
 }

@@ -49,13 +49,11 @@ func (s *Store) write(ctx context.Context, t metadata.Table, partition string, b
 	}
 	defer end()
 	touched, err := s.session.write(ctx, writeAt(c), []statement{put})
-	if err == nil || touched {
-		s.notifier.Notify(t, partition)
-	}
 	if err != nil {
-		return writeError(ctx, err, touched)
+		err = writeError(ctx, err, touched)
 	}
-	return nil
+	s.tell(t, partition, err)
+	return err
 }
 
 // PutAll implements metadata.Store: the rows of a partition in writes of up to batchBytes, the writes side by side.
@@ -82,7 +80,7 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 			touched, err := s.session.write(ctx, writeAt(c), puts)
 			if err == nil || touched {
 				stored.Store(true)
-				s.notifier.Notify(t, part[0].Key.Partition)
+				s.tell(t, part[0].Key.Partition, nil)
 			}
 			return err
 		})

@@ -25,7 +25,10 @@ type Store struct {
 	session  session
 	cfg      Config
 	prefix   string // of the names of tables, so that tests do not see each other's rows
+	writer   string // names this store in notes
 	notifier metadata.Notifier
+	notes    notes
+	polls    polls
 	ctx      context.Context // ends when the store closes
 	stop     context.CancelCauseFunc
 
@@ -74,7 +77,8 @@ func Check(ctx context.Context, cfg Config) error {
 }
 
 func newStore(s session, cfg Config) *Store {
-	store := &Store{session: s, cfg: cfg}
+	id := core.NewID(time.Now())
+	store := &Store{session: s, cfg: cfg, writer: string(id[:])}
 	store.ctx, store.stop = context.WithCancelCause(context.Background())
 	return store
 }
@@ -166,32 +170,6 @@ func (s *Store) name(t metadata.Table) string { return s.prefix + t.Name }
 // of are the values of a statement that names a row.
 func (s *Store) of(t metadata.Table, k metadata.Key) []any {
 	return []any{s.name(t), []byte(k.Partition), []byte(k.Row)}
-}
-
-// Watch implements metadata.Store. It tells of changes by this store at once. Others may have changed something
-// whenever the time of Config.Poll is over: changed is called then, too, and reads what it needs to know.
-func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
-	if err := metadata.CheckList(t, partition, "", 1); err != nil {
-		return err
-	}
-	polling, stop := context.WithCancel(ctx)
-	var poll sync.WaitGroup
-	defer poll.Wait()
-	defer stop()
-	poll.Go(func() {
-		timer := time.NewTimer(jitter(s.cfg.Poll))
-		defer timer.Stop()
-		for {
-			select {
-			case <-timer.C:
-				s.notifier.Notify(t, partition)
-				timer.Reset(jitter(s.cfg.Poll))
-			case <-polling.Done():
-				return
-			}
-		}
-	})
-	return s.notifier.Watch(ctx, s.ctx.Done(), t, partition, changed)
 }
 
 // Close implements metadata.Store.

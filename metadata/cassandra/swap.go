@@ -109,33 +109,30 @@ func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, ol
 
 // swap does one change of a CAS row. It sends the transaction that next makes until judge says what became of it. When
 // the answer of a transaction is lost, it reads the row at SERIAL: that ends transactions which are half done.
-func (s *Store) swap(ctx context.Context, t metadata.Table, k metadata.Key, next func() statement, judge func(found state, lost bool) (verdict, core.Code)) error {
+func (s *Store) swap(ctx context.Context, t metadata.Table, k metadata.Key, next func() statement, judge func(found state, lost bool) (verdict, core.Code)) (err error) {
+	defer func() { s.tell(t, k.Partition, err) }()
 	lost := false
 	var pace pacer
 	for {
 		applied, found, err := s.session.swap(ctx, next())
 		switch {
 		case err == nil && applied:
-			s.notifier.Notify(t, k.Partition)
 			return nil
 		case err != nil && untouched(err, true):
 			return writeError(ctx, err, lost)
 		case err != nil:
 			lost = true
 			if found, err = s.readBack(ctx, t, k, err); err != nil {
-				s.notifier.Notify(t, k.Partition)
 				return err
 			}
 		}
 		v, code := judge(found, lost)
 		switch v {
 		case done:
-			s.notifier.Notify(t, k.Partition)
 			return nil
 		case refused:
 			return refusal(t, k, found, code)
 		case unsure:
-			s.notifier.Notify(t, k.Partition)
 			return core.Errorf(code, "the change of %s %s may have been stored, and covered by others", t.Name, k.Row)
 		case over:
 			lost = false // the earlier try was not applied, and cannot be any more
