@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -22,17 +23,62 @@ func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 		return metadata.Row{}, err
 	}
 	defer end()
-	if t.Rule == metadata.RuleCAS {
-		found, err := s.state(ctx, t, k, c)
-		if err != nil {
-			return metadata.Row{}, err
-		}
-		if !found.live {
-			return metadata.Row{}, metadata.NoRow(t, k)
-		}
-		return found.row(k), nil
+	row, found, err := s.get(ctx, t, k, c)
+	if err == nil && !found {
+		err = metadata.NoRow(t, k)
 	}
-	row, found := metadata.Row{Key: k}, false
+	return row, err
+}
+
+// GetRows implements metadata.RowsGetter: it reads up to atOnce rows side by side.
+func (s *Store) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	for _, k := range keys {
+		if err := metadata.CheckKey(t, k); err != nil {
+			return nil, err
+		}
+	}
+	ctx, end, err := s.begin(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	all, found := make([]metadata.Row, len(keys)), make([]bool, len(keys))
+	reads, reading := errgroup.WithContext(ctx)
+	reads.SetLimit(atOnce)
+	for i, k := range keys {
+		if reading.Err() != nil {
+			break // one has failed
+		}
+		reads.Go(func() (err error) {
+			all[i], found[i], err = s.get(reading, t, k, c)
+			return err
+		})
+	}
+	if err := reads.Wait(); err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, readError(ctx, ctx.Err())
+	}
+	rows := all[:0]
+	for i, row := range all {
+		if found[i] {
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+// get reads one row within a call.
+func (s *Store) get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (row metadata.Row, found bool, err error) {
+	if t.Rule == metadata.RuleCAS {
+		st, err := s.state(ctx, t, k, c)
+		if err != nil || !st.live {
+			return metadata.Row{}, false, err
+		}
+		return st.row(k), true, nil
+	}
+	row.Key = k
 	get := statement{s.text(getPut, t), s.of(t, k)}
 	err = s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (bool, error) {
 		var written int64
@@ -41,12 +87,12 @@ func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 		return false, err
 	})
 	if err != nil {
-		return metadata.Row{}, readError(ctx, err)
+		return metadata.Row{}, false, readError(ctx, err)
 	}
 	if !found {
-		return metadata.Row{}, metadata.NoRow(t, k)
+		return metadata.Row{}, false, nil
 	}
-	return row, nil
+	return row, true, nil
 }
 
 // List implements metadata.Store.

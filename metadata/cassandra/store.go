@@ -39,7 +39,10 @@ type Store struct {
 	}
 }
 
-var _ metadata.Store = (*Store)(nil)
+var (
+	_ metadata.Store      = (*Store)(nil)
+	_ metadata.RowsGetter = (*Store)(nil)
+)
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 

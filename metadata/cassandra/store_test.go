@@ -95,6 +95,10 @@ func (r renamed) Get(ctx context.Context, t metadata.Table, k metadata.Key, c me
 	return r.Store.Get(ctx, rename(t), k, c)
 }
 
+func (r renamed) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	return r.Store.GetRows(ctx, rename(t), keys, c)
+}
+
 func (r renamed) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
 	return r.Store.List(ctx, rename(t), partition, after, limit, c)
 }

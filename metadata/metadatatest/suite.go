@@ -61,6 +61,7 @@ func exact(t *testing.T, open func(*testing.T) metadata.Store, without []string)
 		"RemoveShadows":  removeShadows,
 		"TTL":            ttl,
 		"PutAll":         putAll,
+		"GetRows":        getRows,
 		"ListPages":      listPages,
 		"ListLargeRows":  listLargeRows,
 		"Partitions":     partitions,
@@ -81,7 +82,7 @@ func exact(t *testing.T, open func(*testing.T) metadata.Store, without []string)
 	for name, test := range tests {
 		run(name, func(t *testing.T) { test(t, opened(t, open)) })
 	}
-	for _, name := range []string{"CASRow", "CASRowAgain", "PutLatestWins", "RemoveShadows", "PutAll", "ListPages", "Partitions", "BadCalls"} {
+	for _, name := range []string{"CASRow", "CASRowAgain", "PutLatestWins", "RemoveShadows", "PutAll", "GetRows", "ListPages", "Partitions", "BadCalls"} {
 		run(name+"Slow", func(t *testing.T) { tests[name](t, slow(opened(t, open))) })
 	}
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
+// stepRows is how many rows a server has its store read at a time. Rows of the largest size fill one page: more would be
+// read for nothing.
+const stepRows = maxPage / metadata.MaxValue
+
 var _ metadata.RowsGetter = (*Store)(nil)
 
 // GetRows implements metadata.RowsGetter.
@@ -51,18 +55,28 @@ func (s *server) GetRows(ctx context.Context, req *connect.Request[pb.GetRowsReq
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
+	keys := make([]metadata.Key, len(req.Msg.Keys))
+	for i, k := range req.Msg.Keys {
+		keys[i] = metadata.Key{Partition: string(k.GetPartition()), Row: string(k.GetRow())}
+	}
 	c, out, size := consistencyFromProto(req.Msg.Consistency), &pb.GetRowsResponse{}, 0
-	for _, k := range req.Msg.Keys {
-		row, err := s.store.Get(ctx, t, metadata.Key{Partition: string(k.GetPartition()), Row: string(k.GetRow())}, c)
-		switch {
-		case err == nil:
-			size += len(row.Value)
-			out.Rows = append(out.Rows, rowToProto(row))
-		case core.CodeOf(err) != core.CodeNotFound:
+	for len(keys) > 0 && size < maxPage {
+		step := keys[:min(len(keys), stepRows)]
+		keys = keys[len(step):]
+		rows, err := metadata.GetRows(ctx, s.store, t, step, c)
+		if err != nil {
 			return nil, convert.RPCError(err)
 		}
-		if out.Looked++; size >= maxPage {
-			break
+		for _, k := range step {
+			if size >= maxPage {
+				break // the client asks for the rest again
+			}
+			if len(rows) > 0 && rows[0].Key == k {
+				size += len(rows[0].Value)
+				out.Rows = append(out.Rows, rowToProto(rows[0]))
+				rows = rows[1:]
+			}
+			out.Looked++
 		}
 	}
 	return connect.NewResponse(out), nil
