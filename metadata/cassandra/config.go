@@ -41,6 +41,8 @@ type Config struct {
 	Poll time.Duration
 	// Log, nil for none.
 	Log *slog.Logger
+
+	members *members // told by connect of the nodes, unless nil
 }
 
 const schemaTimeout = 30 * time.Second // of one change of the schema
@@ -121,6 +123,9 @@ func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	cluster.MaxWaitSchemaAgreement = schemaTimeout
 	cluster.Logger = driverLog{c.Log}
 	cluster.PoolConfig.HostSelectionPolicy = newLocalFirst(c.Local)
+	if c.members != nil {
+		cluster.PoolConfig.HostSelectionPolicy = counting{cluster.PoolConfig.HostSelectionPolicy, c.members}
+	}
 	if c.Username != "" {
 		cluster.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
 	}

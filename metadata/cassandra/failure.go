@@ -11,7 +11,7 @@ import (
 
 // untouched reports whether a request that failed with err has changed nothing, and never will.
 func untouched(err error, swap bool) bool {
-	for _, certain := range []error{gocql.ErrNoConnections, gocql.ErrNoStreams, gocql.ErrSessionClosed} {
+	for _, certain := range []error{errTooFew, gocql.ErrNoConnections, gocql.ErrNoStreams, gocql.ErrSessionClosed} {
 		if errors.Is(err, certain) {
 			return true
 		}

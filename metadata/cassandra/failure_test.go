@@ -35,6 +35,7 @@ func TestUntouched(t *testing.T) {
 		plain, swap bool
 	}{
 		"no host":                          {gocql.ErrNoConnections, true, true},
+		"not sent":                         {errTooFew, true, true},
 		"no stream":                        {gocql.ErrNoStreams, true, true},
 		"closed session":                   {gocql.ErrSessionClosed, true, true},
 		"too few replicas":                 {unavailableAt(gocql.Quorum), true, false},

@@ -53,16 +53,22 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	nodes := &members{}
+	cfg.members = nodes
 	session, err := cfg.connectUntil(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := check(ctx, session, cfg.Keyspace); err != nil {
+	copies := 0
+	if err = check(ctx, session, cfg.Keyspace); err == nil {
+		copies, err = replicas(ctx, session, cfg.Keyspace)
+	}
+	if err != nil {
 		session.Close()
 		return nil, err
 	}
 	cfg.warnPeriodic(ctx, session)
-	return newStore(driver{session}, cfg), nil
+	return newStore(&guarded{session: driver{session}, everywhere: func() bool { return nodes.count() <= copies }}, cfg), nil
 }
 
 // Check returns CodeVersion unless this binary works with the schema of the keyspace.

@@ -1,0 +1,131 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gocql/gocql"
+)
+
+const (
+	refuseFor = time.Second     // after a failure
+	probeTime = 5 * time.Second // another call is let through then, though the last one has not ended
+)
+
+// errTooFew ends calls that are not sent.
+var errTooFew = errors.New("too few Cassandra nodes answered a moment ago; calls that need a majority are not sent for a second")
+
+// majority remembers that too few replicas answer. Calls that need a majority are refused then, but for one after each
+// pause, which finds out whether they answer again. Without that, each call on a minority side waits for the timeouts of
+// Cassandra, 2 to 5 s, until its nodes notice that others are away.
+//
+//	answered ──too few──▶ lacking ──a pause is over: one call is let through──▶ too few or no answer: lacking
+//	   ▲                     │                                                  │
+//	   └─────────────────────┴────────────────── answered ──────────────────────┘
+//
+// A failure counts only if no call was answered since it began: then one slow call, or one partition under contention,
+// says nothing about the others.
+type majority struct {
+	answered time.Time // when a call was answered last
+	lacking  bool
+	next     time.Time // when the next call is let through, while lacking
+}
+
+// admit reports whether a call may be sent.
+func (m *majority) admit(now time.Time) bool {
+	if !m.lacking {
+		return true
+	}
+	if now.Before(m.next) {
+		return false
+	}
+	m.next = now.Add(probeTime)
+	return true
+}
+
+// ended takes in how a call ended that began then. few: too few replicas answered it.
+func (m *majority) ended(began, now time.Time, err error, few bool) {
+	switch {
+	case err == nil:
+		m.answered, m.lacking = now, false
+	case m.lacking:
+		m.next = now.Add(refuseFor)
+	case few && !began.Before(m.answered):
+		m.lacking, m.next = true, now.Add(refuseFor)
+	}
+}
+
+// tooFew reports whether a call at QUORUM or SERIAL failed because too few replicas answered. A transaction that timed
+// out does not say so: others that change the same row may have held it up.
+func tooFew(err error, swap bool) bool {
+	if unavailable := (*gocql.RequestErrUnavailable)(nil); errors.As(err, &unavailable) {
+		return unavailable.Alive < unavailable.Required
+	}
+	if swap {
+		return false
+	}
+	if read := (*gocql.RequestErrReadTimeout)(nil); errors.As(err, &read) {
+		return read.Received < read.BlockFor && !serial(read.Consistency)
+	}
+	if write := (*gocql.RequestErrWriteTimeout)(nil); errors.As(err, &write) {
+		return write.Received < write.BlockFor
+	}
+	return errors.Is(err, gocql.ErrTimeoutNoResponse) // of all nodes: the driver asks one after the other
+}
+
+// guarded is a session that sends no calls at QUORUM and SERIAL while a majority is lacking. Calls at ONE are always
+// sent.
+//
+// It remembers one thing for all rows, which is right while each node has each row. In a cluster with more nodes than
+// replicas two nodes may be the majority of some partitions, and of few others. If it remembered their failures,
+// it would refuse calls that would be done. Its memory is off there, and each call finds out by itself. That costs
+// little once the nodes have noticed who is away: an answer comes within milliseconds then. To remember it for each set
+// of replicas needs the ring of tokens, which the driver knows only for sessions of one keyspace.
+type guarded struct {
+	session
+	everywhere func() bool // each node has each row
+	mu         sync.Mutex
+	majority   majority
+}
+
+var _ session = (*guarded)(nil)
+
+func (g *guarded) write(ctx context.Context, c gocql.Consistency, statements []statement) (touched bool, err error) {
+	err = g.guard(c, false, func() error {
+		touched, err = g.session.write(ctx, c, statements)
+		return err
+	})
+	return touched, err
+}
+
+func (g *guarded) swap(ctx context.Context, s statement) (applied bool, found state, err error) {
+	err = g.guard(gocql.Quorum, true, func() error {
+		applied, found, err = g.session.swap(ctx, s)
+		return err
+	})
+	return applied, found, err
+}
+
+func (g *guarded) read(ctx context.Context, c gocql.Consistency, page int, s statement, each func(gocql.Scanner) (bool, error)) error {
+	return g.guard(c, false, func() error { return g.session.read(ctx, c, page, s, each) })
+}
+
+func (g *guarded) guard(c gocql.Consistency, swap bool, call func() error) error {
+	if c == gocql.One || !g.everywhere() {
+		return call()
+	}
+	began := time.Now()
+	g.mu.Lock()
+	ok := g.majority.admit(began)
+	g.mu.Unlock()
+	if !ok {
+		return errTooFew
+	}
+	err := call()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.majority.ended(began, time.Now(), err, tooFew(err, swap))
+	return err
+}
