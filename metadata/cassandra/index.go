@@ -3,7 +3,6 @@ package cassandra
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -56,24 +55,12 @@ type entries struct {
 	more  bool
 }
 
-// merge puts the entries of buckets in order. A bucket that has as many as were asked for may have others: what comes
-// after its last row is left for the next part.
+// merge puts the entries of buckets in order.
 func merge(parts map[int][]entry, perBucket int) (m entries) {
-	for _, part := range parts {
-		m.list = append(m.list, part...)
-		if len(part) < perBucket {
-			continue
-		}
-		if last := part[len(part)-1].row; !m.more || last < m.until {
-			m.until, m.more = last, true
-		}
-	}
-	slices.SortFunc(m.list, func(a, b entry) int {
-		return cmp.Or(strings.Compare(a.row, b.row), strings.Compare(a.attempt, b.attempt))
-	})
-	if m.more {
-		m.list = slices.DeleteFunc(m.list, func(e entry) bool { return e.row > m.until })
-	}
+	m.list, m.until, m.more = mergeBuckets(parts, perBucket, func(e entry) string { return e.row },
+		func(a, b entry) int {
+			return cmp.Or(strings.Compare(a.row, b.row), strings.Compare(a.attempt, b.attempt))
+		})
 	return m
 }
 
@@ -94,14 +81,14 @@ func (s *Store) removeEntry(ctx context.Context, t metadata.Table, partition str
 
 // listEntries reads a part of the index of a partition, of at least about want rows.
 func (s *Store) listEntries(ctx context.Context, t metadata.Table, partition, after string, want int, c metadata.Consistency) (entries, error) {
-	perBucket := want/buckets*2 + 8
+	perBucket := min(want/buckets*2+8, maxPerBucket)
 	parts := map[int][]entry{}
 	list := statement{s.indexText(listEntries), []any{s.name(t), []byte(partition), allBuckets, []byte(after), perBucket}}
 	level := gocql.Quorum
 	if c == metadata.One {
 		level = gocql.One
 	}
-	err := s.session.read(ctx, level, 5000, list, func(rows gocql.Scanner) (bool, error) {
+	err := s.session.read(ctx, level, 0, list, func(rows gocql.Scanner) (bool, error) {
 		var bucket int
 		var row, attempt []byte
 		var at int64

@@ -3,12 +3,16 @@ package cassandra
 import (
 	"fmt"
 	"hash/fnv"
+	"strings"
 
 	"github.com/columbamq/columba/metadata"
 )
 
-// buckets is how many partitions the index of a partition's rows is spread over. It never changes.
-const buckets = 64
+// How many partitions in Cassandra hold the index of a metadata partition, and its put rows. They never change.
+const (
+	buckets    = 64
+	rowBuckets = 8
+)
 
 // layout says where the rows of a metadata table are, and whether List finds them.
 type layout struct {
@@ -21,22 +25,24 @@ type listing uint8
 
 const (
 	byPartition listing = iota // they are one partition in Cassandra, too
+	byBucket                   // they are spread over rowBuckets partitions
 	byIndex                    // they are partitions of their own, named in cas_index
 	unlisted                   // nobody lists them
 )
 
 // The tables that are not kept as the others of their rule are.
 var layouts = map[string]layout{
-	metadata.Groups.Name:      {"cas_shared", byPartition}, // a queue has few groups, which are read together
-	metadata.Claims.Name:      {"cas_shared", byPartition}, // a share has a claim in each of few epochs
-	metadata.Seals.Name:       {"cas_row", unlisted},       // read by extent: one index write less for each extent
-	metadata.Heads.Name:       {"cas_row", unlisted},       // read by queue
-	metadata.Cancels.Name:     {"cas_row", unlisted},       // read by extent
-	metadata.Leases.Name:      {"cas_row", unlisted},       // read by name
-	metadata.Work.Name:        {"put_hint", byPartition},
-	metadata.Assignments.Name: {"put_progress", byPartition},
-	metadata.Dones.Name:       {"put_progress", byPartition},
-	metadata.Checkpoints.Name: {"put_progress", byPartition},
+	metadata.Groups.Name:      {"cas_shared", byPartition},   // a queue has few groups, which are read together
+	metadata.Claims.Name:      {"cas_shared", byPartition},   // a share has a claim in each of few epochs
+	metadata.Seals.Name:       {"cas_row", unlisted},         // read by extent: one index write less for each extent
+	metadata.Heads.Name:       {"cas_row", unlisted},         // read by queue
+	metadata.Cancels.Name:     {"cas_row", unlisted},         // read by extent
+	metadata.Leases.Name:      {"cas_row", unlisted},         // read by name
+	metadata.Extents.Name:     {"put_row", byBucket},         // a queue may have 100,000
+	metadata.Work.Name:        {"put_hint", byPartition},     // metadata.HintShards spreads them
+	metadata.Assignments.Name: {"put_progress", byBucket},    // a group has one for each extent …
+	metadata.Dones.Name:       {"put_progress", byBucket},    // … and one of these
+	metadata.Checkpoints.Name: {"put_progress", byPartition}, // a share has few
 }
 
 func layoutOf(t metadata.Table) layout {
@@ -50,31 +56,46 @@ func layoutOf(t metadata.Table) layout {
 }
 
 // bucketOf is where the index names a row.
-func bucketOf(row string) int {
-	h := fnv.New32a()
-	h.Write([]byte(row))
-	return int(h.Sum32() % buckets)
+func bucketOf(row string) int { return hashed(row, buckets) }
+
+// rowBucket is the bucket of a put row. Rows of one extent, "extent/…", are in one bucket.
+func rowBucket(t metadata.Table, row string) int {
+	if layoutOf(t).listed != byBucket {
+		return 0
+	}
+	extent, _, _ := strings.Cut(row, "/")
+	return hashed(extent, rowBuckets)
 }
 
-// allBuckets are the values of IN for an index.
-var allBuckets = func() (all []int) {
-	for b := range buckets {
-		all = append(all, b)
+func hashed(text string, n uint32) int {
+	h := fnv.New32a()
+	h.Write([]byte(text))
+	return int(h.Sum32() % n)
+}
+
+// The values of IN for all buckets.
+var allBuckets, allRowBuckets = upTo(buckets), upTo(rowBuckets)
+
+func upTo(n int) (all []int) {
+	for i := range n {
+		all = append(all, i)
 	}
 	return all
-}()
+}
 
 // Statements, with the keyspace and the Cassandra table in place of %s. Keys are blobs: a metadata key may hold any
 // byte but zero, and blobs are ordered as bytes.
 const (
-	ofRow     = " WHERE tbl = ? AND part = ? AND row = ?"
-	casCells  = "version, live, again, created, attempt, value"
-	getCAS    = "SELECT " + casCells + " FROM %s" + ofRow
-	listCAS   = "SELECT row, " + casCells + " FROM %s WHERE tbl = ? AND part = ? AND row > ?"
-	getPut    = "SELECT value, writetime(value) FROM %s" + ofRow
-	listPut   = "SELECT row, value, writetime(value) FROM %s WHERE tbl = ? AND part = ? AND row > ?"
-	putRow    = "UPDATE %s USING TIMESTAMP ? AND TTL ? SET value = ?" + ofRow
-	removeRow = "DELETE FROM %s USING TIMESTAMP ?" + ofRow
+	ofRow       = " WHERE tbl = ? AND part = ? AND row = ?"
+	casCells    = "version, live, again, created, attempt, value"
+	getCAS      = "SELECT " + casCells + " FROM %s" + ofRow
+	listCAS     = "SELECT row, " + casCells + " FROM %s WHERE tbl = ? AND part = ? AND row > ?"
+	ofPut       = " WHERE tbl = ? AND part = ? AND row = ? AND bucket = ?"
+	getPut      = "SELECT value, writetime(value) FROM %s" + ofPut
+	listPut     = "SELECT row, value, writetime(value) FROM %s WHERE tbl = ? AND part = ? AND row > ? AND bucket = 0"
+	listBuckets = "SELECT bucket, row, value, writetime(value) FROM %s WHERE tbl = ? AND part = ? AND row > ? AND bucket IN ? PER PARTITION LIMIT ?"
+	putRow      = "UPDATE %s USING TIMESTAMP ? AND TTL ? SET value = ?" + ofPut
+	removeRow   = "DELETE FROM %s USING TIMESTAMP ?" + ofPut
 
 	// A row is written by UPDATE, not by INSERT: it is gone when all its cells have expired. created is a condition so
 	// that Cassandra answers it; the same holds for attempt in the changes of rows.

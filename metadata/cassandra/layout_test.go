@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -28,11 +29,11 @@ func TestLayout(t *testing.T) {
 		{metadata.Heads, layout{"cas_row", unlisted}},
 		{metadata.Cancels, layout{"cas_row", unlisted}},
 		{metadata.Leases, layout{"cas_row", unlisted}},
-		{metadata.Extents, layout{"put_row", byPartition}},
+		{metadata.Extents, layout{"put_row", byBucket}},
 		{metadata.Audit, layout{"put_row", byPartition}},
 		{metadata.Work, layout{"put_hint", byPartition}},
-		{metadata.Assignments, layout{"put_progress", byPartition}},
-		{metadata.Dones, layout{"put_progress", byPartition}},
+		{metadata.Assignments, layout{"put_progress", byBucket}},
+		{metadata.Dones, layout{"put_progress", byBucket}},
 		{metadata.Checkpoints, layout{"put_progress", byPartition}},
 	} {
 		if got := layoutOf(test.table); got != test.want {
@@ -72,7 +73,7 @@ func TestParts(t *testing.T) {
 	}
 	total := 0
 	sizes := map[string][]int{}
-	for _, part := range parts(rows) {
+	for _, part := range parts(metadata.Work, rows) {
 		p := part[0].Key.Partition
 		for _, r := range part {
 			if r.Key.Partition != p {
@@ -84,6 +85,42 @@ func TestParts(t *testing.T) {
 	}
 	if total != len(rows) || len(sizes["a"]) != 2 || len(sizes["b"]) != 1 || len(sizes["c"]) != 2 {
 		t.Errorf("%d of %d rows in writes %v", total, len(rows), sizes)
+	}
+}
+
+// Rows of a table with buckets are written bucket by bucket.
+func TestParts_Buckets(t *testing.T) {
+	var rows []metadata.Row
+	for i := range 200 {
+		rows = append(rows, metadata.Row{Key: metadata.Key{Partition: fmt.Sprint("p", i%2), Row: fmt.Sprint(i)}})
+	}
+	all := parts(metadata.Extents, rows)
+	total := 0
+	for _, part := range all {
+		total += len(part)
+		for _, r := range part {
+			first := part[0].Key
+			if r.Key.Partition != first.Partition || rowBucket(metadata.Extents, r.Key.Row) != rowBucket(metadata.Extents, first.Row) {
+				t.Errorf("a write is of %v and %v", first, r.Key)
+			}
+		}
+	}
+	if total != len(rows) || len(all) != 2*rowBuckets {
+		t.Errorf("%d rows in %d writes, want %d in %d", total, len(all), len(rows), 2*rowBuckets)
+	}
+}
+
+// Put rows stay in their buckets for ever, and all rows of an extent are in one.
+func TestRowBucket(t *testing.T) {
+	for row, want := range map[string]int{"a": 4, "a/00000000000000000001": 4, "a/00000000000000000002/host/run": 4, "b": 5, "": 5} {
+		for _, table := range []metadata.Table{metadata.Extents, metadata.Assignments, metadata.Dones} {
+			if got := rowBucket(table, row); got != want {
+				t.Errorf("%s %q is in bucket %d, want %d", table.Name, row, got, want)
+			}
+		}
+		if got := rowBucket(metadata.Checkpoints, row); got != 0 {
+			t.Errorf("checkpoint %q is in bucket %d, want none", row, got)
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Bounds of the rows of one partition that PutAll writes together. Cassandra refuses a write of half a commit log
+// Bounds of the rows of one partition in Cassandra that PutAll writes together. Cassandra refuses a write of half a commit log
 // segment.
 const (
 	batchRows  = 100
@@ -56,7 +56,7 @@ func (s *Store) write(ctx context.Context, t metadata.Table, partition string, b
 	return err
 }
 
-// PutAll implements metadata.Store: the rows of a partition in writes of up to batchBytes, the writes side by side.
+// PutAll implements metadata.Store: the rows of a partition in Cassandra in writes of up to batchBytes, the writes side by side.
 func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
 	for _, r := range rows {
 		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
@@ -71,7 +71,7 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	var stored atomic.Bool // something may be
 	var writes errgroup.Group
 	writes.SetLimit(atOnce)
-	for _, part := range parts(rows) {
+	for _, part := range parts(t, rows) {
 		writes.Go(func() error {
 			puts := make([]statement, len(part))
 			for i, r := range part {
@@ -91,21 +91,25 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	return nil
 }
 
-// parts divides rows into writes: each is of one partition and within the bounds. Rows of one key may be in different
-// writes: their timestamps decide.
-func parts(rows []metadata.Row) (all [][]metadata.Row) {
+// parts divides rows into writes: each is of one partition in Cassandra and within the bounds. Rows of one key may be in
+// different writes: their timestamps decide.
+func parts(t metadata.Table, rows []metadata.Row) (all [][]metadata.Row) {
+	type home struct {
+		partition string
+		bucket    int
+	}
 	type open struct{ index, size int }
-	last := map[string]open{}
+	last := map[home]open{}
 	for _, r := range rows {
-		size := len(r.Key.Partition) + len(r.Key.Row) + len(r.Value)
-		o, ok := last[r.Key.Partition]
+		at, size := home{r.Key.Partition, rowBucket(t, r.Key.Row)}, len(r.Key.Partition)+len(r.Key.Row)+len(r.Value)
+		o, ok := last[at]
 		if !ok || len(all[o.index]) == batchRows || o.size+size > batchBytes {
 			o = open{index: len(all)}
 			all = append(all, nil)
 		}
 		all[o.index] = append(all[o.index], r)
 		o.size += size
-		last[r.Key.Partition] = o
+		last[at] = o
 	}
 	return all
 }

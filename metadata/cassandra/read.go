@@ -108,6 +108,8 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 		err = s.listIndex(ctx, t, partition, after, c, p)
 	case byPartition:
 		err = s.listPartition(ctx, t, partition, after, c, p)
+	case byBucket:
+		err = s.listBuckets(ctx, t, partition, after, c, p)
 	default:
 		err = core.Errorf(core.CodeUnsupported, "rows of table %s are read by key; they have no listing", t.Name)
 	}

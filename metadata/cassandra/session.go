@@ -16,7 +16,9 @@ type session interface {
 	// swap executes a lightweight transaction once. found is the state of the row when it was not applied: the cells
 	// that its condition names.
 	swap(ctx context.Context, s statement) (applied bool, found state, err error)
-	// read calls each for every row of the answer, until it returns false. It asks for pages of that many rows.
+	// read calls each for every row of the answer, until it returns false. It asks for pages of that many rows; 0: for
+	// all at once. A node that divides an answer into pages reads the partitions of an IN one after the other, and else
+	// side by side.
 	read(ctx context.Context, c gocql.Consistency, page int, s statement, each func(gocql.Scanner) (bool, error)) error
 	close()
 }

@@ -178,7 +178,11 @@ func (s *Store) name(t metadata.Table) string { return s.prefix + t.Name }
 
 // of are the values of a statement that names a row.
 func (s *Store) of(t metadata.Table, k metadata.Key) []any {
-	return []any{s.name(t), []byte(k.Partition), []byte(k.Row)}
+	values := []any{s.name(t), []byte(k.Partition), []byte(k.Row)}
+	if t.Rule == metadata.RulePut {
+		values = append(values, rowBucket(t, k.Row))
+	}
+	return values
 }
 
 // Close implements metadata.Store.
