@@ -19,8 +19,8 @@ const (
 	maxWriters = 256              // processes of which a poll remembers notes; below it, none is forgotten
 )
 
-// noted are the tables whose changes leave notes: those that processes watch. A watch of another table hears of changes
-// by other processes only every tellAnyway.
+// noted are the tables whose changes leave notes, see docs/adr/0064: those that processes watch. A watch of another table
+// hears of changes by other processes only every tellAnyway.
 var noted = map[string]bool{metadata.Queues.Name: true, metadata.Namespaces.Name: true}
 
 // place is what a watch is about.
