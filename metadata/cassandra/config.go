@@ -26,9 +26,11 @@ type Config struct {
 	Hosts []string
 	// Keyspace holds the rows: a letter, then letters, digits and underscores. Default "columba".
 	Keyspace string
-	// Replication is used when Apply creates the keyspace: replicas in each data centre, by its name. Empty: one
-	// replica.
+	// Replication is used when Apply creates the keyspace: replicas in each data centre, by its name. Empty: Replicas in
+	// the one data centre of the cluster, or in that of Local.
 	Replication map[string]int
+	// Replicas is used where Replication is empty. 0: three, or one if the data centre has fewer nodes.
+	Replicas int
 	// Username and Password, if the cluster asks for them.
 	Username, Password string
 	// TLS, if the cluster asks for it. ServerName must be set unless certificates name addresses.
@@ -47,11 +49,8 @@ type Config struct {
 
 const schemaTimeout = 30 * time.Second // of one change of the schema
 
-// Names go into CQL as they are.
-var (
-	keyspaceName   = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
-	dataCentreName = regexp.MustCompile(`^[A-Za-z0-9_. -]{1,100}$`)
-)
+// keyspaceName: the name goes into CQL as it is.
+var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // withDefaults returns the configuration to work with; CodeBadArgument.
 func (c Config) withDefaults() (Config, error) {
@@ -86,24 +85,14 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// replication returns the replication options of the keyspace, as CQL.
-func (c Config) replication() (string, error) {
-	if len(c.Replication) == 0 {
-		return "{'class': 'SimpleStrategy', 'replication_factor': 1}", nil
-	}
-	centres := []string{"'class': 'NetworkTopologyStrategy'"}
-	for name, replicas := range c.Replication {
-		if !dataCentreName.MatchString(name) || replicas < 1 {
-			return "", core.Errorf(core.CodeBadArgument, "%d replicas in data centre %q are not possible", replicas, name)
-		}
-		centres = append(centres, fmt.Sprintf("'%s': %d", name, replicas))
-	}
-	return "{" + strings.Join(centres, ", ") + "}", nil
-}
-
 // connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's
 // own, and statements name their keyspace.
 func (c Config) connect(request time.Duration) (*gocql.Session, error) {
+	return c.connectBy(newLocalFirst(c.Local), request)
+}
+
+// connectBy is connect with a policy that picks the node of each request.
+func (c Config) connectBy(policy gocql.HostSelectionPolicy, request time.Duration) (*gocql.Session, error) {
 	cluster := gocql.NewCluster(c.Hosts...)
 	_, port, err := net.SplitHostPort(c.Hosts[0])
 	if err != nil {
@@ -122,9 +111,9 @@ func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	cluster.ReconnectInterval = 2 * time.Second
 	cluster.MaxWaitSchemaAgreement = schemaTimeout
 	cluster.Logger = driverLog{c.Log}
-	cluster.PoolConfig.HostSelectionPolicy = newLocalFirst(c.Local)
+	cluster.PoolConfig.HostSelectionPolicy = policy
 	if c.members != nil {
-		cluster.PoolConfig.HostSelectionPolicy = counting{cluster.PoolConfig.HostSelectionPolicy, c.members}
+		cluster.PoolConfig.HostSelectionPolicy = counting{policy, c.members}
 	}
 	if c.Username != "" {
 		cluster.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
@@ -134,7 +123,7 @@ func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	}
 	session, err := cluster.CreateSession()
 	if err != nil {
-		return nil, core.Errorf(core.CodeUnavailable, "connect to Cassandra at %s: %w", strings.Join(c.Hosts, ", "), err)
+		return nil, core.Errorf(core.CodeUnavailable, "connect to Cassandra at %s: %w; check the addresses, and that the nodes are up", strings.Join(c.Hosts, ", "), err)
 	}
 	return session, nil
 }

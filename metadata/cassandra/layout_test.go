@@ -191,12 +191,4 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: got %v, want code %q", name, err, core.CodeBadArgument)
 		}
 	}
-	if got, err := (Config{Replication: map[string]int{"dc1": 3}}).replication(); err != nil || got != "{'class': 'NetworkTopologyStrategy', 'dc1': 3}" {
-		t.Errorf("replication %s, %v", got, err)
-	}
-	for _, bad := range []map[string]int{{"dc1": 0}, {"dc'": 3}} {
-		if _, err := (Config{Replication: bad}).replication(); core.CodeOf(err) != core.CodeBadArgument {
-			t.Errorf("%v: got %v, want code %q", bad, err, core.CodeBadArgument)
-		}
-	}
 }

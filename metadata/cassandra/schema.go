@@ -3,7 +3,6 @@ package cassandra
 import (
 	"context"
 	"embed"
-	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -13,7 +12,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// The files of the schema. Each is applied once, in the order of its number, and never changes.
+// The files of the schema. Each is applied once, in the order of its number, and never changes once it was released.
+// KEYSPACE and TABLE_ID in them stand for the keyspace, and for the id of the table that the statement creates. Two
+// callers may execute the same file at the same time, so each statement can be repeated.
 //
 //go:embed schema/*.cql
 var schemaFiles embed.FS
@@ -64,68 +65,6 @@ func statements(text string) []string {
 	return all
 }
 
-// Apply creates the keyspace and brings its schema to the newest version. It can be run again, also after it failed half
-// way. Only one process at a time may run it: nodes that create the same table at the same time disagree about it.
-// Changing a schema takes seconds: ctx needs a deadline of a minute.
-func Apply(ctx context.Context, cfg Config) error {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return err
-	}
-	all, err := steps(cfg.Keyspace)
-	if err != nil {
-		return err
-	}
-	replication, err := cfg.replication()
-	if err != nil {
-		return err
-	}
-	session, err := cfg.connect(schemaTimeout)
-	if err != nil {
-		return err
-	}
-	defer session.Close()
-	for _, text := range []string{
-		fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", cfg.Keyspace, replication),
-		fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s.schema_step (owner text, step int, name text, PRIMARY KEY (owner, step))", cfg.Keyspace),
-	} {
-		if err := change(ctx, session, text); err != nil {
-			return err
-		}
-	}
-	at, err := schemaVersion(ctx, session, cfg.Keyspace)
-	if err != nil {
-		return err
-	}
-	if at > len(all) {
-		return newerSchema(cfg.Keyspace, at, len(all))
-	}
-	for _, s := range all[at:] {
-		for _, text := range s.statements {
-			if err := change(ctx, session, text); err != nil {
-				return err
-			}
-		}
-		err := session.Query("INSERT INTO "+cfg.Keyspace+".schema_step (owner, step, name) VALUES ('columba', ?, ?)", s.number, s.name).
-			WithContext(ctx).Consistency(gocql.Quorum).Exec()
-		if err != nil {
-			return core.Errorf(core.CodeUnavailable, "record schema step %d: %w; apply the schema again", s.number, err)
-		}
-	}
-	return nil
-}
-
-// change executes one statement that changes the schema, and waits until all nodes that are up agree on it.
-func change(ctx context.Context, session *gocql.Session, text string) error {
-	if err := session.Query(text).WithContext(ctx).Exec(); err != nil {
-		return core.Errorf(core.CodeUnavailable, "change the schema: %w; apply the schema again", err)
-	}
-	if err := session.AwaitSchemaAgreement(ctx); err != nil {
-		return core.Errorf(core.CodeUnavailable, "the nodes do not agree on the schema: %w; apply the schema again", err)
-	}
-	return nil
-}
-
 // check returns CodeVersion unless this binary can work with the keyspace: with the newest schema that it knows, or
 // the one before.
 func check(ctx context.Context, session *gocql.Session, keyspace string) error {
@@ -145,9 +84,11 @@ func accept(keyspace string, at, newest int) error {
 	switch {
 	case at > newest:
 		return newerSchema(keyspace, at, newest)
-	case at < max(newest-1, 1):
-		return core.Errorf(core.CodeVersion, "keyspace %s has schema %d, this binary needs %d or %d; apply the schema",
-			keyspace, at, max(newest-1, 1), newest)
+	case at == 0:
+		return core.Errorf(core.CodeVersion, "keyspace %s has no schema; run `columba schema apply` first", keyspace)
+	case at < newest-1:
+		return core.Errorf(core.CodeVersion, "keyspace %s has schema %d, this binary needs %d or %d; run `columba schema apply` first",
+			keyspace, at, newest-1, newest)
 	}
 	return nil
 }
@@ -165,7 +106,7 @@ func schemaVersion(ctx context.Context, session *gocql.Session, keyspace string)
 		return 0, nil // there is no such keyspace or table
 	}
 	if err != nil {
-		return 0, core.Errorf(core.CodeUnavailable, "read the schema's version: %w", err)
+		return 0, core.Errorf(core.CodeUnavailable, "the schema of keyspace %s could not be read from most of its replicas: %w; start more nodes of Cassandra", keyspace, err)
 	}
 	return at, nil
 }

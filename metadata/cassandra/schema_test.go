@@ -2,7 +2,6 @@ package cassandra
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -23,6 +22,9 @@ func TestSteps(t *testing.T) {
 			if !strings.Contains(text, " IF NOT EXISTS ks.") || strings.Contains(text, ";") {
 				t.Errorf("%s cannot be applied twice, or not in a keyspace: %s", s.name, text)
 			}
+			if table := createdTable(text); table != "" && strings.Count(text, "id = "+idMark) != 1 {
+				t.Errorf("%s creates %s without an id that all callers know: %s", s.name, table, text)
+			}
 		}
 	}
 }
@@ -37,46 +39,6 @@ func TestAccept(t *testing.T) {
 	} {
 		if err := accept("k", test.at, test.newest); core.CodeOf(err) != test.want {
 			t.Errorf("schema %d, binary %d: got %v, want code %q", test.at, test.newest, err, test.want)
-		}
-	}
-}
-
-// A keyspace without a schema is refused at once. The schema can be applied twice; then it is accepted.
-func TestApply(t *testing.T) {
-	cfg := config(t)
-	cfg.Keyspace = fmt.Sprintf("apply_%d", time.Now().UnixNano())
-	if _, err := Open(t.Context(), cfg); core.CodeOf(err) != core.CodeVersion {
-		t.Fatalf("open without a schema: %v, want code %q", err, core.CodeVersion)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	for range 2 {
-		if err := Apply(ctx, cfg); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := Check(ctx, cfg); err != nil {
-		t.Error(err)
-	}
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := cfg.connect(schemaTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer session.Close()
-	if mode, err := commitLogSync(ctx, session); err != nil || mode != "batch" {
-		t.Errorf("commitlog_sync is %q, %v; the node runs with batch", mode, err)
-	}
-	defer session.Query("DROP KEYSPACE " + cfg.Keyspace).Exec()
-	if err := session.Query("INSERT INTO " + cfg.Keyspace + ".schema_step (owner, step) VALUES ('columba', 99)").Exec(); err != nil {
-		t.Fatal(err)
-	}
-	for what, err := range map[string]error{"apply": Apply(ctx, cfg), "check": Check(ctx, cfg)} {
-		if core.CodeOf(err) != core.CodeVersion {
-			t.Errorf("%s of a newer schema: %v, want code %q", what, err, core.CodeVersion)
 		}
 	}
 }
