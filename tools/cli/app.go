@@ -36,6 +36,7 @@ type app struct {
 	terminal      func(any) bool // whether it is one that a question can be asked at
 	width         func(any) int  // of a terminal, in columns; 0: it is none
 	fakePublisher publisher      // tests only: instead of the client's
+	schemas       schemas        // of metadata in Cassandra
 
 	hinted bool // it was said that a table leaves out columns
 
@@ -53,7 +54,7 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // MainVia is Main over connections that dial makes, for clusters that are on another network than the machine's.
 func MainVia(ctx context.Context, dial Dial, args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal, patience: retryTime, startTime: startTime, width: columns}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: env, netDial: dial, terminal: isTerminal, patience: retryTime, startTime: startTime, width: columns, schemas: inCassandra}
 	return a.main(ctx, args)
 }
 
@@ -98,7 +99,7 @@ func (a *app) root() *cobra.Command {
 		a.createCommand(), a.showCommand(), a.listCommand(), a.updateCommand(), a.deleteCommand(), a.depthCommand(), a.whyStuckCommand(),
 		a.publishCommand(), a.consumeCommand(), a.ackCommand(), a.nackCommand(), a.rejectCommand(), a.extendCommand(),
 		a.dlqCommand(), a.mergeCommand("", "merge-dlq", "merge_dlq"), a.purgeCommand("", "purge-dlq", "purge_dlq"), a.purgeQueuesCommand(), a.cancelCommand(), a.seekCommand(),
-		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(), a.metadataCommand(),
+		a.peekCommand(), a.sealCommand(), a.verifyCommand(), a.inspectCommand(), a.benchCommand(), a.metadataCommand(), a.schemaCommand(),
 	)
 	root.AddCommand(a.hookedCommands()...)
 	groupCommands(root)
@@ -113,7 +114,7 @@ func groupCommands(root *cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: users, Title: "Queues, groups and messages:"}, &cobra.Group{ID: operators, Title: "Servers and their data:"})
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
-		case "serve", "config", "seal", "verify", "inspect", "bench", "metadata":
+		case "serve", "config", "seal", "verify", "inspect", "bench", "metadata", "schema":
 			cmd.GroupID = operators
 		case "version", "demo", "completion", "help":
 		default:

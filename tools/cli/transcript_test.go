@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,14 +21,7 @@ func transcript(t *testing.T, addr, name string) {
 			args[i] = unquoted(t, d, a.String())
 		}
 		stdout, stderr, code := runCLI(addr, args, unquoted(t, d, d.Input))
-		var out strings.Builder
-		for _, part := range []struct{ mark, text string }{{"", stdout}, {"! ", stderr}} {
-			for line := range strings.Lines(strings.ReplaceAll(part.text, addr, "ADDR")) {
-				out.WriteString(part.mark + strings.TrimSuffix(line, "\n") + "\n")
-			}
-		}
-		fmt.Fprintf(&out, "→ %d\n", code)
-		return out.String()
+		return seen(strings.ReplaceAll(stdout, addr, "ADDR"), strings.ReplaceAll(stderr, addr, "ADDR"), code)
 	})
 }
 
