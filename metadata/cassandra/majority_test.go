@@ -229,7 +229,7 @@ func TestStore_TooFewReplicas(t *testing.T) {
 	replicate := func(n int) {
 		t.Helper()
 		text := fmt.Sprintf("ALTER KEYSPACE %s WITH replication = {'class': 'SimpleStrategy', 'replication_factor': %d}", cfg.Keyspace, n)
-		if err := change(ctx, s.session.(*guarded).session.(driver).session, text); err != nil {
+		if err := s.session.(*guarded).session.(driver).session.Query(text).WithContext(ctx).Exec(); err != nil {
 			t.Fatal(err)
 		}
 	}
