@@ -15,6 +15,7 @@ SEEDS     ?= 10000
 BENCHTIME ?= 1s
 CLUSTERPORT ?= 4922
 CLUSTERDATA ?=
+METADATA  ?= embedded
 COUNT     ?= 20
 TESTFLAGS ?=
 BENCHFLAGS ?=
@@ -66,9 +67,14 @@ demo: build ## run the main job on real input (the Go tree), with crashes, and v
 	bin/columba demo
 
 .PHONY: cluster
-cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT on, data in CLUSTERDATA or a temporary directory
+cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT on, data in CLUSTERDATA or a temporary directory; METADATA=cassandra: with three Cassandra nodes
 	$(GO) build -o bin/cluster ./tools/cluster
+ifeq ($(METADATA),cassandra)
+	exec test/cassandra/cassandra.sh with $(or $(CLUSTERDATA),bin)/cassandra 3 scripts/cluster-on-cassandra.sh bin/columba \
+	  bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
+else
 	exec bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
+endif
 
 .PHONY: test
 test: ## all tests but attacks, rings 1 and 2 under the race detector, within 5 minutes on 2 cores

@@ -7,6 +7,8 @@
 #   cassandra.sh start DIR NAME OPTIONS   run the node NAME in the background and wait for it
 #   cassandra.sh wait DIR NAME [SECONDS]  wait until the node answers clients, 4 minutes by default
 #   cassandra.sh stop DIR NAME            end the node NAME, and wait for its end
+#   cassandra.sh with DIR COUNT COMMAND   install, start a cluster of COUNT nodes, run the command, stop the nodes.
+#                                         The command finds the nodes in CASSANDRA_NODES: IP:PORT,IP:PORT...
 #
 # OPTIONS: --listen IP  [--seeds IP,IP]  [--cql PORT]  [--heap 192M]  [--sync batch|periodic]  [--yaml 'key: value']...
 #
@@ -18,7 +20,7 @@ version=5.0.9
 java=${JAVA:-java}
 
 die() { echo "cassandra.sh: $*" >&2; exit 1; }
-usage() { sed -n '2,14p' "$0" >&2; exit 2; }
+usage() { sed -n '2,16p' "$0" >&2; exit 2; }
 missing() { echo "cassandra.sh: $*" >&2; exit 3; }
 need() { command -v "$1" >/dev/null || missing "no $1 here; install it"; }
 
@@ -167,7 +169,7 @@ become() {
 # pid_of answers the process of a node, if it is that node.
 pid_of() { # NODE
   local pid; pid=$(cat "$1/pid" 2>/dev/null) || return 1
-  tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "-Dcassandra.storagedir=$1/data" || return 1
+  tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF -- "-Dcassandra.storagedir=$1/data" || return 1
   echo "$pid"
 }
 
@@ -195,6 +197,39 @@ stop() { # NODE
   rm -f "$1/pid"
 }
 
+# with_nodes runs a command beside a cluster. Its nodes are at 127.9.2.1 and so on.
+with_nodes() { # DIR COUNT COMMAND...
+  [ $# -ge 3 ] || usage
+  install "$1"
+  local count=$2 i seeds='' CASSANDRA_NODES=''
+  nodes_of=$(cd "$1" && pwd)
+  shift 2
+  for ((i = 1; i <= count; i++)); do
+    seeds+=${seeds:+,}127.9.2.$i
+    CASSANDRA_NODES+=${CASSANDRA_NODES:+,}127.9.2.$i:9042
+  done
+  trap 'for n in "$nodes_of"/n[0-9]*; do stop "$n" & done; wait' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  set -m # each node in a process group of its own: ^C is for the command, and the nodes end after it
+  for ((i = 1; i <= count; i++)); do
+    configure "$nodes_of" "n$i" --listen "127.9.2.$i" --seeds "$seeds"
+    ! pid_of "$node" >/dev/null || die "n$i runs already"
+    (become) >"$node/log/stdout.log" 2>&1 </dev/null &
+    echo $! >"$node/pid"
+  done
+  set +m
+  for ((i = 1; i <= count; i++)); do wait_for "$nodes_of/n$i" 240; done
+  export CASSANDRA_NODES
+  "$@" & # so that a signal reaches the traps
+  local command=$!
+  trap 'kill -INT $command 2>/dev/null || true' INT
+  trap 'kill -TERM $command 2>/dev/null || true' TERM
+  local code=0
+  while kill -0 "$command" 2>/dev/null; do code=0; wait "$command" || code=$?; done
+  return "$code"
+}
+
 [ $# -ge 2 ] || usage
 command=$1; shift
 case $command in
@@ -207,6 +242,7 @@ case $command in
     echo $! >"$node/pid"
     wait_for "$node" 240 ;;
   wait) [ $# -ge 2 ] || usage; wait_for "$(cd "$1" && pwd)/$2" "${3:-240}" ;;
+  with) with_nodes "$@" ;;
   stop) [ $# -eq 2 ] || usage; stop "$(cd "$1" && pwd)/$2" ;;
   *) usage ;;
 esac

@@ -46,7 +46,11 @@ type cluster struct {
 
 func newCluster(o options) *cluster {
 	c := &cluster{o: o}
-	for _, name := range []string{"controller", "store1", "store2", "store3", "input1", "input2", "output1", "output2"} {
+	controllers := []string{"controller"}
+	if o.metadata != "" {
+		controllers = []string{"controller1", "controller2", "controller3"}
+	}
+	for _, name := range append(controllers, "store1", "store2", "store3", "input1", "input2", "output1", "output2") {
 		port := o.port + len(c.members)
 		c.members = append(c.members, &member{
 			name: name, data: filepath.Join(o.data, name), log: filepath.Join(o.data, name+".log"),
@@ -55,7 +59,7 @@ func newCluster(o options) *cluster {
 		})
 	}
 	for i, zone := range []string{"a", "b", "c"} {
-		c.members[1+i].zone = zone // of the stores
+		c.members[len(controllers)+i].zone = zone // of the stores
 	}
 	c.ended = make(chan *member, len(c.members))
 	return c
@@ -69,6 +73,16 @@ func (m *member) roles() string {
 	default:
 		return kind + "host"
 	}
+}
+
+// frontends are the addresses for commands and clients.
+func (c *cluster) frontends() (addrs []string) {
+	for _, m := range c.members {
+		if strings.HasPrefix(m.name, "controller") {
+			addrs = append(addrs, m.addr)
+		}
+	}
+	return addrs
 }
 
 // start runs all processes and waits until each is ready and all are in the list of hosts.
@@ -101,6 +115,9 @@ func (c *cluster) startOne(m *member) error {
 	args := []string{"serve", "--data", m.data, "--listen", m.addr, "--roles", m.roles(), "--gossip", m.gossip, "--join", strings.Join(join, ",")}
 	if m.zone != "" {
 		args = append(args, "--zone", m.zone)
+	}
+	if c.o.metadata != "" {
+		args = append(args, "--metadata", c.o.metadata)
 	}
 	m.cmd = exec.Command(c.o.program, append(args, c.o.flags...)...)
 	m.cmd.SysProcAttr = childAttributes() // a group of its own: ^C is for this process, which stops the others in order

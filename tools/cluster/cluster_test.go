@@ -38,3 +38,25 @@ func TestCluster_SaysWhoIsWhoAndHowToGoOn(t *testing.T) {
 		t.Errorf("zones: %q of %s, %q of %s", c.members[3].zone, c.members[3].name, c.members[4].zone, c.members[4].name)
 	}
 }
+
+// TestCluster_OnCassandra has three controllers, which get the URL, and commands that know all of them.
+func TestCluster_OnCassandra(t *testing.T) {
+	c := newCluster(options{program: "bin/columba", port: 5000, data: "d", metadata: "cassandra://a/columba"})
+	if len(c.members) != 10 || c.members[2].roles() != "controller,frontend" || c.members[5].zone != "c" {
+		t.Fatalf("%d members; the third serves %s, the sixth is in zone %q", len(c.members), c.members[2].roles(), c.members[5].zone)
+	}
+	ended := exec.Command(os.Args[0], "-test.run=^$")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range c.members {
+		m.cmd = ended
+	}
+	var out strings.Builder
+	c.describe(&out, time.Second)
+	for _, want := range []string{"--addr 127.0.0.1:5000,127.0.0.1:5001,127.0.0.1:5002", "kill -9 any of them"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, out.String())
+		}
+	}
+}

@@ -1,5 +1,5 @@
 // Command cluster runs a whole Columba cluster on this machine, in the foreground: three stores, two input hosts, two output hosts and
-// a controller with the frontend, each a process of its own. SIGINT, SIGTERM and SIGHUP stop them in order; on Linux they drain also when this process
+// a controller with the frontend, or three of these if the metadata are in Cassandra. Each is a process of its own. SIGINT, SIGTERM and SIGHUP stop them in order; on Linux they drain also when this process
 // is killed.
 package main
 
@@ -20,9 +20,10 @@ import (
 )
 
 type options struct {
-	program string
-	port    int
-	data    string
+	program  string
+	port     int
+	data     string
+	metadata string // URL of a Cassandra cluster; "" = embedded
 	// temporary: data is removed when the cluster stops.
 	temporary bool
 	flags     []string // more of `columba serve`, for every process
@@ -34,7 +35,8 @@ func init() { runtime.LockOSThread() }
 func main() {
 	var o options
 	flag.StringVar(&o.program, "program", "bin/columba", "the columba `binary`")
-	flag.IntVar(&o.port, "port", 4922, "first of eight `ports`; gossip takes those that are 1000 higher")
+	flag.IntVar(&o.port, "port", 4922, "first of eight `ports`, or ten with -metadata; gossip takes those that are 1000 higher")
+	flag.StringVar(&o.metadata, "metadata", "", "`URL` of a Cassandra cluster that has the schema; three controllers use it (default: one controller with embedded metadata)")
 	flag.StringVar(&o.data, "data", "", "`directory` of the data and logs, kept (default: a temporary one, removed)")
 	flag.Parse()
 	o.flags = flag.Args()
@@ -112,7 +114,7 @@ func (c *cluster) describe(out io.Writer, took time.Duration) {
 	}
 	w.Flush()
 	program, addr := c.o.program, ""
-	if a := c.members[0].addr; a != "127.0.0.1:4922" {
+	if a := strings.Join(c.frontends(), ","); a != "127.0.0.1:4922" {
 		addr = " --addr " + a
 	}
 	if !filepath.IsAbs(program) && !strings.Contains(program, "/") {
@@ -126,8 +128,16 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
   seq 1 100000 | %[3]s%[4]s publish /demo/trips --rate 5000 &
   %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
 
-Meanwhile you can kill -9 a store, an input host or an output host: this terminal prints the command that starts it again.
+Meanwhile you can kill -9 %[6]s: this terminal prints the command that starts it again.
 Ctrl-C here stops all processes%[5]s.
 
-`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath())
+`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath(), c.o.victims())
+}
+
+// victims are the processes that can be killed while the others go on.
+func (o options) victims() string {
+	if o.metadata != "" {
+		return "any of them"
+	}
+	return "a store, an input host or an output host"
 }
