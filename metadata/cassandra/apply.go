@@ -45,7 +45,7 @@ func ApplySchema(ctx context.Context, cfg Config, changed func()) (Applied, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxCall)
 	defer cancel()
-	c, err := cfg.connectEach()
+	c, err := cfg.connectEach(schemaTimeout)
 	if err != nil {
 		return Applied{}, err
 	}
@@ -66,6 +66,9 @@ type applier struct {
 
 func (a *applier) run(ctx context.Context) (err error) {
 	nodes := a.members(ctx, a.cfg.Request)
+	if ctx, err = through(ctx, nodes); err != nil {
+		return err
+	}
 	replication, err := keyspaceReplication(ctx, a.session, a.cfg.Keyspace)
 	if err != nil {
 		return err
@@ -162,7 +165,8 @@ func (a *applier) applySteps(ctx context.Context) error {
 
 // stepTable is the statement for the table of the steps that were applied.
 func stepTable(keyspace string) string {
-	return "CREATE TABLE IF NOT EXISTS " + keyspace + ".schema_step (owner text, step int, name text, PRIMARY KEY (owner, step)) WITH id = " + idMark
+	return "CREATE TABLE IF NOT EXISTS " + keyspace + ".schema_step (owner text, step int, name text, PRIMARY KEY (owner, step)) WITH id = " + idMark +
+		" AND speculative_retry = 'ALWAYS'" // servers that start read it
 }
 
 // change executes one statement that changes the schema, and waits until all nodes agree on it.

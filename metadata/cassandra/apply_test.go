@@ -28,7 +28,7 @@ func fresh(t *testing.T) (Config, cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := cfg.connectEach()
+	c, err := cfg.connectEach(schemaTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +78,9 @@ func TestApply(t *testing.T) {
 		if !n.Up || n.CommitLogSync != "batch" || n.Version == "" || n.DataCentre == "" || n.Rack == "" {
 			t.Errorf("node %+v; all run, with batch", n)
 		}
+	}
+	if got := c.slowTables(t, cfg.Keyspace); !slices.Equal(got, []string{"schema_seed"}) { // nothing reads that but a change of the schema
+		t.Errorf("reads of %v wait for a lost replica", got)
 	}
 	if err := c.session.Query("INSERT INTO " + cfg.Keyspace + ".schema_step (owner, step) VALUES ('columba', 99)").Exec(); err != nil {
 		t.Fatal(err)
@@ -146,6 +149,21 @@ func TestApply_AtTheSameTime(t *testing.T) {
 	}
 }
 
+// slowTables are those whose reads ask no further replica until one has not answered for a while.
+func (c cluster) slowTables(t *testing.T, keyspace string) (out []string) {
+	iter := c.session.Query("SELECT table_name, speculative_retry FROM system_schema.tables WHERE keyspace_name = ?", keyspace).Iter()
+	var table, retry string
+	for iter.Scan(&table, &retry) {
+		if retry != "ALWAYS" {
+			out = append(out, table)
+		}
+	}
+	if err := iter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // tableIDs are the ids of the tables of a keyspace, as the node of the context knows them.
 func tableIDs(t *testing.T, ctx context.Context, c cluster, keyspace string) map[string]string {
 	out := map[string]string{}
@@ -199,6 +217,7 @@ func TestPlacement(t *testing.T) {
 	one := []NodeInfo{{Address: "a", DataCentre: "x"}}
 	three := []NodeInfo{{Address: "a", DataCentre: "x"}, {Address: "b", DataCentre: "x"}, {Address: "c", DataCentre: "x"}}
 	two := append([]NodeInfo{{Address: "d", DataCentre: "y"}}, three...)
+	local := append([]NodeInfo{{Address: "e", DataCentre: "x", local: true}}, two...)
 	for _, test := range []struct {
 		name  string
 		nodes []NodeInfo
@@ -211,7 +230,7 @@ func TestPlacement(t *testing.T) {
 		{name: "three nodes", nodes: three, want: map[string]int{"x": 3}},
 		{name: "a number", nodes: three, cfg: Config{Replicas: 2}, want: map[string]int{"x": 2}},
 		{name: "two data centres", nodes: two, says: "x=3,y=3"},
-		{name: "two data centres and a local one", nodes: two, cfg: Config{Local: "b"}, want: map[string]int{"x": 3}},
+		{name: "two data centres and a local one", nodes: local, want: map[string]int{"x": 3}},
 		{name: "each data centre", nodes: two, cfg: Config{Replication: map[string]int{"x": 3, "y": 1}}, want: map[string]int{"x": 3, "y": 1}},
 		{name: "no such data centre", nodes: two, cfg: Config{Replication: map[string]int{"z": 1}}, says: "it has x, y"},
 		{name: "too few nodes", nodes: one, cfg: Config{Replicas: 3}, says: "1 node, too few for 3 replicas"},
@@ -232,6 +251,20 @@ func TestCQLMap(t *testing.T) {
 	got := cqlMap(replicationOptions(map[string]int{"it's": 3, "b": 1}))
 	if want := "{'b': '1', 'class': 'NetworkTopologyStrategy', 'it''s': '3'}"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Requests go to the local node if it is up, else to another one, and never to one that is not.
+func TestThrough(t *testing.T) {
+	up, local, down := NodeInfo{Up: true, id: "up"}, NodeInfo{Up: true, local: true, id: "local"}, NodeInfo{local: true, id: "down"}
+	for want, nodes := range map[string][]NodeInfo{"up": {down, up}, "local": {up, local, up}} {
+		ctx, err := through(t.Context(), nodes)
+		if err != nil || ctx.Value(nodeKey{}) != want {
+			t.Errorf("of %+v: %v, %v", nodes, ctx, err)
+		}
+	}
+	if _, err := through(t.Context(), []NodeInfo{down}); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("no node is up: %v", err)
 	}
 }
 

@@ -29,12 +29,15 @@ func Describe(ctx context.Context, cfg Config) (SchemaInfo, error) {
 	if err != nil {
 		return SchemaInfo{}, err
 	}
-	c, err := cfg.connectEach()
+	c, err := cfg.connectEach(cfg.Request)
 	if err != nil {
 		return SchemaInfo{}, err
 	}
 	defer c.close()
 	out := SchemaInfo{Keyspace: cfg.Keyspace, Newest: len(all), Nodes: c.members(ctx, cfg.Request)}
+	if ctx, err = through(ctx, out.Nodes); err != nil {
+		return out, err
+	}
 	if out.Replication, err = keyspaceReplication(ctx, c.session, cfg.Keyspace); err != nil {
 		return out, err
 	}

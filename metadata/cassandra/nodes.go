@@ -24,7 +24,8 @@ type NodeInfo struct {
 	Schema        string // the node's version of the schema of all keyspaces
 	CommitLogSync string // batch, group or periodic; empty also if the node does not say
 
-	id string
+	id    string
+	local bool // the node that is asked first, see Config.Local
 }
 
 // cluster is a connection to all nodes of a Cassandra cluster. Unlike a Store it can ask each of them.
@@ -33,10 +34,10 @@ type cluster struct {
 	nodes   *byNode
 }
 
-// connectEach connects to all nodes that answer; it fails when none does.
-func (c Config) connectEach() (cluster, error) {
-	nodes := &byNode{HostSelectionPolicy: newLocalFirst(c.Local), known: map[string]*gocql.HostInfo{}}
-	session, err := c.connectBy(nodes, schemaTimeout)
+// connectEach connects to all nodes that answer; it fails when none does. request limits the time of one request.
+func (c Config) connectEach(request time.Duration) (cluster, error) {
+	nodes := &byNode{localFirst: localFirst{gocql.RoundRobinHostPolicy(), c.Local}, known: map[string]*gocql.HostInfo{}}
+	session, err := c.connectBy(nodes, request)
 	return cluster{session, nodes}, err
 }
 
@@ -58,6 +59,21 @@ func (c cluster) members(ctx context.Context, limit time.Duration) []NodeInfo {
 	}
 	ask.Wait()
 	return all
+}
+
+// through makes the requests of a context go to one node that is up, the local one if there is one: a request to a node
+// that hangs would wait for long. CodeUnavailable when none is up.
+func through(ctx context.Context, all []NodeInfo) (context.Context, error) {
+	id := ""
+	for _, n := range all {
+		if n.Up && (id == "" || n.local) {
+			id = n.id
+		}
+	}
+	if id == "" {
+		return nil, core.Errorf(core.CodeUnavailable, "no node of Cassandra answers in time; see `nodetool status`")
+	}
+	return onNode(ctx, id), nil
 }
 
 // ask has the node tell about itself. A node that does not answer is not up.
@@ -123,7 +139,7 @@ func allUp(all []NodeInfo) error {
 // byNode sends a request to the node that its context names, and to no other; requests that name none go where the
 // policy below says.
 type byNode struct {
-	gocql.HostSelectionPolicy
+	localFirst
 
 	mu    sync.Mutex
 	known map[string]*gocql.HostInfo // by id
@@ -138,7 +154,7 @@ func onNode(ctx context.Context, id string) context.Context {
 
 // Pick implements gocql.HostSelectionPolicy.
 func (p *byNode) Pick(q gocql.ExecutableQuery) gocql.NextHost {
-	next := p.HostSelectionPolicy.Pick(q)
+	next := p.localFirst.Pick(q)
 	id, _ := q.Context().Value(nodeKey{}).(string)
 	if id == "" {
 		return next
@@ -155,7 +171,7 @@ func (p *byNode) Pick(q gocql.ExecutableQuery) gocql.NextHost {
 
 // AddHost implements gocql.HostSelectionPolicy.
 func (p *byNode) AddHost(host *gocql.HostInfo) {
-	p.HostSelectionPolicy.AddHost(host)
+	p.localFirst.AddHost(host)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known[host.HostID()] = host
@@ -163,7 +179,7 @@ func (p *byNode) AddHost(host *gocql.HostInfo) {
 
 // RemoveHost implements gocql.HostSelectionPolicy.
 func (p *byNode) RemoveHost(host *gocql.HostInfo) {
-	p.HostSelectionPolicy.RemoveHost(host)
+	p.localFirst.RemoveHost(host)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, host.HostID())
@@ -175,7 +191,9 @@ func (p *byNode) all() []NodeInfo {
 	defer p.mu.Unlock()
 	var out []NodeInfo
 	for id, host := range p.known {
-		out = append(out, NodeInfo{Address: host.ConnectAddressAndPort(), DataCentre: host.DataCenter(), Rack: host.Rack(), id: id})
+		out = append(out, NodeInfo{
+			Address: host.ConnectAddressAndPort(), DataCentre: host.DataCenter(), Rack: host.Rack(), id: id, local: p.is(host),
+		})
 	}
 	slices.SortFunc(out, func(a, b NodeInfo) int { return strings.Compare(a.Address, b.Address) })
 	return out

@@ -22,7 +22,7 @@ func (c Config) placement(nodes []NodeInfo) (map[string]int, error) {
 	local := ""
 	for _, n := range nodes {
 		size[n.DataCentre]++
-		if n.Address == c.Local {
+		if n.local {
 			local = n.DataCentre
 		}
 	}

@@ -101,7 +101,7 @@ func newerSchema(keyspace string, at, newest int) error {
 func schemaVersion(ctx context.Context, session *gocql.Session, keyspace string) (int, error) {
 	var at int
 	err := session.Query("SELECT max(step) FROM " + keyspace + ".schema_step WHERE owner = 'columba'").WithContext(ctx).
-		Consistency(gocql.Quorum).Scan(&at)
+		Consistency(gocql.Quorum).Idempotent(true).RetryPolicy(&eachHost{}).Scan(&at)
 	if codeOf(err) == gocql.ErrCodeInvalid {
 		return 0, nil // there is no such keyspace or table
 	}
