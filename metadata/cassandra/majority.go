@@ -12,6 +12,10 @@ import (
 const (
 	refuseFor = time.Second     // after a failure
 	probeTime = 5 * time.Second // another call is let through then, though the last one has not ended
+
+	// patience is how long a caller has waited without any answer if that says something about the replicas. Many
+	// callers have less time than Cassandra takes to answer that it timed out.
+	patience = 500 * time.Millisecond
 )
 
 // errTooFew ends calls that are not sent.
@@ -93,28 +97,37 @@ type guarded struct {
 var _ session = (*guarded)(nil)
 
 func (g *guarded) write(ctx context.Context, c gocql.Consistency, statements []statement) (touched bool, err error) {
-	err = g.guard(c, false, func() error {
+	err = g.guard(ctx, c, false, func() (bool, error) {
 		touched, err = g.session.write(ctx, c, statements)
-		return err
+		return false, err
 	})
 	return touched, err
 }
 
 func (g *guarded) swap(ctx context.Context, s statement) (applied bool, found state, err error) {
-	err = g.guard(gocql.Quorum, true, func() error {
+	err = g.guard(ctx, gocql.Quorum, true, func() (bool, error) {
 		applied, found, err = g.session.swap(ctx, s)
-		return err
+		return false, err
 	})
 	return applied, found, err
 }
 
 func (g *guarded) read(ctx context.Context, c gocql.Consistency, page int, s statement, each func(gocql.Scanner) (bool, error)) error {
-	return g.guard(c, false, func() error { return g.session.read(ctx, c, page, s, each) })
+	return g.guard(ctx, c, false, func() (some bool, err error) {
+		err = g.session.read(ctx, c, page, s, func(rows gocql.Scanner) (bool, error) {
+			some = true
+			return each(rows)
+		})
+		return some, err
+	})
 }
 
-func (g *guarded) guard(c gocql.Consistency, swap bool, call func() error) error {
+// guard does a call unless it would only find out again that too few replicas answer. some: part of the answer came,
+// so enough replicas were there.
+func (g *guarded) guard(ctx context.Context, c gocql.Consistency, swap bool, call func() (some bool, err error)) error {
 	if c == gocql.One || !g.everywhere() {
-		return call()
+		_, err := call()
+		return err
 	}
 	began := time.Now()
 	g.mu.Lock()
@@ -123,9 +136,11 @@ func (g *guarded) guard(c gocql.Consistency, swap bool, call func() error) error
 	if !ok {
 		return errTooFew
 	}
-	err := call()
+	some, err := call()
+	now := time.Now()
+	few := !some && (tooFew(err, swap) || !swap && ctx.Err() != nil && now.Sub(began) >= patience)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.majority.ended(began, time.Now(), err, tooFew(err, swap))
+	g.majority.ended(began, now, err, few)
 	return err
 }

@@ -177,6 +177,74 @@ func TestStore_LacksMajority(t *testing.T) {
 	})
 }
 
+// A caller whose time is over before Cassandra's timeout says the same as the timeout, if it waited for long and nothing
+// came. A transaction does not: it may be one of many for its row.
+func TestGuarded_CallersGiveUp(t *testing.T) {
+	type call func(context.Context, *guarded) error
+	none := func(gocql.Scanner) (bool, error) { return true, nil }
+	var (
+		read  = func(ctx context.Context, g *guarded) error { return g.read(ctx, gocql.Quorum, 1, statement{}, none) }
+		write = func(ctx context.Context, g *guarded) error {
+			_, err := g.write(ctx, gocql.Quorum, nil)
+			return err
+		}
+		swap = func(ctx context.Context, g *guarded) error {
+			_, _, err := g.swap(ctx, statement{})
+			return err
+		}
+	)
+	for name, test := range map[string]struct {
+		call  call
+		after time.Duration
+		rows  int
+		want  bool // the next call is sent
+	}{
+		"a read":                     {read, time.Second, 0, false},
+		"a write":                    {write, time.Second, 0, false},
+		"a read, soon":               {read, 100 * time.Millisecond, 0, true},
+		"a read that has begun well": {read, time.Second, 3, true},
+		"a transaction":              {swap, time.Second, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &guarded{session: silent{test.rows}, everywhere: func() bool { return true }}
+				for i, want := range []error{context.DeadlineExceeded, map[bool]error{true: context.DeadlineExceeded, false: errTooFew}[test.want]} {
+					ctx, cancel := context.WithTimeout(t.Context(), test.after)
+					if err := test.call(ctx, g); !errors.Is(err, want) {
+						t.Errorf("call %d: %v, want %v", i, err, want)
+					}
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// silent is a session that answers some rows, and then nothing until the caller gives up.
+type silent struct{ rows int }
+
+func (silent) write(ctx context.Context, _ gocql.Consistency, _ []statement) (bool, error) {
+	<-ctx.Done()
+	return true, ctx.Err()
+}
+
+func (silent) swap(ctx context.Context, _ statement) (bool, state, error) {
+	<-ctx.Done()
+	return false, state{}, ctx.Err()
+}
+
+func (s silent) read(ctx context.Context, _ gocql.Consistency, _ int, _ statement, each func(gocql.Scanner) (bool, error)) error {
+	for range s.rows {
+		if _, err := each(nil); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (silent) close() {}
+
 // Each node has each row as long as there are no more nodes than replicas; a node that is down counts.
 func TestCounting(t *testing.T) {
 	var m members
