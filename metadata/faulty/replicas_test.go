@@ -1,7 +1,6 @@
 package faulty_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,21 +13,6 @@ import (
 	"github.com/columbamq/columba/metadata/metadatatest"
 )
 
-// atQuorum is a store whose plain writes are at Quorum, whatever their caller asks for.
-type atQuorum struct{ metadata.Store }
-
-func (s atQuorum) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, _ metadata.Consistency) error {
-	return s.Store.Put(ctx, t, k, value, at, ttl, metadata.Quorum)
-}
-
-func (s atQuorum) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, _ metadata.Consistency) error {
-	return s.Store.PutAll(ctx, t, rows, metadata.Quorum)
-}
-
-func (s atQuorum) Remove(ctx context.Context, t metadata.Table, k metadata.Key, at time.Time, _ metadata.Consistency) error {
-	return s.Store.Remove(ctx, t, k, at, metadata.Quorum)
-}
-
 // Replicas that do not differ are a store as all others.
 func TestReplicas_Equal(t *testing.T) {
 	metadatatest.Run(t, func(*testing.T) metadata.Store { return faulty.NewReplicas(faulty.Divergence{}) })
@@ -39,7 +23,7 @@ func TestReplicas_Quorum(t *testing.T) {
 	for seed, d := range []faulty.Divergence{{Never: 1}, {Late: 1, Delay: time.Millisecond}, {Late: 0.4, Never: 0.4, Delay: 100 * time.Microsecond}} {
 		d.Seed = uint64(seed)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			metadatatest.Run(t, func(*testing.T) metadata.Store { return atQuorum{faulty.NewReplicas(d)} })
+			metadatatest.Run(t, func(*testing.T) metadata.Store { return metadatatest.AtQuorum{Store: faulty.NewReplicas(d)} })
 		})
 	}
 }
@@ -47,7 +31,7 @@ func TestReplicas_Quorum(t *testing.T) {
 // Changes that only Serial calls find are linearizable.
 func TestReplicas_Undecided(t *testing.T) {
 	metadatatest.RunUncertain(t, func(*testing.T) metadata.Store {
-		return atQuorum{faulty.NewReplicas(faulty.Divergence{Seed: 1, Late: 0.4, Never: 0.4, Delay: 100 * time.Microsecond, Undecided: 0.3})}
+		return metadatatest.AtQuorum{Store: faulty.NewReplicas(faulty.Divergence{Seed: 1, Late: 0.4, Never: 0.4, Delay: 100 * time.Microsecond, Undecided: 0.3})}
 	})
 }
 

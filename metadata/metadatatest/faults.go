@@ -117,14 +117,8 @@ func rowModel() porcupine.Model {
 		return state{last: st.version}, ""
 	}
 	return porcupine.Model{
-		Partition: func(calls []porcupine.Operation) [][]porcupine.Operation {
-			rows := make([][]porcupine.Operation, 2)
-			for _, op := range calls {
-				rows[op.Input.(rowCall).row] = append(rows[op.Input.(rowCall).row], op)
-			}
-			return rows
-		},
-		Init: func() any { return state{} },
+		Partition: byKey(func(input any) int { return input.(rowCall).row }),
+		Init:      func() any { return state{} },
 		Step: func(current, input, output any) (bool, any) {
 			st, in, out := current.(state), input.(rowCall), output.(rowAnswer)
 			if out.code == core.CodeUnavailable {
@@ -146,41 +140,83 @@ func rowModel() porcupine.Model {
 	}
 }
 
+// byKey divides a history by what its calls are about: each part is linearizable for itself.
+func byKey(of func(input any) int) func([]porcupine.Operation) [][]porcupine.Operation {
+	return func(calls []porcupine.Operation) (parts [][]porcupine.Operation) {
+		place := map[int]int{}
+		for _, op := range calls {
+			k := of(op.Input)
+			if _, ok := place[k]; !ok {
+				place[k] = len(parts)
+				parts = append(parts, nil)
+			}
+			parts[place[k]] = append(parts[place[k]], op)
+		}
+		return parts
+	}
+}
+
 type tally struct {
 	N int `json:"n"`
 }
 
 // counterHistory adds by Change: with equal values everywhere, a change can be taken for another's.
 func counterHistory(t *testing.T, s metadata.Store, seed uint64) {
-	k := key("counter")
-	for metadata.Create(t.Context(), s, swaps, k, tally{}) != nil {
-	}
-	type answer struct {
-		code core.Code
-		n    int
-	}
+	createCounter(t.Context(), s, 0)
 	h := newHistory()
 	clients(historyClients, func(client int) {
 		for i := range historyCalls {
-			h.record(client, i%2 == 0, func() (any, error) {
-				if i%2 != 0 {
-					v, _, err := metadata.Read[tally](t.Context(), s, swaps, k, metadata.Serial)
-					return answer{core.CodeOf(err), v.N}, err
-				}
-				v, err := metadata.Change(t.Context(), s, swaps, k, func(v *tally) error {
-					v.N++
-					return nil
-				})
-				return answer{core.CodeOf(err), v.N}, err
-			})
+			in := counterCall{add: i%2 == 0}
+			h.record(client, in, func() (any, error) { return callCounter(t.Context(), s, in) })
 		}
 	})
-	h.check(t, porcupine.Model{
-		Init: func() any { return 0 },
+	h.check(t, counterModel())
+}
+
+type counterCall struct {
+	counter int
+	add     bool
+}
+
+func (c counterCall) key() metadata.Key { return key(fmt.Sprint("counter", c.counter)) }
+
+// createCounter tries until the counter is there.
+func createCounter(ctx context.Context, s metadata.Store, counter int) {
+	for {
+		switch err := metadata.Create(ctx, s, swaps, counterCall{counter: counter}.key(), tally{}); core.CodeOf(err) {
+		case "", core.CodeExists:
+			return
+		}
+	}
+}
+
+type counterAnswer struct {
+	code core.Code
+	n    int
+}
+
+// callCounter adds one, or reads.
+func callCounter(ctx context.Context, s metadata.Store, in counterCall) (counterAnswer, error) {
+	if !in.add {
+		v, _, err := metadata.Read[tally](ctx, s, swaps, in.key(), metadata.Serial)
+		return counterAnswer{core.CodeOf(err), v.N}, err
+	}
+	v, err := metadata.Change(ctx, s, swaps, in.key(), func(v *tally) error {
+		v.N++
+		return nil
+	})
+	return counterAnswer{core.CodeOf(err), v.N}, err
+}
+
+// counterModel is a number.
+func counterModel() porcupine.Model {
+	return porcupine.Model{
+		Partition: byKey(func(input any) int { return input.(counterCall).counter }),
+		Init:      func() any { return 0 },
 		Step: func(current, input, output any) (bool, any) {
-			n, out := current.(int), output.(answer)
+			n, out := current.(int), output.(counterAnswer)
 			after := n
-			if input.(bool) {
+			if input.(counterCall).add {
 				after++
 			}
 			switch out.code {
@@ -192,7 +228,7 @@ func counterHistory(t *testing.T, s metadata.Store, seed uint64) {
 			return out.code == core.CodeUnavailable, n
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("add %v → %+v", input, output) },
-	})
+	}
 }
 
 // createOnce races Create: at most one succeeds, and what it stored is there.
