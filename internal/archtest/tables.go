@@ -84,7 +84,7 @@ type fence struct {
 }
 
 var fences = []fence{
-	{"github.com/gocql/gocql/...", []string{"metadata/cassandra/..."}, "its successor must be able to replace it in one place"},
+	{"github.com/gocql/gocql/...", []string{"metadata/cassandra/...", "test/cassandra/..."}, "its successor must be able to replace it in one place"},
 	{"github.com/cockroachdb/pebble/...", []string{"metadata/pebble/...", "storehost/extentlog/...", "internal/walfs/..."}, "the engine is behind metadata.Store and extentlog.Log"},
 	{"github.com/hashicorp/serf/...", []string{"membership/gossip/..."}, "gossip is behind membership.Monitor"},
 	{"github.com/hashicorp/memberlist/...", []string{"membership/gossip/..."}, "gossip is behind membership.Monitor"},

@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -9,19 +10,21 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// While the only node is away calls end in time, and never with an answer that they do not have. The store goes on by
-// itself when the node is back, and what was acknowledged is there.
-func TestStore_NodeIsKilled(t *testing.T) {
-	s := open(t)
-	defer s.Close()
-	if nodes.Missing() {
+// While all nodes are away calls end in time, and never with an answer that they do not have. The store goes on by
+// itself when they are back, and what was acknowledged is there.
+func TestStore_AllNodesAreKilled(t *testing.T) {
+	if os.Getenv(addressEnv) != "" {
 		t.Skip("the node is not one of this test")
 	}
+	s := open(t)
+	defer s.Close()
 	table, key := metadata.Names, metadata.NameKey("kept")
 	if err := s.Insert(t.Context(), table, key, []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	nodes.Kill()
+	for _, node := range nodes.Start(t) {
+		node.Kill(t)
+	}
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
@@ -36,7 +39,7 @@ func TestStore_NodeIsKilled(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("the calls took %s", took)
 	}
-	nodes.Revive(t)
+	nodes.ReviveAll(t)
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var pace pacer

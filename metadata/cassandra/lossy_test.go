@@ -72,6 +72,6 @@ func TestStore_LostAnswers(t *testing.T) {
 		seed++
 		s := open(t)
 		s.session = newLossy(s.session, seed, 0.3)
-		return s
+		return forSuite(t, s)
 	}, samePuts, metadatatest.Without("CASRowAgain", "CASRowAgainSlow"))
 }

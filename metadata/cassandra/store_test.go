@@ -25,14 +25,30 @@ var (
 	keyspace  = fmt.Sprintf("test_%d", time.Now().UnixNano())
 )
 
-// config is for the node of this binary, with the schema applied.
+// addressEnv names a node that runs already, "host:port".
+const addressEnv = "COLUMBA_CASSANDRA_ADDRESS"
+
+// addresses are those of the nodes of this binary, or of the one that runs already.
+func addresses(t *testing.T) (all []string) {
+	t.Helper()
+	if address := os.Getenv(addressEnv); address != "" {
+		return []string{address}
+	}
+	for _, node := range nodes.Start(t) {
+		all = append(all, node.Address())
+	}
+	return all
+}
+
+// config is for the nodes of this binary, with the schema applied: a row is on each of them. They take turns at being
+// the local one.
 func config(t *testing.T) Config {
 	t.Helper()
-	address := os.Getenv("COLUMBA_CASSANDRA_ADDRESS") // of a node that is there already
-	if address == "" {
-		address = nodes.Address(t)
+	all := addresses(t)
+	cfg := Config{
+		Local: all[int(opened.Add(1))%len(all)], Hosts: all, Keyspace: keyspace,
+		Replication: map[string]int{"datacenter1": len(all)}, Request: 10 * time.Second, Connect: 10 * time.Second,
 	}
-	cfg := Config{Local: address, Keyspace: keyspace, Request: 10 * time.Second, Connect: 10 * time.Second}
 	schema.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 		defer cancel()
@@ -44,15 +60,40 @@ func config(t *testing.T) Config {
 	return cfg
 }
 
-// open opens a store that is empty: its tables have names of their own.
+// newPrefix is of the names of tables that are empty.
+func newPrefix() string { return fmt.Sprintf("%d.%d/", time.Now().UnixNano(), opened.Add(1)) }
+
+// open makes a store that is empty: its tables have names of their own. Stores share a session to each node, since new
+// ones cost the node more than what most tests do with them.
 func open(t *testing.T) *Store {
 	t.Helper()
-	return openPrefix(t, fmt.Sprintf("%d.%d/", time.Now().UnixNano(), opened.Add(1)))
+	cfg := config(t)
+	shared.Lock()
+	defer shared.Unlock()
+	first := shared.stores[cfg.Local]
+	if first == nil {
+		first = openPrefix(t, cfg, "")
+		shared.stores[cfg.Local] = first
+	}
+	s := newStore(kept{first.session}, first.cfg)
+	s.prefix = newPrefix()
+	return s
 }
 
-func openPrefix(t *testing.T, prefix string) *Store {
+// shared are the stores whose sessions others use, by their local nodes. They are never closed.
+var shared = struct {
+	sync.Mutex
+	stores map[string]*Store
+}{stores: map[string]*Store{}}
+
+// kept is a session that stays open.
+type kept struct{ session }
+
+func (kept) close() {}
+
+func openPrefix(t *testing.T, cfg Config, prefix string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), config(t))
+	s, err := Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,14 +101,27 @@ func openPrefix(t *testing.T, prefix string) *Store {
 	return s
 }
 
+// forSuite is a store as the suite wants it, on however many nodes.
+func forSuite(t *testing.T, s metadata.Store) metadata.Store {
+	if len(addresses(t)) > 1 {
+		return metadatatest.AtQuorum{Store: s}
+	}
+	return s
+}
+
 func TestStore(t *testing.T) {
+	var last *Store
 	metadatatest.Run(t,
-		func(t *testing.T) metadata.Store { return open(t) },
+		func(t *testing.T) metadata.Store {
+			last = open(t)
+			return forSuite(t, last)
+		},
 		metadatatest.WithReopen(func(t *testing.T, s metadata.Store) metadata.Store {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			return openPrefix(t, s.(*Store).prefix)
+			last = openPrefix(t, config(t), last.prefix)
+			return forSuite(t, last)
 		}))
 }
 
@@ -77,7 +131,7 @@ var samePuts = metadatatest.Without("PutLatestWins", "PutEqualTimes", "RemoveSha
 
 // TestStore_Shared runs the suite on rows that share a partition in Cassandra, and on put rows in buckets.
 func TestStore_Shared(t *testing.T) {
-	metadatatest.Run(t, func(t *testing.T) metadata.Store { return renamed{open(t)} }, metadatatest.Without("HintShards", "MoveHints"))
+	metadatatest.Run(t, func(t *testing.T) metadata.Store { return forSuite(t, renamed{open(t)}) }, metadatatest.Without("HintShards", "MoveHints"))
 }
 
 // renamed keeps the rows of the suite's tables as those of tables that are laid out in another way.

@@ -31,9 +31,9 @@ func TestNodes_NoCassandra(t *testing.T) {
 			skipped := false
 			t.Run("asks", func(t *testing.T) {
 				defer func() { skipped = t.Skipped() }()
-				n.Address(t)
+				n.Start(t)
 			})
-			if !skipped || !errors.Is(n.err, errMissing) || !n.Missing() {
+			if !skipped || !errors.Is(n.err, errMissing) {
 				t.Errorf("skipped %v, %v; want a test that is skipped", skipped, n.err)
 			}
 		})
@@ -68,16 +68,48 @@ func TestScript_Installs(t *testing.T) {
 	}
 }
 
+// A process ends when it is asked to, also when it is paused, and however often it is asked.
 func TestProcess_Ends(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		p, err := spawn("sleep", "600")
-		if err != nil {
-			t.Fatal(err)
+		for _, before := range []syscall.Signal{syscall.SIGCONT, syscall.SIGSTOP} {
+			p, err := spawn("sleep", "600")
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.signal(before)
+			p.end(how)
+			p.end(how) // it has ended already
+			p.signal(before)
 		}
-		p.end(how)
-		p.end(how) // it has ended already
 	}
 	if _, err := spawn("no-such-program"); err == nil {
 		t.Error("a program that is not there was started")
+	}
+}
+
+// Nodes of a cluster have addresses of their own, and one port.
+func TestNodes_Place(t *testing.T) {
+	var n Nodes
+	all, err := n.place(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ips := map[string]bool{}
+	for _, node := range all {
+		ips[node.ip] = true
+		if node.port != all[0].port {
+			t.Errorf("%s has port %s, another one %s", node.name, node.port, all[0].port)
+		}
+	}
+	if len(ips) != 3 {
+		t.Errorf("addresses %v; want three", ips)
+	}
+}
+
+func TestNodes_BadCount(t *testing.T) {
+	t.Setenv(countEnv, "2")
+	t.Setenv(wantedEnv, "")
+	if err := new(Nodes).start(); err == nil {
+		t.Errorf("two nodes were started")
 	}
 }

@@ -2,17 +2,19 @@ package cassandra
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"time"
 )
 
-const stopTime = 20 * time.Second // from the request to end to SIGKILL
+const stopTime = time.Minute // from the request to end to SIGKILL; Cassandra takes 5 s for it
 
 // process is a child that ends with its parent.
 type process struct {
 	out   bytes.Buffer // what it wrote; to be read after ended
+	child *os.Process
 	stop  chan syscall.Signal
 	ended chan struct{}
 }
@@ -29,6 +31,7 @@ func spawn(name string, args ...string) (*process, error) {
 		child.Stdout, child.Stderr = &p.out, &p.out
 		child.SysProcAttr = dieWithParent()
 		err := child.Start()
+		p.child = child.Process
 		started <- err
 		if err == nil {
 			p.watch(child)
@@ -49,6 +52,7 @@ func (p *process) watch(child *exec.Cmd) {
 		return
 	case how := <-p.stop:
 		child.Process.Signal(how)
+		child.Process.Signal(syscall.SIGCONT) // it may be paused, and would not hear of the other signal
 	}
 	select {
 	case <-exited:
@@ -57,6 +61,9 @@ func (p *process) watch(child *exec.Cmd) {
 		<-exited
 	}
 }
+
+// signal sends a signal to the child that does not end it, unless it has ended.
+func (p *process) signal(s syscall.Signal) { p.child.Signal(s) }
 
 // end sends the signal to the child, unless it has ended, and waits for its end.
 func (p *process) end(how syscall.Signal) {
