@@ -19,8 +19,8 @@ import (
 
 // Config says which keyspace a Store uses and how it reaches Cassandra.
 type Config struct {
-	// Local is the address of the node that is asked first, "host:port". The others are asked while it is away. Empty:
-	// all nodes in turn.
+	// Local is the address of the node that is asked first, "host:port". The others are asked while it is away or does
+	// not answer. Empty: all nodes in turn.
 	Local string
 	// Hosts are the addresses of some nodes, "host:port"; the others are found through them. All have the same port.
 	Hosts []string

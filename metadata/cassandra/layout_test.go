@@ -155,7 +155,7 @@ func TestLocalFirst(t *testing.T) {
 	second := map[string]bool{}
 	for range 20 {
 		var order []string
-		next := p.Pick(nil)
+		next := p.Pick(&gocql.Query{})
 		for h := next(); h != nil; h = next() {
 			order = append(order, h.Info().ConnectAddress().String())
 		}
@@ -167,7 +167,7 @@ func TestLocalFirst(t *testing.T) {
 	if len(second) != 2 {
 		t.Errorf("the others are not asked in turn: %v", second)
 	}
-	if p := newLocalFirst(""); p.Pick(nil)() != nil {
+	if p := newLocalFirst(""); p.Pick(&gocql.Query{})() != nil {
 		t.Error("a policy without hosts picks one")
 	}
 }
