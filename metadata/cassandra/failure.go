@@ -72,6 +72,21 @@ func (p *eachHost) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
+// untouchedHosts asks one node after the other while none has begun a transaction: a node that sees too few others may
+// be cut off from them, or have started just now, and the process may reach another one.
+type untouchedHosts struct{}
+
+// Attempt implements gocql.RetryPolicy.
+func (untouchedHosts) Attempt(q gocql.RetryableQuery) bool { return q.Context().Err() == nil }
+
+// GetRetryType implements gocql.RetryPolicy.
+func (untouchedHosts) GetRetryType(err error) gocql.RetryType {
+	if untouched(err, true) && !rejected(err) {
+		return gocql.RetryNextHost
+	}
+	return gocql.Rethrow
+}
+
 // readError is the error of a read.
 func readError(ctx context.Context, err error) error {
 	if rejected(err) {

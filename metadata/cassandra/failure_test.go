@@ -94,6 +94,26 @@ func TestEachHost(t *testing.T) {
 	}
 }
 
+// A transaction goes to the next node only if none has begun it.
+func TestUntouchedHosts(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want gocql.RetryType
+	}{
+		"a node that sees too few":   {unavailableAt(gocql.Consistency(gocql.Serial)), gocql.RetryNextHost},
+		"a node that starts":         {answer(gocql.ErrCodeBootstrapping), gocql.RetryNextHost},
+		"too few for the last phase": {unavailableAt(gocql.Quorum), gocql.Rethrow},
+		"a paused node":              {gocql.ErrTimeoutNoResponse, gocql.Rethrow},
+		"a lost connection":          {gocql.ErrConnectionClosed, gocql.Rethrow},
+		"an unknown outcome":         {answer(gocql.ErrCodeCASWriteUnknown), gocql.Rethrow},
+		"a wrong statement":          {answer(gocql.ErrCodeInvalid), gocql.Rethrow},
+	} {
+		if got := (untouchedHosts{}).GetRetryType(test.err); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 // script is a session whose calls fail as a test wants. A nil function fails the test.
 type script struct {
 	onWrite func(statements []statement) (bool, error)

@@ -56,10 +56,10 @@ func (d driver) write(ctx context.Context, c gocql.Consistency, statements []sta
 func (p *eachHost) after(err error) bool { return err != nil && (p.touched || !untouched(err, false)) }
 
 func (d driver) swap(ctx context.Context, s statement) (bool, state, error) {
-	// No retry by the driver: a second try of a transaction that was applied finds its own row and says that it was
-	// not.
+	// No retry by the driver once a node may have begun: a second try of a transaction that was applied finds its own
+	// row and says that it was not.
 	q := d.session.Query(s.text, s.args...).WithContext(ctx).Consistency(gocql.Quorum).
-		SerialConsistency(gocql.Serial).Idempotent(false).RetryPolicy(nil)
+		SerialConsistency(gocql.Serial).Idempotent(false).RetryPolicy(untouchedHosts{})
 	cells := map[string]any{}
 	applied, err := q.MapScanCAS(cells)
 	if err != nil || applied {
