@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -51,6 +52,15 @@ func hostTimedOut(err error) bool {
 		return true
 	}
 	return false
+}
+
+// realTimeout is below all timeouts of Cassandra for its replicas.
+const realTimeout = time.Second
+
+// contended reports whether a read at SERIAL that failed with err in that time met transactions of others: Cassandra
+// then answers that replicas timed out, long before they could have. Another try soon succeeds.
+func contended(err error, took time.Duration) bool {
+	return codeOf(err) == gocql.ErrCodeReadTimeout && took < realTimeout
 }
 
 // eachHost asks one node after the other, each once, until one does what is asked. It serves one request that may be

@@ -206,6 +206,45 @@ func TestStore_Outcomes(t *testing.T) {
 	}
 }
 
+// A read at SERIAL that meets transactions of others is tried again until its deadline. Replicas that do not answer are
+// not waited for twice.
+func TestStore_ContendedRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		takes time.Duration
+		fails int // reads, until one succeeds
+		at    metadata.Consistency
+		want  core.Code
+		reads int
+	}{
+		"others' transactions":           {50 * time.Millisecond, 5, metadata.Serial, core.CodeNotFound, 6},
+		"others' transactions, for long": {50 * time.Millisecond, 1000, metadata.Serial, core.CodeUnavailable, 0},
+		"replicas that do not answer":    {3 * time.Second, 5, metadata.Serial, core.CodeUnavailable, 1},
+		"no transaction":                 {50 * time.Millisecond, 5, metadata.Quorum, core.CodeUnavailable, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reads := 0
+				s := scripted(&script{onRead: func() error {
+					<-time.After(test.takes)
+					if reads++; reads <= test.fails {
+						return answer(gocql.ErrCodeReadTimeout)
+					}
+					return nil
+				}})
+				defer s.Close()
+				began := time.Now()
+				_, err := s.Get(t.Context(), metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, test.at)
+				if core.CodeOf(err) != test.want || test.reads > 0 && reads != test.reads {
+					t.Errorf("%v after %d reads; want code %q after %d", err, reads, test.want, test.reads)
+				}
+				if took := time.Since(began); took > metadata.DefaultDeadline+time.Second {
+					t.Errorf("the call took %s", took)
+				}
+			})
+		})
+	}
+}
+
 // onceThen answers first, and then.
 func onceThen(first, then func() (bool, state, error)) func() (bool, state, error) {
 	return func() (bool, state, error) {

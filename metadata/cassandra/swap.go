@@ -168,16 +168,24 @@ func refusal(t metadata.Table, k metadata.Key, found state, code core.Code) erro
 	return core.Errorf(code, "%s %s is at version %d, not at the one to change", t.Name, k.Row, found.version)
 }
 
-// state reads what Cassandra has of a CAS row; the zero state when there is nothing. CodeUnavailable.
-func (s *Store) state(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (found state, err error) {
+// state reads what Cassandra has of a CAS row; the zero state when there is nothing. CodeUnavailable. It tries again
+// when the read met transactions of others.
+func (s *Store) state(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (state, error) {
 	get := statement{s.text(getCAS, t), s.of(t, k)}
-	err = s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (more bool, err error) {
-		return false, found.scan(rows)
-	})
-	if err != nil {
-		return state{}, readError(ctx, err)
+	var pace pacer
+	for {
+		var found state
+		began := time.Now()
+		err := s.session.read(ctx, readAt(t, c), 1, get, func(rows gocql.Scanner) (more bool, err error) {
+			return false, found.scan(rows)
+		})
+		if err == nil {
+			return found, nil
+		}
+		if c != metadata.Serial || !contended(err, time.Since(began)) || pace.wait(ctx) != nil {
+			return state{}, readError(ctx, err)
+		}
 	}
-	return found, nil
 }
 
 // scan reads the columns before, and casCells.
