@@ -27,7 +27,7 @@ type localFirst struct {
 	silent                    *silentHosts
 }
 
-func newLocalFirst(local string) gocql.HostSelectionPolicy {
+func newLocalFirst(local string) localFirst {
 	return localFirst{gocql.RoundRobinHostPolicy(), local, &silentHosts{until: map[string]time.Time{}}}
 }
 

@@ -14,7 +14,7 @@ import (
 // ring is a policy with the nodes a, b, c, of which the driver knows nothing bad; a is the local one.
 type ring struct{ localFirst }
 
-func newRing(local string) ring { return ring{newLocalFirst(local).(localFirst)} }
+func newRing(local string) ring { return ring{newLocalFirst(local)} }
 
 var names = map[string]string{"127.0.0.1": "a", "127.0.0.2": "b", "127.0.0.3": "c"}
 

@@ -36,7 +36,7 @@ type cluster struct {
 
 // connectEach connects to all nodes that answer; it fails when none does. request limits the time of one request.
 func (c Config) connectEach(request time.Duration) (cluster, error) {
-	nodes := &byNode{localFirst: localFirst{gocql.RoundRobinHostPolicy(), c.Local}, known: map[string]*gocql.HostInfo{}}
+	nodes := &byNode{localFirst: newLocalFirst(c.Local), known: map[string]*gocql.HostInfo{}}
 	session, err := c.connectBy(nodes, request)
 	return cluster{session, nodes}, err
 }

@@ -59,10 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies := 0
-	if err = check(ctx, session, cfg.Keyspace); err == nil {
-		copies, err = replicas(ctx, session, cfg.Keyspace)
-	}
+	copies, err := replicas(ctx, session, cfg.Keyspace)
 	if err != nil {
 		session.Close()
 		return nil, err
@@ -92,7 +89,8 @@ func newStore(s session, cfg Config) *Store {
 	return store
 }
 
-// connectUntil connects, and tries again until ctx ends.
+// connectUntil connects and checks the schema. It tries again until ctx ends: a node that has started just now may not
+// see enough others to read the schema's version.
 func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -106,14 +104,27 @@ func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
 			}
 			return nil, core.Errorf(core.CodeUnavailable, "Cassandra was not reached in time: %w", last)
 		}
-		session, err := c.connect(c.Request)
-		if err == nil {
-			return session, nil
+		session, err := c.connectChecked(ctx)
+		if err == nil || core.CodeOf(err) != core.CodeUnavailable {
+			return session, err
 		}
 		last = err
 		c.Log.Warn("Cassandra does not answer; this process tries again until it does", "hosts", c.Hosts, "error", err)
 		timer.Reset(connectPause)
 	}
+}
+
+// connectChecked connects, and returns the errors of check besides.
+func (c Config) connectChecked(ctx context.Context) (*gocql.Session, error) {
+	session, err := c.connect(c.Request)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(ctx, session, c.Keyspace); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session, nil
 }
 
 // commitLogSync reads when the node that answers makes changes durable: batch, group or periodic.
