@@ -54,6 +54,7 @@ type line struct {
 	answered int
 	last     time.Time     // answer
 	gap      time.Duration // longest time between two answers
+	gapAt    time.Time
 	longest  time.Duration // call
 	unknown  int           // outcomes
 	failed   int           // calls that did nothing
@@ -124,12 +125,19 @@ func (l *line) note(err error, took time.Duration) {
 		l.endedLocked(err, took)
 	default:
 		l.answered++
-		l.gap = max(l.gap, time.Since(l.last))
+		if gap := time.Since(l.last); gap > l.gap {
+			l.gap, l.gapAt = gap, l.last
+		}
 		l.last = time.Now()
 		close(l.news)
 		l.news = make(chan struct{})
 	}
 }
+
+// Now is the time since the load began, as in what End logs.
+func (l *Load) Now() time.Duration { return l.since(time.Now()) }
+
+func (l *Load) since(at time.Time) time.Duration { return at.Sub(l.rows.begin).Round(time.Millisecond) }
 
 // Next lets the clients go on with other rows: a history that is too long cannot be checked. The stores must work.
 func (l *Load) Next(t *testing.T) {
@@ -240,8 +248,8 @@ func (l *Load) End(t *testing.T) {
 	l.Stop()
 	for i := range l.lines {
 		for k, line := range l.lines[i] {
-			t.Logf("store %d, %s: %d answered, %d unknown, %d failed; longest call %s, longest time without an answer %s", i, kind(k),
-				line.answered, line.unknown, line.failed, line.longest.Round(time.Millisecond), line.gap.Round(time.Millisecond))
+			t.Logf("store %d, %s: %d answered, %d unknown, %d failed; longest call %s, longest time without an answer %s, at %s", i, kind(k),
+				line.answered, line.unknown, line.failed, line.longest.Round(time.Millisecond), line.gap.Round(time.Millisecond), l.since(line.gapAt))
 			for text, e := range line.errors {
 				t.Logf("%d times, after %s, at most %s: %s", e.times, (e.took / time.Duration(e.times)).Round(time.Millisecond), e.longest.Round(time.Millisecond), text)
 			}
