@@ -17,6 +17,7 @@ CLUSTERPORT ?= 4922
 CLUSTERDATA ?=
 METADATA  ?= embedded
 COUNT     ?= 20
+NODES     ?= 1
 TESTFLAGS ?=
 BENCHFLAGS ?=
 
@@ -98,8 +99,8 @@ attack: ## floods and attacks of one client on a server, while nothing else runs
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 1 -timeout 600s -run '$(ATTACKS)' $(TESTFLAGS) ./test/cluster ./test/attack
 
 .PHONY: cassandra
-cassandra: ## the store on a real Cassandra node, which Maven gets the first time; a failure where there is no Java or Maven
-	COLUMBA_CASSANDRA=required $(GO) test -count=1 -race -timeout 900s $(TESTFLAGS) ./metadata/cassandra ./test/cassandra
+cassandra: ## the store on NODES real Cassandra nodes, 1 or 3, which Maven gets the first time; a failure where there is no Java or Maven
+	COLUMBA_CASSANDRA=required COLUMBA_CASSANDRA_NODES=$(NODES) $(GO) test -count=1 -race -timeout 1200s $(TESTFLAGS) ./metadata/cassandra ./test/cassandra
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the whole of `make test` three times
@@ -107,13 +108,14 @@ flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the 
 	for i in 1 2 3; do echo "make test, run $$i of 3"; $(MAKE) test; done
 
 .PHONY: faults
-faults: ## clusters under faults: SEEDS schedules in virtual time with one, two and three controllers, real processes, builds broken on purpose; tables in bin/faults.md
+faults: ## clusters under faults: SEEDS schedules in virtual time with one, two and three controllers, real processes, builds broken on purpose, three Cassandra nodes; tables in bin/faults.md
 	@mkdir -p bin && rm -f bin/faults.md
 	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md; status=0; \
 	$(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) || status=1; \
 	for n in 2 3; do $(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) -controllers=$$n -stale=0.3 || status=1; done; \
 	$(GO) test -v -count=1 -timeout 4h ./test/faults || status=1; \
 	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
+	$(MAKE) cassandra NODES=3 TESTFLAGS=-v || status=1; \
 	echo; cat bin/faults.md; exit $$status
 
 .PHONY: model
