@@ -4,8 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata/cassandra"
 	"github.com/columbamq/columba/metadata/migration"
@@ -37,18 +39,37 @@ func (n *Node) openCassandra(ctx context.Context, res *resources) error {
 		return err
 	}
 	cfg.Log = n.o.Log.With("part", membership.RoleMetadata)
-	ctx, cancel := context.WithTimeoutCause(ctx, metadataWait, core.Errorf(core.CodeUnavailable, "no node answered within %s", metadataWait))
+	connecting, cancel := context.WithTimeoutCause(ctx, metadataWait, core.Errorf(core.CodeUnavailable, "no node answered within %s", metadataWait))
 	defer cancel()
-	store, err := cassandra.Open(ctx, cfg)
+	store, err := cassandra.Open(connecting, cfg)
 	if err != nil {
 		return err
 	}
 	res.meta = store
 	res.opened(store.Close)
-	if err := migration.Use(ctx, store); err != nil {
+	if err := n.patiently(ctx, func() error { return migration.Use(ctx, store) }); err != nil {
 		return core.Errorf(core.CodeOf(err), "metadata in %s: %w", strings.Join(cfg.Hosts, ", "), err)
 	}
 	return nil
+}
+
+// patiently calls ask until the metadata answer, for a minute: while nodes of Cassandra start, or do much else, single
+// requests fail.
+func (n *Node) patiently(ctx context.Context, ask func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, metadataWait)
+	defer cancel()
+	for {
+		err := ask()
+		if err == nil || core.CodeOf(err).Exit() != core.ExitUnavailable || ctx.Err() != nil {
+			return err
+		}
+		n.o.Log.Warn("the metadata do not answer; this process asks again until they do", telemetry.KeyErr, err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(metadataPause):
+		}
+	}
 }
 
 // relay answers for the metadata in Cassandra.

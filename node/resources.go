@@ -175,7 +175,9 @@ const rivalWait = 5 * time.Second
 func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	switch {
 	case n.cfg.usesCassandra():
-		return res.ownCluster(ctx, "the keyspace", "name the Cassandra of that cluster with --metadata")
+		return n.patiently(ctx, func() error {
+			return res.ownCluster(ctx, "the keyspace", "name the Cassandra of that cluster with --metadata")
+		})
 	case n.cfg.holdsMetadata():
 		return n.openEmbedded(ctx, res)
 	}

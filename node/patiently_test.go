@@ -1,0 +1,40 @@
+package node
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+func TestNode_AsksMetadataAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{o: Options{Log: slog.New(slog.DiscardHandler)}}
+		for name, tc := range map[string]struct {
+			errs  []error // of the first calls; the last one stays
+			calls int
+			code  core.Code
+		}{
+			"at once":                 {[]error{nil}, 1, ""},
+			"after two failures":      {[]error{core.Errorf(core.CodeUnavailable, "a"), core.Errorf(core.CodeUnknown, "b"), nil}, 3, ""},
+			"what asking cannot mend": {[]error{core.Errorf(core.CodeConflict, "another cluster")}, 1, core.CodeConflict},
+		} {
+			calls := 0
+			err := n.patiently(t.Context(), func() error {
+				calls++
+				return tc.errs[min(calls, len(tc.errs))-1]
+			})
+			if calls != tc.calls || err != nil && core.CodeOf(err) != tc.code || (err == nil) != (tc.code == "") {
+				t.Errorf("%s: %d calls, %v", name, calls, err)
+			}
+		}
+		began := time.Now()
+		err := n.patiently(t.Context(), func() error { return core.Errorf(core.CodeUnavailable, "no node answers") })
+		wantCode(t, "for ever", err, core.CodeUnavailable, "no node answers")
+		if took := time.Since(began); took < metadataWait || took > metadataWait+metadataPause {
+			t.Errorf("it asked for %s, want %s", took, metadataWait)
+		}
+	})
+}
