@@ -326,7 +326,7 @@ func TestSightings(t *testing.T) {
 func TestStore_WatchOtherStore(t *testing.T) {
 	here := open(t)
 	defer here.Close()
-	there := openPrefix(t, here.prefix)
+	there := openPrefix(t, config(t), here.prefix)
 	defer there.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	calls, ended := make(chan struct{}, 1), make(chan error, 1)

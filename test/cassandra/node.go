@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,9 @@ type Node struct {
 	nodes    *Nodes
 	name     string
 	ip, port string
-	process  *process // nil: none was started yet
+	prefix   []string // command that runs the node elsewhere, and becomes it by exec
+	limit    string   // of a request between nodes
+	process  *child   // nil: none was started yet
 }
 
 // Address is where clients reach the node.
@@ -86,9 +89,11 @@ func (n *Node) spawn() (err error) {
 	for _, other := range n.nodes.all {
 		seeds = append(seeds, other.ip)
 	}
-	n.process, err = spawn(n.nodes.script, "run", n.nodes.dir, n.name, "--listen", n.ip, "--cql", n.port,
-		"--seeds", strings.Join(seeds, ","), "--yaml", "write_request_timeout: 8s", "--yaml", "read_request_timeout: 8s",
-		"--yaml", "cas_contention_timeout: 8s")
+	line := append(slices.Clone(n.prefix), n.nodes.script, "run", n.nodes.dir, n.name, "--listen", n.ip, "--cql", n.port, "--seeds", strings.Join(seeds, ","))
+	for _, timeout := range []string{"write_request_timeout", "read_request_timeout", "cas_contention_timeout"} {
+		line = append(line, "--yaml", timeout+": "+n.limit)
+	}
+	n.process, err = spawn(line[0], line[1:]...)
 	return err
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/columbamq/columba/test/process"
 )
 
 const (
@@ -39,6 +41,7 @@ type Nodes struct {
 	err    error
 	script string
 	dir    string
+	places []process.Net // of the nodes; nil: addresses of loopback
 	all    []*Node
 }
 
@@ -74,6 +77,15 @@ func (n *Nodes) Three(t *testing.T) []*Node {
 	return all
 }
 
+// In starts nodes for one test alone, one in each place, as one cluster. They have 2 s for a request, so that a cut shows
+// soon. The test is skipped or fails as in Start.
+func (n *Nodes) In(t *testing.T, places []process.Net) []*Node {
+	t.Helper()
+	apart := &Nodes{places: places}
+	t.Cleanup(apart.close)
+	return apart.Start(t)
+}
+
 // ReviveAll starts the nodes that were killed or stopped, all at once, and waits until they are a cluster.
 func (n *Nodes) ReviveAll(t *testing.T) {
 	t.Helper()
@@ -101,11 +113,11 @@ func (n *Nodes) start() (err error) {
 	if os.Getenv(wantedEnv) == "skip" {
 		return fmt.Errorf("%w: %s=skip", errMissing, wantedEnv)
 	}
-	count := 1
+	count := max(1, len(n.places))
 	switch text := os.Getenv(countEnv); text {
 	case "", "1":
 	case "3":
-		count = 3
+		count = max(3, len(n.places))
 	default:
 		return fmt.Errorf("%s is %q; it may be 1 or 3", countEnv, text)
 	}
@@ -186,6 +198,12 @@ func jarsDir() (string, error) {
 // place gives each node a loopback address that nobody else uses, and all the same port for clients: the driver wants
 // that, and the port between nodes is the same, too.
 func (n *Nodes) place(count int) (all []*Node, err error) {
+	for i, p := range n.places {
+		all = append(all, &Node{nodes: n, name: fmt.Sprint("node", i+1), ip: p.Host, port: "9042", prefix: p.Prefix, limit: "2s"})
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
 	port := "0"
 	for range 20 * count {
 		ip := fmt.Sprintf("127.%d.%d.%d", 64+rand.N(128), rand.N(256), 1+rand.N(254))
@@ -197,7 +215,7 @@ func (n *Nodes) place(count int) (all []*Node, err error) {
 		if err := errors.Join(err, l.Close()); err != nil {
 			return nil, err
 		}
-		if all = append(all, &Node{nodes: n, name: fmt.Sprint("node", len(all)+1), ip: ip, port: port}); len(all) == count {
+		if all = append(all, &Node{nodes: n, name: fmt.Sprint("node", len(all)+1), ip: ip, port: port, limit: "8s"}); len(all) == count {
 			return all, nil
 		}
 	}

@@ -11,8 +11,8 @@ import (
 
 const stopTime = time.Minute // from the request to end to SIGKILL; Cassandra takes 5 s for it
 
-// process is a child that ends with its parent.
-type process struct {
+// child is a process that ends with its parent.
+type child struct {
 	out   bytes.Buffer // what it wrote; to be read after ended
 	child *os.Process
 	stop  chan syscall.Signal
@@ -21,8 +21,8 @@ type process struct {
 
 // spawn starts a child of a thread that lives as long as the child. The kernel kills the child when that thread ends,
 // and so when this process does.
-func spawn(name string, args ...string) (*process, error) {
-	p := &process{stop: make(chan syscall.Signal, 1), ended: make(chan struct{})}
+func spawn(name string, args ...string) (*child, error) {
+	p := &child{stop: make(chan syscall.Signal, 1), ended: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.ended)
@@ -41,7 +41,7 @@ func spawn(name string, args ...string) (*process, error) {
 }
 
 // watch returns when the child has ended.
-func (p *process) watch(child *exec.Cmd) {
+func (p *child) watch(child *exec.Cmd) {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
@@ -63,10 +63,10 @@ func (p *process) watch(child *exec.Cmd) {
 }
 
 // signal sends a signal to the child that does not end it, unless it has ended.
-func (p *process) signal(s syscall.Signal) { p.child.Signal(s) }
+func (p *child) signal(s syscall.Signal) { p.child.Signal(s) }
 
 // end sends the signal to the child, unless it has ended, and waits for its end.
-func (p *process) end(how syscall.Signal) {
+func (p *child) end(how syscall.Signal) {
 	select {
 	case p.stop <- how:
 	default: // it is being ended

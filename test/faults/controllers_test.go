@@ -18,14 +18,22 @@ var nodes cassandra.Nodes
 // onCassandra is the URL of a keyspace of one test, with the schema.
 func onCassandra(t *testing.T, name string) string {
 	t.Helper()
-	address := nodes.Address(t)
-	keyspace := strings.ToLower(t.Name()) + "_" + name
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	var addrs []string
+	for _, n := range nodes.Start(t) {
+		addrs = append(addrs, n.Address())
+	}
+	return applied(t, addrs, strings.ToLower(t.Name())+"_"+name)
+}
+
+// applied is the URL of a new keyspace on those nodes.
+func applied(t *testing.T, addrs []string, keyspace string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := meta.Apply(ctx, meta.Config{Hosts: []string{address}, Keyspace: keyspace}); err != nil {
+	if err := meta.Apply(ctx, meta.Config{Hosts: addrs, Keyspace: keyspace}); err != nil {
 		t.Fatal(err)
 	}
-	return meta.Scheme + address + "/" + keyspace
+	return meta.Scheme + strings.Join(addrs, ",") + "/" + keyspace
 }
 
 // anywhere is a cluster as its clients see it who know all controllers.

@@ -18,10 +18,11 @@ type Layout struct {
 	Stores, Inputs, Outputs int
 	Controllers             int // each with a frontend; 0 is 1. More than one need Metadata
 
-	Metadata string          // URL of a Cassandra cluster with the schema; embedded when empty
-	Program  string          // Program when empty
-	Flags    []string        // of every process
-	Place    func(i int) Net // where process i is; nil: on loopback. The controller is 0
+	Metadata string               // URL of a Cassandra cluster with the schema; embedded when empty
+	Program  string               // Program when empty
+	Flags    []string             // of every process
+	FlagsOf  func(i int) []string // more of process i; nil: none. The controllers come first, then stores, input and output hosts
+	Place    func(i int) Net      // where process i is; nil: on loopback. The controller is 0
 	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr itself.
 	Front func(i int, addr string) string
 }
@@ -69,6 +70,9 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 			flags: append([]string{"--roles", roles, "--gossip", gossip[len(gossip)-1]}, l.Flags...),
 		}
 		s.Addr = s.listen
+		if l.FlagsOf != nil {
+			s.flags = append(s.flags, l.FlagsOf(len(gossip)-1)...)
+		}
 		if l.Front != nil {
 			s.Addr = l.Front(len(gossip)-1, s.listen)
 			s.flags = append(s.flags, "--advertise", s.Addr)

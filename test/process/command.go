@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,8 @@ func (s *Server) Run(stdin string, args ...string) Result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, Program, args...)
+	line := slices.Concat(s.from, []string{Program}, args)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
 	cmd.Env = []string{"COLUMBA_ADDR=" + s.Addr, "HOME=" + os.TempDir()}
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, talk bytes.Buffer
@@ -66,8 +68,9 @@ func (s *Server) Launch(stdin io.Reader, line func([]byte), args ...string) *Com
 // LaunchProgram is Launch of another program.
 func (s *Server) LaunchProgram(program string, stdin io.Reader, line func([]byte), args ...string) *Command {
 	s.t.Helper()
+	whole := slices.Concat(s.from, []string{program}, args)
 	c := &Command{
-		t: s.t, cmd: exec.Command(program, args...), args: strings.Join(args, " "), stderr: &Buffer{}, done: make(chan struct{}),
+		t: s.t, cmd: exec.Command(whole[0], whole[1:]...), args: strings.Join(args, " "), stderr: &Buffer{}, done: make(chan struct{}),
 	}
 	c.cmd.Env = []string{"COLUMBA_ADDR=" + s.Addr, "HOME=" + os.TempDir()}
 	c.cmd.Stdin, c.cmd.Stderr = stdin, c.stderr

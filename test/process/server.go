@@ -28,6 +28,7 @@ type Server struct {
 	t       testing.TB
 	program string
 	prefix  []string // command that runs the program elsewhere, such as in a network namespace; it becomes the program by exec
+	from    []string // the same of command lines: see From
 	flags   []string
 	cmd     *exec.Cmd
 	log     *Buffer
@@ -123,6 +124,12 @@ func (s *Server) Await() {
 
 // Under has the next starts run by a command that becomes the server by exec; without one, directly.
 func (s *Server) Under(prefix ...string) { s.prefix = prefix }
+
+// From has the command lines of Run and Launch run by a command that becomes them by exec, as in a network namespace.
+func (s *Server) From(prefix ...string) *Server {
+	s.from = prefix
+	return s
+}
 
 // With adds flags to the next start.
 func (s *Server) With(flags ...string) { s.flags = append(s.flags, flags...) }
