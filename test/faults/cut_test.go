@@ -1,0 +1,260 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/test/process"
+)
+
+const (
+	apQueue, cpQueue = "/t/ap", "/t/cp"
+	apart            = 60 * time.Second // how long a zone is cut off
+)
+
+// zone is a network namespace with a Cassandra node and a process of each role, and what its publishers and consumers saw.
+type zone struct {
+	name string
+	at   *process.Server // its frontend, for command lines in the zone
+
+	mu       sync.Mutex
+	acked    map[string]map[string]time.Time // when, by queue and payload
+	received map[string]map[string]int       // how often, by queue and payload
+	order    map[string][]string             // payloads of a queue in the order of their first delivery
+}
+
+func newZone(name string, at *process.Server) *zone {
+	z := &zone{name: name, at: at, acked: make(map[string]map[string]time.Time), received: make(map[string]map[string]int), order: make(map[string][]string)}
+	for _, q := range []string{apQueue, cpQueue} {
+		z.acked[q], z.received[q] = make(map[string]time.Time), make(map[string]int)
+	}
+	return z
+}
+
+// publish has messages published to a queue, 20 a second, until the command is interrupted.
+func (z *zone) publish(queue string) *process.Command {
+	var input strings.Builder
+	payload := func(i int) string { return fmt.Sprintf("%s-%d", z.name, i) }
+	for i := range 20_000 {
+		input.WriteString(payload(i) + "\n")
+	}
+	return z.at.Launch(strings.NewReader(input.String()), func(line []byte) {
+		var out struct {
+			Line int
+			OK   bool
+		}
+		if json.Unmarshal(line, &out) == nil && out.OK {
+			z.mu.Lock()
+			defer z.mu.Unlock()
+			z.acked[queue][payload(out.Line-1)] = time.Now()
+		}
+	}, "publish", queue, "-o", "json", "--rate", "20")
+}
+
+func (z *zone) consume(queue string) *process.Command {
+	return z.at.Launch(nil, func(line []byte) {
+		var m struct{ Payload string }
+		if json.Unmarshal(line, &m) != nil {
+			return
+		}
+		z.mu.Lock()
+		defer z.mu.Unlock()
+		if z.received[queue][m.Payload]++; z.received[queue][m.Payload] == 1 {
+			z.order[queue] = append(z.order[queue], m.Payload)
+		}
+	}, "consume", queue, "g", "-o", "json")
+}
+
+// since counts the messages that were acked after a time.
+func (z *zone) since(queue string, from time.Time) (n int) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for _, at := range z.acked[queue] {
+		if at.After(from) {
+			n++
+		}
+	}
+	return n
+}
+
+// own counts the messages that were published and acked in this zone after a time, and those of them that came back here.
+func (z *zone) own(queue string, from time.Time) (acked, delivered int) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	for payload, at := range z.acked[queue] {
+		if at.After(from) {
+			acked++
+			if z.received[queue][payload] > 0 {
+				delivered++
+			}
+		}
+	}
+	return acked, delivered
+}
+
+// TestZoneIsCutOff has three zones, each with a Cassandra node and a process of each role, and cuts one off from the others. An AP queue takes and delivers messages
+// on both sides, a CP queue on the side of the majority. After the heal every acknowledged message comes.
+func TestZoneIsCutOff(t *testing.T) {
+	long(t)
+	nets := process.NewNetworks(t, 3)
+	var places []process.Net
+	var hosts []string
+	for i := range 3 {
+		places = append(places, nets.Net(i))
+		hosts = append(hosts, nets.Net(i).Host+":9042")
+	}
+	nodes.In(t, places)
+	url := applied(t, hosts, "zones")
+	c := process.StartCluster(t, process.Layout{
+		Controllers: 3, Stores: 3, Inputs: 3, Outputs: 3,
+		Place: func(i int) process.Net { return places[i%3] },
+		Flags: []string{"--insecure"},
+		FlagsOf: func(i int) []string {
+			return []string{"--zone", string(rune('a' + i%3)), "--metadata", url + "?local=" + hosts[i%3]}
+		},
+	})
+	c.Controller.Must("", "create", "queue", apQueue, "--replicas", "3", "--min-replicas", "1")
+	c.Controller.Must("", "create", "queue", cpQueue, "--consistency", "cp", "--replicas", "3", "--min-replicas", "2")
+	var zones []*zone
+	var publishers, consumers []*process.Command
+	for i, s := range c.Controllers {
+		z := newZone(string(rune('a'+i)), process.At(t, s.Addr).From(places[i].Prefix...))
+		zones = append(zones, z)
+	}
+	for _, q := range []string{apQueue, cpQueue} {
+		c.Controller.Must("", "create", "group", q, "g", "--start", "earliest")
+		for _, z := range zones {
+			publishers = append(publishers, z.publish(q))
+			consumers = append(consumers, z.consume(q))
+		}
+	}
+	flowing := func(queue string, z *zone, from time.Time) {
+		t.Helper()
+		process.Eventually(t, z.name+" publishes to "+queue, func() bool { return z.since(queue, from) > 40 })
+	}
+	for _, z := range zones {
+		flowing(apQueue, z, time.Time{})
+		flowing(cpQueue, z, time.Time{})
+	}
+
+	cut := time.Now()
+	nets.Cut([]int{0, 1}, []int{2})
+	<-time.After(apart / 2)
+	half := time.Now()
+	<-time.After(apart / 2)
+	for _, z := range zones {
+		for _, q := range []string{apQueue, cpQueue} {
+			acked, delivered := z.own(q, half)
+			t.Logf("zone %s, %s: %d acked since the cut; in its second half %d acked, %d of them delivered in the zone", z.name, q, z.since(q, cut), acked, delivered)
+			if minority := z == zones[2]; minority && q == cpQueue {
+				if acked > 0 {
+					t.Errorf("the CP queue acknowledged %d messages on the side without a majority", acked)
+				}
+			} else if acked < 100 {
+				t.Errorf("zone %s: %d messages of %s were acknowledged in %s of the cut", z.name, acked, q, apart/2)
+			}
+		}
+	}
+	refused := time.Now()
+	if r := zones[2].at.Run("one\n", "publish", cpQueue, "--timeout", "20s"); r.Code == 0 || time.Since(refused) > 25*time.Second {
+		t.Errorf("a publish to the CP queue without a majority: exit code %d after %s: %s", r.Code, time.Since(refused), r.Stderr)
+	} else {
+		t.Logf("a publish to the CP queue without a majority ends after %s: %s", time.Since(refused).Round(100*time.Millisecond), r.Stderr)
+	}
+
+	if nets.Heal() == 0 {
+		t.Error("no packet was lost")
+	}
+	healed := time.Now()
+	for _, z := range zones {
+		flowing(apQueue, z, healed)
+		flowing(cpQueue, z, healed)
+	}
+	t.Logf("all zones publish to both queues %s after the heal", time.Since(healed).Round(100*time.Millisecond))
+	for _, p := range publishers {
+		p.Interrupt()
+	}
+	for _, q := range []string{apQueue, cpQueue} {
+		var missing []string
+		process.EventuallyOr(t, 7*time.Minute, func() bool { missing = undelivered(zones, q); return len(missing) == 0 }, func() string {
+			return fmt.Sprintf("%d acknowledged messages of %s do not come, such as %s", len(missing), q, missing[0])
+		})
+		t.Logf("%s: every acknowledged message has come %s after the heal; %d duplicates", q, time.Since(healed).Round(100*time.Millisecond), duplicates(zones, q))
+	}
+	for _, z := range zones {
+		if at, ok := outOfOrder(zones, cpQueue, z.name); !ok {
+			t.Errorf("the CP queue delivered the messages of zone %s out of order: %s", z.name, at)
+		}
+	}
+	for _, consumer := range consumers {
+		consumer.Interrupt()
+	}
+}
+
+// undelivered are the messages of a queue that were acknowledged and that no consumer has.
+func undelivered(zones []*zone, queue string) (out []string) {
+	got := make(map[string]bool)
+	for _, z := range zones {
+		z.mu.Lock()
+		for payload := range z.received[queue] {
+			got[payload] = true
+		}
+		z.mu.Unlock()
+	}
+	for _, z := range zones {
+		z.mu.Lock()
+		for payload := range z.acked[queue] {
+			if !got[payload] {
+				out = append(out, payload)
+			}
+		}
+		z.mu.Unlock()
+	}
+	slices.Sort(out)
+	return out
+}
+
+// duplicates counts the deliveries of a queue beyond the first of each message.
+func duplicates(zones []*zone, queue string) (n int) {
+	seen := make(map[string]bool)
+	for _, z := range zones {
+		z.mu.Lock()
+		for payload, times := range z.received[queue] {
+			n += times
+			if !seen[payload] {
+				seen[payload] = true
+				n--
+			}
+		}
+		z.mu.Unlock()
+	}
+	return n
+}
+
+// outOfOrder looks, in each consumer's first deliveries, for a message of a publisher that comes after a later one.
+func outOfOrder(zones []*zone, queue, publisher string) (at string, ok bool) {
+	for _, z := range zones {
+		z.mu.Lock()
+		order := slices.Clone(z.order[queue])
+		z.mu.Unlock()
+		last := -1
+		for _, payload := range order {
+			number, found := strings.CutPrefix(payload, publisher+"-")
+			if !found {
+				continue
+			}
+			n, err := strconv.Atoi(number)
+			if err != nil || n < last {
+				return fmt.Sprintf("%s after %s-%d, in zone %s", payload, publisher, last, z.name), false
+			}
+			last = n
+		}
+	}
+	return "", true
+}
