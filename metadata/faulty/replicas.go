@@ -52,6 +52,7 @@ type cells struct {
 		sync.Mutex
 		dice map[stream]*rand.Rand
 		rows memory.Index[*row]
+		cut  bool // the last replica learns nothing of what the others are told: see Cut
 	}
 }
 
@@ -80,14 +81,14 @@ func (r *cells) Read(t metadata.Table, k metadata.Key, c metadata.Consistency, n
 	if !ok {
 		return metadata.Cell{}
 	}
-	return r.readLocked(t, row, c, order(r.dieLocked(t, true)), now)
+	return r.readLocked(t, row, c, r.orderLocked(c, r.dieLocked(t, true)), now)
 }
 
 // List implements memory.Cells. All rows of a page are of the same replicas.
 func (r *cells) List(t metadata.Table, partition, after string, limit int, c metadata.Consistency, now time.Time) ([]metadata.Row, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	asked := order(r.dieLocked(t, true))
+	asked := r.orderLocked(c, r.dieLocked(t, true))
 	return r.mu.rows.List(t, partition, after, limit, now, func(w *row) metadata.Cell { return r.readLocked(t, w, c, asked, now) })
 }
 
@@ -114,7 +115,7 @@ func (r *cells) Change(t metadata.Table, k metadata.Key, change func(metadata.Ce
 func (r *cells) Merge(t metadata.Table, k metadata.Key, next metadata.Cell, c metadata.Consistency, _ time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.spreadLocked(t, r.rowLocked(t, k), version{cell: next}, acknowledging(c))
+	r.spreadLocked(t, r.rowLocked(t, k), version{cell: next}, c)
 	return true
 }
 

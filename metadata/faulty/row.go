@@ -53,7 +53,7 @@ func newer(a, b version) version {
 // acknowledging is how many replicas a call at that consistency waits for.
 func acknowledging(c metadata.Consistency) int {
 	switch c {
-	case metadata.One:
+	case metadata.One, oneApart:
 		return 1
 	case all:
 		return replicas
@@ -127,14 +127,17 @@ func (r *cells) readLocked(t metadata.Table, w *row, c metadata.Consistency, ord
 func (r *cells) finishLocked(t metadata.Table, w *row) {
 	if w.pending {
 		w.pending = false
-		r.spreadLocked(t, w, w.decided, acknowledging(metadata.Serial))
+		r.spreadLocked(t, w, w.decided, metadata.Serial)
 	}
 }
 
-// spreadLocked brings a version to so many replicas at once, and to the others by the chances of the divergence.
-func (r *cells) spreadLocked(t metadata.Table, w *row, v version, sure int) {
-	now, die := time.Now(), r.dieLocked(t, false)
-	for n, i := range order(die) {
+// spreadLocked brings a version to as many replicas at once as a call at c waits for, and to the others by the chances of the divergence.
+func (r *cells) spreadLocked(t metadata.Table, w *row, v version, c metadata.Consistency) {
+	now, die, sure := time.Now(), r.dieLocked(t, false), acknowledging(c)
+	for n, i := range r.orderLocked(c, die) {
+		if c != all && r.mu.cut && (i == last) != (c == oneApart) {
+			continue
+		}
 		p := &w.copies[i]
 		p.at(now)
 		chance := die.Float64()
