@@ -69,8 +69,9 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		return nil, err
 	}
 	fresh := h.extents.TakeFresh(queue, last)
+	assigned := h.assigned(fresh)
 	for id, g := range q.groups {
-		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch {
+		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch || assigned {
 			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
 				h.dropShares(g, func(core.ExtentID) bool { return true })
 				h.shares.ForgetEpoch(id)
@@ -108,6 +109,14 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	}
 	h.backlogs.SetGroups(queue, q.backlogs())
 	return dropped, nil
+}
+
+// assigned reports whether shares of new extents may have owners: those that minorities made. Then the groups are read again, with their assignments.
+func (h *Host) assigned(fresh []core.Extent) bool {
+	return slices.ContainsFunc(fresh, func(e core.Extent) bool {
+		known, _ := h.extents.Get(e.ID)
+		return known.Released
+	})
 }
 
 // groupsOf a queue that may be given work.

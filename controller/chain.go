@@ -34,7 +34,11 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 //
 // The CAS makes the extent; its other rows are repaired from the head.
 func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
-	old, err := metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Serial)
+	var old metadata.HeadRecord
+	err := h.withMajority(ctx, func(ctx context.Context) (err error) {
+		old, err = metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Serial)
+		return err
+	})
 	if err != nil {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "read the head of queue %s: %w", w.queue, err)
 	}

@@ -107,6 +107,8 @@ type Host struct {
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
 	gate        *gate            // of the work that nobody waits for
+	majority    majority
+	minority    *minority
 	extents     *catalog.Extents
 	shares      *shares
 	stores      *catalog.Stores
@@ -147,7 +149,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
 	}
-	h.duties, h.actions = h.newDuties(), newActions()
+	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
 		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Responsible: h.Responsible, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,
@@ -213,7 +215,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
+	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.minorityLoop} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,6 +22,8 @@ type wish struct {
 	ahead core.Horizon    // of a timer extent
 	have  []core.ExtentID // not these
 	avoid []core.HostID   // stores that are slow or broken for it, the worst first
+
+	minority bool // no majority of the metadata answers
 }
 
 // ensureKey names wishes that want the same extent.
@@ -28,12 +31,14 @@ type ensureKey struct {
 	queue core.QueueID
 	run   core.RunID
 	ahead core.Horizon // "": of a log extent
+
+	minority bool
 }
 
-func (w wish) key() ensureKey { return ensureKey{w.queue, w.run, w.ahead} }
+func (w wish) key() ensureKey { return ensureKey{w.queue, w.run, w.ahead, w.minority} }
 
 // String is a different text for each key.
-func (k ensureKey) String() string { return fmt.Sprint(k.queue, k.run, k.ahead) }
+func (k ensureKey) String() string { return fmt.Sprint(k.queue, k.run, k.ahead, k.minority) }
 
 // creation is the last extent made for a key, and how many before it came to nothing at once.
 type creation struct {
@@ -52,15 +57,28 @@ const (
 )
 
 // ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if there is
-// none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it, and then seals the extents that have rows. An extent that is
-// answered has its rows, and the mark is looked for after that. So either the deletion seals the extent, or nobody writes to it.
+// none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it at Quorum, then reads the create rows at Quorum, and seals
+// these extents. An extent that is answered has its create row at Quorum, and the mark is looked for at Quorum after that. So either the deletion seals
+// the extent, or nobody writes to it. An AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065).
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, h.deps.now())
+	if !h.majority.lacks() {
+		e, err := h.ensureAt(ctx, w)
+		if h.cfg.Alone || !errors.As(err, new(lacking)) {
+			return e, err
+		}
+	}
+	w.minority = true
+	return h.ensureAt(ctx, w)
+}
+
+// ensureAt is ensureExtent with a majority of the metadata, or without.
+func (h *Host) ensureAt(ctx context.Context, w wish) (core.Extent, error) {
 	e, err := h.openExtent(ctx, w)
 	if err != nil {
 		return e, err
 	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.Serial)
+	q, err := h.queueAt(ctx, w)
 	if err == nil {
 		err = existing(q)
 	}
@@ -68,6 +86,18 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
 	return e, nil
+}
+
+// queueAt reads the row of the queue for a wish: from a majority, or from one copy.
+func (h *Host) queueAt(ctx context.Context, w wish) (q metadata.QueueRecord, err error) {
+	if w.minority {
+		return h.queueRow(ctx, w.queue)
+	}
+	err = h.withMajority(ctx, func(ctx context.Context) error {
+		q, _, err = metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(w.queue), metadata.Quorum)
+		return err
+	})
+	return q, err
 }
 
 // existing refuses a deleted queue.
@@ -98,8 +128,11 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	if chained {
 		create = h.ensureHead
 	}
+	if chained && w.minority {
+		return core.Extent{}, noMajority(w.queue)
+	}
 	for _, e := range h.extents.OpenOf(w.queue) {
-		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) {
+		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) || w.minority != (e.Minority == h.maker()) {
 			continue
 		}
 		switch {
@@ -145,12 +178,15 @@ func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
 
 // newExtent is an extent that nobody knows of yet; chain is its place in the chain of a CP queue.
 func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.ExtentRecord, err error) {
-	q, err := h.queueRow(ctx, w.queue)
+	q, err := h.queueAt(ctx, w)
 	if err != nil {
 		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
 	if err := existing(q); err != nil {
 		return r, err
+	}
+	if w.minority && q.Spec.Consistency == core.CP { // its timers, too
+		return r, noMajority(w.queue)
 	}
 	now := h.deps.now()
 	if wait := h.backOff(w.key(), now); wait > 0 {
@@ -166,6 +202,9 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 		},
 		Created: now, Wanted: q.Spec.Replicas, Home: q.Home,
 	}
+	if w.minority {
+		r.Minority = h.maker()
+	}
 	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
 }
 
@@ -175,8 +214,10 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	now := h.deps.now()
 	err := h.writeHints(ctx, r, now)
 	hinted := core.CodeOf(err) != core.CodeUnavailable
-	if err == nil {
-		err = h.writeRow(ctx, r, now)
+	if err == nil && w.minority {
+		err = h.writeRow(ctx, r, now, metadata.One)
+	} else if err == nil {
+		err = h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
 	}
 	if err != nil {
 		if hinted && r.Chain == 0 {
@@ -188,6 +229,10 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	h.extents.Put(made)
 	h.created(w.key(), r.ID, now)
 	h.metrics.created.Inc()
+	if w.minority {
+		h.minority.made()
+		return r.Extent, nil
+	}
 	h.shares.touch(made.Reader())
 	h.tellOthers(made)
 	return r.Extent, nil

@@ -32,7 +32,7 @@ func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now tim
 	if err := h.writeHints(ctx, r, now); err != nil {
 		return err
 	}
-	return h.writeRow(ctx, r, now)
+	return h.writeRow(ctx, r, now, metadata.Quorum)
 }
 
 func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
@@ -47,12 +47,8 @@ func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time
 	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
 }
 
-// writeRow writes the create row. That of a chain is at Quorum: another controller that gives the next place out must find it.
-func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	c := metadata.One
-	if r.Chain > 0 {
-		c = metadata.Quorum
-	}
+// writeRow writes the create row: at Quorum, where the deletion of its queue, and another controller that gives the next place of a chain out, find it.
+func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time, c metadata.Consistency) error {
 	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, c)
 }
 

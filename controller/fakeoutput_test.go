@@ -21,10 +21,12 @@ type fakeOutput struct {
 	run      core.RunID
 	mu       sync.Mutex
 	lists    map[core.QueueID]*pb.AssignmentList
-	at       time.Time     // when the last one came
-	hung     chan struct{} // calls wait until it is closed
-	slow     time.Duration // of each call
-	came     int           // lists
+	minority map[core.QueueID]*pb.AssignmentList // of extents that the controller made without a majority
+	silent   bool                                // it renews nothing: see renews
+	at       time.Time                           // when the last one came
+	hung     chan struct{}                       // calls wait until it is closed
+	slow     time.Duration                       // of each call
+	came     int                                 // lists
 	calls    int
 	complete int                   // calls that said that these were all lists
 	failing  map[core.QueueID]bool // lists of which not all can be resumed
@@ -69,8 +71,15 @@ func (o *fakeOutput) takeLocked(l *pb.AssignmentList) *pb.ListAnswer {
 	if err != nil {
 		return &pb.ListAnswer{Failed: convert.ErrorToProto(err)}
 	}
+	if o.lists == nil {
+		o.lists, o.minority = make(map[core.QueueID]*pb.AssignmentList), make(map[core.QueueID]*pb.AssignmentList)
+	}
+	lists := o.lists
+	if l.Minority {
+		lists = o.minority
+	}
 	newest := o.floor
-	if had := o.lists[queue]; had != nil {
+	if had := lists[queue]; had != nil {
 		newest, _ = convert.ListVersion(had.Version)
 	} else if len(l.Assignments) == 0 {
 		newest = core.ListVersion{}
@@ -81,10 +90,7 @@ func (o *fakeOutput) takeLocked(l *pb.AssignmentList) *pb.ListAnswer {
 	if version.Compare(newest) < 0 {
 		return &pb.ListAnswer{Newest: convert.ListVersionToProto(newest)}
 	}
-	if o.lists == nil {
-		o.lists = make(map[core.QueueID]*pb.AssignmentList)
-	}
-	o.lists[queue], o.at = l, time.Now()
+	lists[queue], o.at = l, time.Now()
 	a := &pb.ListAnswer{Newest: l.Version}
 	if o.failing[queue] {
 		a.Failed = convert.ErrorToProto(core.Errorf(core.CodeUnavailable, "its rows cannot be read"))

@@ -61,6 +61,7 @@ type harnessOptions struct {
 	stores, outputs int
 	zones           []string // of the stores
 	edit            func(*Config)
+	meta            metadata.Store // of the first controller, and of the test; nil: new ones
 }
 
 // bubble runs f with a harness.
@@ -77,7 +78,9 @@ func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 
 func newHarness(t *testing.T, o harnessOptions) *harness {
 	r := &harness{t: t}
-	r.use(memory.New())
+	if r.use(o.meta); o.meta == nil {
+		r.use(memory.New())
+	}
 	r.mu.members = make(map[core.HostID]membership.Host)
 	r.mu.runs = make(map[string]membership.Host)
 	r.mu.serving, r.mu.ahead = make(map[string]*servedHost), make(map[string]time.Duration)

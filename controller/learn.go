@@ -69,7 +69,8 @@ func (h *Host) learnExtent(ctx context.Context, reader, queue core.QueueID, id c
 	if !h.duties.Responsible(reader.ID) {
 		return core.Errorf(core.CodeMoved, "this controller is not responsible for queue %s; ask another one", reader)
 	}
-	if _, known := h.extents.Get(id); known {
+	e, known := h.extents.Get(id)
+	if known && e.Minority == (metadata.Maker{}) {
 		return nil
 	}
 	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(queue, id), metadata.Quorum)

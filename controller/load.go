@@ -149,6 +149,9 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 			h.meet(e)
 			continue
 		}
+		if r.Minority == (metadata.Maker{}) { // a hint may be read before its maker has released the extent, and after
+			h.release(r.ID)
+		}
 		if sealed {
 			h.took(row)
 			h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })

@@ -60,7 +60,7 @@ func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 		"the metadata are empty":         {before: func(*harness) {}, age: 2 * orphanFor},
 		"the store is of nobody we know": {before: func(r *harness) { r.queue(1, 1) }, age: 2 * orphanFor},
 		"it has a create row": {before: func(r *harness) { r.knownOn(r.stores[0]) }, age: 2 * orphanFor, after: func(r *harness, e core.Extent) {
-			r.ok(r.ctl.writeRow(r.t.Context(), metadata.ExtentRecord{Extent: e, Created: time.Now()}, time.Now()))
+			r.ok(r.ctl.writeRow(r.t.Context(), metadata.ExtentRecord{Extent: e, Created: time.Now()}, time.Now(), metadata.Quorum))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

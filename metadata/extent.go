@@ -14,4 +14,13 @@ type ExtentRecord struct {
 	Wanted int `json:"wanted,omitempty"`
 	// Home is who reads it from its beginning. Once there is a seal row that one says it.
 	Home core.Home `json:"home,omitzero"`
+	// Minority is who made the extent while no majority of the metadata answered. Nobody else assigns its shares, until that controller has written the
+	// row again without it. Zero: the row is at Quorum.
+	Minority Maker `json:"minority,omitzero"`
+}
+
+// Maker is a run of a controller.
+type Maker struct {
+	Controller core.HostID `json:"controller"`
+	Run        core.RunID  `json:"run"`
 }

@@ -98,7 +98,9 @@ func (h *Host) give(ctx context.Context, l accepted) error {
 		return core.Errorf(core.CodeDeadline, "another list of shares of queue %s is still being applied: %w", l.queue, context.Cause(ctx))
 	}
 	sortChains(l.assignments)
-	h.setGaps(l.queue, h.gapsIn(l.queue, l.assignments))
+	if !l.maker.Minority { // which lists no chain
+		h.setGaps(l.queue, h.gapsIn(l.queue, l.assignments))
+	}
 	var groups []*giving
 	byID := make(map[core.GroupID]*giving)
 	for _, a := range l.assignments {
@@ -238,7 +240,7 @@ func (h *Host) giveShare(ctx context.Context, l accepted, e core.Extent, a *pb.A
 	if err != nil {
 		return g, err
 	}
-	return g, g.addShare(ctx, e, a, gone, l.current)
+	return g, g.addShare(ctx, e, a, gone, l)
 }
 
 // gone is what selections have taken of an extent, at least as many messages as are known of.

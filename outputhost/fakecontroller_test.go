@@ -24,6 +24,7 @@ type fakeController struct {
 	hung    atomic.Bool   // answers nothing
 	counted atomic.Uint64 // hand-overs
 	lost    atomic.Bool   // its session lease
+	keeps   atomic.Bool   // its lists of extents that it made without a majority
 	again   atomic.Bool   // it answers as another run
 	renewed atomic.Int64
 	pages   atomic.Int64 // of versions, that were answered
@@ -63,7 +64,7 @@ func (c *fakeController) RenewShares(ctx context.Context, _ *connect.Request[pb.
 		return nil, context.Cause(ctx)
 	}
 	c.renewed.Add(1)
-	out := &pb.RenewSharesResponse{Handovers: c.counted.Load(), Held: !c.lost.Load(), Run: versionBy(c.id, 0).Run}
+	out := &pb.RenewSharesResponse{Handovers: c.counted.Load(), Held: !c.lost.Load(), Minority: c.keeps.Load(), Run: versionBy(c.id, 0).Run}
 	if c.again.Load() {
 		out.Run[0]++
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/growth"
 	"github.com/columbamq/columba/outputhost/inspect"
-	"github.com/columbamq/columba/outputhost/lease"
 	"github.com/columbamq/columba/outputhost/transfer"
 )
 
@@ -28,8 +27,8 @@ type group struct {
 	name      string
 	savedAt   atomic.Int64 // unix ns, when a checkpoint was taken last
 	outbox    transfer.Outbox
-	lease     atomic.Pointer[lease.Lease] // of the controller whose list of the queue counts, see Host.putUnder; nil: there is no list, and no share
-	users     atomic.Int32                // who found the group and has not released it; rises under the host's mutex only
+	under     atomic.Pointer[leaseSet] // of the lists of the queue, see Host.putUnder; nil: there is no list, and no share
+	users     atomic.Int32             // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
 		record      metadata.GroupRecord
@@ -104,9 +103,7 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 	}
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)
-	if l := h.mu.lists[queue]; l != nil {
-		g.lease.Store(l.lease)
-	}
+	g.under.Store(h.underLocked(g, h.leasesOfLocked(queue)))
 	h.mu.groups[record.ID] = g
 	h.mu.byQueue[queue] = append(h.mu.byQueue[queue], g)
 	g.users.Add(1)

@@ -15,27 +15,60 @@ import (
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// mayGive reports whether messages of the group may be handed out, by the lease of the controller that lists its shares.
-func (g *group) mayGive(now time.Time) bool {
-	l := g.lease.Load()
-	return l == nil || l.MayGive(now)
+// leaseSet is the leases of the lists with a queue's shares: of the queue's own list, and of those of minorities. It does not change.
+type leaseSet struct {
+	own      *lease.Lease // nil: there is no such list, or its shares were given up
+	minority []*lease.Lease
 }
 
-// leaseHolds reports whether that lease goes on.
+// every reports whether f is true for all of them. A nil set has none.
+func (x *leaseSet) every(f func(*lease.Lease) bool) bool {
+	if x == nil {
+		return true
+	}
+	if x.own != nil && !f(x.own) {
+		return false
+	}
+	for _, l := range x.minority {
+		if !f(l) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *leaseSet) equal(o *leaseSet) bool {
+	if x == nil || o == nil {
+		return x == o
+	}
+	return x.own == o.own && slices.Equal(x.minority, o.minority)
+}
+
+// mayGive reports whether messages of the group may be handed out, by the leases of the controllers that list its shares.
+func (g *group) mayGive(now time.Time) bool {
+	return g.under.Load().every(func(l *lease.Lease) bool { return l.MayGive(now) })
+}
+
+// leaseHolds reports whether these leases go on.
 func (g *group) leaseHolds(now time.Time) bool {
-	l := g.lease.Load()
-	return l == nil || l.Holds(now)
+	return g.under.Load().every(func(l *lease.Lease) bool { return l.Holds(now) })
+}
+
+// isUnder reports whether one of these leases is that one.
+func (g *group) isUnder(l *lease.Lease) bool {
+	return !g.under.Load().every(func(o *lease.Lease) bool { return o != l })
 }
 
 // lister is the controller that lists the shares of the group; "": none does.
-func (g *group) lister() core.HostID {
-	if l := g.lease.Load(); l != nil {
-		return l.Maker().Controller
-	}
-	return ""
+func (g *group) lister() (c core.HostID) {
+	g.under.Load().every(func(l *lease.Lease) bool {
+		c = l.Maker().Controller
+		return false
+	})
+	return c
 }
 
-// putUnder puts the groups of a queue under the lease of its list, once what the list lacks is dropped. It answers those that were under another one.
+// putUnder puts the groups of a queue under the leases of its lists, once what a list lacks is dropped. It answers those that were under others.
 func (h *Host) putUnder(queue core.QueueID) (others []*group) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -43,16 +76,48 @@ func (h *Host) putUnder(queue core.QueueID) (others []*group) {
 }
 
 func (h *Host) putUnderLocked(queue core.QueueID) (others []*group) {
-	l := h.mu.lists[queue]
-	if l == nil {
+	now := h.leasesOfLocked(queue)
+	if now == nil { // an empty list was forgotten
 		return nil
 	}
 	for _, g := range h.mu.byQueue[queue] {
-		if before := g.lease.Swap(l.lease); before != nil && before != l.lease {
+		if before := g.under.Swap(h.underLocked(g, now)); before != nil && !before.equal(now) {
 			others = append(others, g)
 		}
 	}
 	return others
+}
+
+// underLocked is what a group of the queue with these leases is under.
+func (h *Host) underLocked(g *group, all *leaseSet) *leaseSet {
+	if l := h.mu.lists[g.queue]; l != nil && l.shed && g.once() {
+		return &leaseSet{own: l.lease}
+	}
+	return all
+}
+
+// leasesOfLocked are those of the lists of a queue; nil: it has none.
+func (h *Host) leasesOfLocked(queue core.QueueID) *leaseSet {
+	l, minority := h.mu.lists[queue], h.mu.minority[queue]
+	if l == nil && len(minority) == 0 {
+		return nil
+	}
+	x := &leaseSet{}
+	if l != nil && !l.shed {
+		x.own = l.lease
+	}
+	for _, l := range minority {
+		if l.shares > 0 {
+			x.minority = append(x.minority, l.lease)
+		}
+	}
+	if len(x.minority) > 0 {
+		return x
+	}
+	if last := h.mu.leases; last == nil || last.own != x.own { // most queues are under the same ones
+		h.mu.leases = x
+	}
+	return h.mu.leases
 }
 
 // leased is what the leases need of this host.
@@ -68,7 +133,7 @@ func (x leased) Renew(ctx context.Context, controller membership.Host) (r lease.
 	if err != nil {
 		return r, convert.FromRPC(err)
 	}
-	r.Handovers, r.Held = resp.Msg.Handovers, resp.Msg.Held
+	r.Handovers, r.Held, r.Minority = resp.Msg.Handovers, resp.Msg.Held, resp.Msg.Minority
 	if len(resp.Msg.Run) > 0 {
 		r.Run.ID, err = core.IDFromBytes(resp.Msg.Run)
 	}
@@ -83,7 +148,7 @@ func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error
 // Changed implements lease.Owner.
 func (x leased) Changed(l *lease.Lease) {
 	for _, g := range x.h.groupList() {
-		if g.lease.Load() == l {
+		if g.isUnder(l) {
 			g.pump()
 		}
 	}
@@ -126,6 +191,13 @@ func (x leased) Lists(of *lease.Lease) (n int) {
 	for _, l := range x.h.mu.lists {
 		if l.lease == of {
 			n++
+		}
+	}
+	for _, some := range x.h.mu.minority {
+		for _, l := range some {
+			if l.lease == of && l.shares > 0 {
+				n++
+			}
 		}
 	}
 	return n

@@ -22,14 +22,17 @@ type queueList struct {
 	version  core.ListVersion
 	lease    *lease.Lease // of the controller that made it
 	shares   int32        // in the list
-	resumed  bool         // all of them were
 	appliers int32        // calls that apply it
+	minority uint32       // of a minority's list, beside the queue's own: its number on this host; else 0
+	resumed  bool         // all shares were
+	shed     bool         // its shares were given up for those of a minority: see shed
 }
 
 // offered is a list of shares that came.
 type offered struct {
 	queue       core.QueueID
 	version     core.ListVersion
+	maker       lease.Maker // of a list of a minority; else zero
 	assignments []*pb.Assignment
 	shares      map[listedShare]uint64 // with the counters of their assignments
 }
@@ -45,6 +48,9 @@ func offer(p *pb.AssignmentList) (o offered, err error) {
 	}
 	if o.version, err = convert.ListVersion(p.GetVersion()); err != nil {
 		return o, err
+	}
+	if p.GetMinority() {
+		o.maker = lease.Maker{Controller: o.version.Controller, Run: o.version.Run, Minority: true}
 	}
 	o.assignments, o.shares = p.GetAssignments(), make(map[listedShare]uint64, len(p.GetAssignments()))
 	for _, a := range o.assignments {
@@ -68,6 +74,14 @@ type accepted struct {
 	changes uint64     // of the list's version, with this one
 }
 
+// minority is the number of a minority's list; 0: it is the queue's own.
+func (a accepted) minority() uint32 {
+	if a.list == nil {
+		return 0
+	}
+	return a.list.minority
+}
+
 // current reports whether no newer list of the queue was accepted. Asked under a group's mutex before a share is added,
 // it is exact: a newer list first counts as a change, and then drops what it lacks.
 func (a accepted) current() bool { return a.list.changes.Load() == a.changes }
@@ -89,7 +103,10 @@ func (h *Host) accept(o offered) (a accepted, newest core.ListVersion, ok bool) 
 	a = accepted{offered: o, h: h}
 	var others []*group // whose lease is another one from now on
 	if newest, ok = a.adopt(); ok {
-		h.dropOthers(o)
+		h.dropOthers(a)
+		if o.maker.Minority {
+			h.shed(o.queue)
+		}
 		others = h.putUnder(o.queue)
 	}
 	<-h.accepting
@@ -104,7 +121,7 @@ func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 	h := a.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	l := h.mu.lists[a.queue]
+	l := h.listLocked(a.queue, a.maker)
 	switch {
 	case l == nil && len(a.shares) == 0: // and so it is
 		h.raiseFloorLocked(a.version)
@@ -113,16 +130,20 @@ func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 		return h.mu.floor, false
 	case l == nil:
 		l = &queueList{applying: make(chan struct{}, 1)}
-		h.mu.lists[a.queue] = l
+		if a.maker.Minority {
+			h.mu.minorities++
+			l.minority = h.mu.minorities
+		}
+		h.keepListLocked(a.queue, l)
 	case a.version.Compare(l.version) < 0:
 		return l.version, false
 	}
-	if a.version != l.version || l.lease == nil {
+	if a.version != l.version || l.lease == nil || a.maker.Minority && !l.lease.Holds(h.deps.Now()) {
 		l.changes.Add(1)
 		l.resumed = false
-		l.lease = h.leases.Of(lease.MakerOf(a.version))
+		l.lease = h.leases.Of(leaseOf(a.maker, a.version))
 	}
-	l.version, l.shares = a.version, int32(len(a.shares))
+	l.version, l.shares, l.shed = a.version, int32(len(a.shares)), false
 	l.resumed = l.resumed || l.shares == 0
 	l.appliers++
 	a.list, a.changes = l, l.changes.Load()
@@ -137,7 +158,7 @@ func (a accepted) release() {
 	a.h.mu.Lock()
 	defer a.h.mu.Unlock()
 	if a.list.appliers--; a.list.appliers == 0 && a.list.shares == 0 {
-		delete(a.h.mu.lists, a.queue)
+		a.h.forgetListLocked(a.queue, a.list)
 		a.h.raiseFloorLocked(a.list.version)
 	}
 }
@@ -170,7 +191,11 @@ func (h *Host) known(queue core.QueueID) (v core.ListVersion, whole bool) {
 	have := 0
 	for _, g := range groups {
 		g.mu.Lock()
-		have += len(g.mu.shares)
+		for _, s := range g.mu.shares {
+			if s.minority == 0 {
+				have++
+			}
+		}
 		g.mu.Unlock()
 	}
 	return v, resumed && have == want
@@ -190,10 +215,13 @@ func (h *Host) versions() map[core.QueueID]core.ListVersion {
 // dropOthers gives up the shares of a queue that are not this host's any more: another host owns them now, or nobody
 // needs to. A share that another host owned in between, unnoticed here, is given up, too: that host may have settled or
 // transferred any message of it, so nothing of it may be handed out or transferred here before it is resumed anew.
-func (h *Host) dropOthers(o offered) {
+func (h *Host) dropOthers(a accepted) {
+	if a.maker.Minority && a.list == nil {
+		return
+	}
 	now := h.deps.Now()
-	for _, g := range h.groupsOf(o.queue) {
-		for _, s := range slices.Backward(g.others(o)) { // none of a chain must begin while earlier ones are gone already
+	for _, g := range h.groupsOf(a.queue) {
+		for _, s := range slices.Backward(g.others(a)) { // none of a chain must begin while earlier ones are gone already
 			g.giveAway(s, now)
 		}
 	}
@@ -201,12 +229,13 @@ func (h *Host) dropOthers(o offered) {
 
 // others are the shares that a list of the group's queue lacks, or names by another assignment, in the order of the
 // chain. The shares behind one that is to be resumed wait for it.
-func (g *group) others(o offered) (out []*share) {
+func (g *group) others(a accepted) (out []*share) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range g.orderedLocked() {
-		counter, listed := o.shares[listedShare{g.id, s.extent.ID}]
-		if listed && counter == s.generation {
+		counter, listed := a.shares[listedShare{g.id, s.extent.ID}]
+		ofList := s.minority == a.minority()
+		if ofList && listed && counter == s.generation || !ofList && !listed { // another list has it
 			continue
 		}
 		if chain := s.extent.Chain; listed && chain > 0 && (g.mu.gap == 0 || chain < g.mu.gap) {

@@ -109,12 +109,15 @@ type Host struct {
 	inspector *inspect.Inspector
 	mu        struct {
 		sync.Mutex
-		groups   map[core.GroupID]*group
-		byQueue  map[core.QueueID][]*group // the same
-		sessions map[*session]struct{}
-		lists    map[core.QueueID]*queueList // of shares
-		floor    core.ListVersion            // of the newest list that was forgotten
-		stopped  bool
+		groups     map[core.GroupID]*group
+		byQueue    map[core.QueueID][]*group // the same
+		sessions   map[*session]struct{}
+		lists      map[core.QueueID]*queueList   // of shares
+		minority   map[core.QueueID][]*queueList // lists of minorities, beside those
+		minorities uint32                        // lists of minorities that came so far
+		leases     *leaseSet                     // of the queue that was looked at last
+		floor      core.ListVersion              // of the newest list that was forgotten
+		stopped    bool
 	}
 	draining    atomic.Bool   // nothing is handed out any more
 	accepting   chan struct{} // capacity 1: one list says at a time what is dropped

@@ -55,7 +55,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.transferred = make(chan struct{}, 1)
 	h.mu.groups = make(map[core.GroupID]*group)
 	h.mu.byQueue = make(map[core.QueueID][]*group)
-	h.mu.lists = make(map[core.QueueID]*queueList)
+	h.mu.lists, h.mu.minority = make(map[core.QueueID]*queueList), make(map[core.QueueID][]*queueList)
 	h.mu.sessions = make(map[*session]struct{})
 	deps.Metrics.MustRegister(newGroupMetrics(h))
 	return h, nil

@@ -37,7 +37,6 @@ type share struct {
 	began      int64                     // unix ns: when it was resumed here
 	announced  int64                     // unix ns: when the oldest checkpoint was written that told an owner here of messages that leave for the dead letter queue; 0: none did
 	claim      *claims.Claim             // of a group that delivers at most once, else nil
-	held       int                       // bytes it holds, as counted in the host's memory
 	others     map[metadata.Key]*other   // checkpoints of other owners
 	late       *late                     // of a share that was given away: what is still settled here
 	end        bool                      // sealed: l is known
@@ -51,6 +50,8 @@ type share struct {
 	unsaved    bool    // it is to be saved …
 	urgency    urgency // … that soon
 	secured    secured // what was merged of other owners
+	held       int32   // bytes it holds, as counted in the host's memory
+	minority   uint32  // number of the list of a minority that has it; 0: the queue's own list has it
 	settled    int32   // messages since the last checkpoint
 	savedAt    int64   // unix ns: when one was taken last
 
@@ -110,7 +111,8 @@ func (s *share) lastOwedLocked() core.Seq {
 
 // addShare resumes a share from what its owners saved. Removed records of the extent count as settled, also in a share
 // that exists already. It does nothing once the list of the assignment is not current any more.
-func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, gone dispatch.State, current func() bool) error {
+func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, gone dispatch.State, l accepted) error {
+	current := l.current
 	holders := holdersOf(a)
 	g.mu.Lock()
 	if !current() {
@@ -144,7 +146,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	}
 	var decided cancels.Decided
 	if e.Kind == core.KindTimer {
-		if decided, err = g.h.cancels.Read(ctx, e.ID); err != nil {
+		if decided, err = g.h.cancels.Read(ctx, e.ID); err != nil && l.minority() == 0 { // without a majority nothing is cancelled
 			return err
 		}
 	}
@@ -165,7 +167,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		old.late = nil
 		old.countHeldLocked()
 	}
-	s := &share{group: g, extent: e, generation: a.Counter, holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
+	s := &share{group: g, extent: e, generation: a.Counter, minority: l.minority(), holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
 	if !announced.IsZero() {
 		s.announced = announced.UnixNano()
 	}
@@ -329,9 +331,9 @@ func (s *share) countHeldLocked() {
 	case s.late != nil:
 		held, noted = int(s.noted), int(s.noted)
 	}
-	if held != s.held {
-		s.group.h.memory.Count(s.held, held)
-		s.held = held
+	if before := int(s.held); held != before {
+		s.group.h.memory.Count(before, held)
+		s.held = int32(held)
 	}
 	if before := int(s.noted); noted != before { // at most dispatch.MaxNoteBytes and what is on the way there
 		s.group.h.notes.Count(before, noted)

@@ -1105,6 +1105,7 @@ type RenewSharesResponse struct {
 	Handovers     uint64                 `protobuf:"varint,1,opt,name=handovers,proto3" json:"handovers,omitempty"` // how often the controller stopped being responsible for some queues
 	Held          bool                   `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`           // the controller holds its session lease; if not, it only promises to move nothing itself
 	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`              // of the controller
+	Minority      bool                   `protobuf:"varint,4,opt,name=minority,proto3" json:"minority,omitempty"`   // the host may go on with this run's lists of extents that it made without a majority of the metadata
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1158,6 +1159,13 @@ func (x *RenewSharesResponse) GetRun() []byte {
 		return x.Run
 	}
 	return nil
+}
+
+func (x *RenewSharesResponse) GetMinority() bool {
+	if x != nil {
+		return x.Minority
+	}
+	return false
 }
 
 type AcknowledgeSessionRequest struct {
@@ -2041,6 +2049,7 @@ type AssignmentList struct {
 	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // of the groups; extents that were merged into them are of other queues
 	Version       *ListVersion           `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	Assignments   []*Assignment          `protobuf:"bytes,3,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	Minority      bool                   `protobuf:"varint,4,opt,name=minority,proto3" json:"minority,omitempty"` // only the shares of extents that the controller made without a majority of the metadata, beside the queue's list
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2094,6 +2103,13 @@ func (x *AssignmentList) GetAssignments() []*Assignment {
 		return x.Assignments
 	}
 	return nil
+}
+
+func (x *AssignmentList) GetMinority() bool {
+	if x != nil {
+		return x.Minority
+	}
+	return false
 }
 
 type AssignRequest struct {
@@ -5671,11 +5687,12 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\rR\x04done\"<\n" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"Y\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\"u\n" +
 	"\x13RenewSharesResponse\x12\x1c\n" +
 	"\thandovers\x18\x01 \x01(\x04R\thandovers\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\bR\x04held\x12\x10\n" +
-	"\x03run\x18\x03 \x01(\fR\x03run\"a\n" +
+	"\x03run\x18\x03 \x01(\fR\x03run\x12\x1a\n" +
+	"\bminority\x18\x04 \x01(\bR\bminority\"a\n" +
 	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
@@ -5745,11 +5762,12 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05epoch\x18. \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04rate\x18/ \x01(\rR\x04rate\x12\x18\n" +
 	"\aremoved\x18< \x01(\x04R\aremoved\x12\x14\n" +
-	"\x05retry\x182 \x01(\bR\x05retryJ\x04\b-\x10.\"\x93\x01\n" +
+	"\x05retry\x182 \x01(\bR\x05retryJ\x04\b-\x10.\"\xaf\x01\n" +
 	"\x0eAssignmentList\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x121\n" +
 	"\aversion\x18\x02 \x01(\v2\x17.columba.v1.ListVersionR\aversion\x128\n" +
-	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\"o\n" +
+	"\vassignments\x18\x03 \x03(\v2\x16.columba.v1.AssignmentR\vassignments\x12\x1a\n" +
+	"\bminority\x18\x04 \x01(\bR\bminority\"o\n" +
 	"\rAssignRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x120\n" +
 	"\x05lists\x18\x02 \x03(\v2\x1a.columba.v1.AssignmentListR\x05lists\x12\x1a\n" +

@@ -33,6 +33,7 @@ type Extent struct {
 	HeldTo   core.Seq     // how far a holder has it at least …
 	HeldSum  uint32       // … its rolling checksum there …
 	Spent    bool         // … and whether there is nothing of it to be held
+	Released bool         // by the minority that made it: its shares may have owners
 	Made     bool         // by this controller, which has written its rows: it may be given to a writer
 }
 

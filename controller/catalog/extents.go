@@ -29,6 +29,7 @@ type Extents struct {
 		byQueue    map[core.QueueID]*ofQueue
 		byWriter   map[HostRun]map[core.ExtentID]*Extent // the open ones
 		unfinished map[core.ExtentID]*Extent             // whose seal is under way or not told to its holders
+		minority   map[core.ExtentID]struct{}            // of byID: those that minorities made
 		changed    map[core.QueueID]struct{}             // queues of which extents came, went or changed since they were taken; see takeChanged
 		ends       uint64                                // how often an extent got its end, or other holders
 	}
@@ -47,6 +48,7 @@ func NewExtents() *Extents {
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
 	e.mu.byWriter = make(map[HostRun]map[core.ExtentID]*Extent)
 	e.mu.unfinished = make(map[core.ExtentID]*Extent)
+	e.mu.minority = make(map[core.ExtentID]struct{})
 	e.mu.changed = make(map[core.QueueID]struct{})
 	return e
 }
@@ -59,12 +61,15 @@ func (x *Extents) Put(e Extent) {
 		return
 	}
 	x.mu.byID[e.ID] = &e
+	if e.ofMinority() {
+		x.mu.minority[e.ID] = struct{}{}
+	}
 	q := x.queueLocked(e.Queue)
 	q.all[e.ID] = &e
 	if e.Chain > q.last.Chain {
 		q.last = e.Extent
 	}
-	if e.Home.Kind == core.HomeOwn {
+	if e.Home.Kind == core.HomeOwn && !e.ofMinority() {
 		q.fresh = append(q.fresh, e.Extent)
 	}
 	x.indexLocked(&e)
@@ -131,7 +136,9 @@ func (x *Extents) lodgeLocked(e *Extent) {
 	if e.Home.Kind == core.HomeMerged {
 		q := x.queueLocked(e.Home.Queue)
 		q.merged[e.ID] = e
-		q.fresh = append(q.fresh, e.Extent)
+		if !e.ofMinority() {
+			q.fresh = append(q.fresh, e.Extent)
+		}
 	}
 }
 
@@ -192,6 +199,7 @@ func (x *Extents) Remove(id core.ExtentID) {
 	}
 	q := x.mu.byQueue[e.Queue]
 	delete(x.mu.byID, id)
+	delete(x.mu.minority, id)
 	delete(x.mu.unfinished, id)
 	x.indexWriterLocked(e, false)
 	delete(q.all, id)
@@ -259,7 +267,7 @@ func (x *Extents) Of(queue core.QueueID) []Extent {
 	return nil
 }
 
-// ReadBy are the extents that a group of a queue reads, oldest first.
+// ReadBy are the extents that a group of a queue reads, oldest first, but for those that a minority made.
 func (x *Extents) ReadBy(queue core.QueueID, group core.GroupID) []Extent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -268,7 +276,7 @@ func (x *Extents) ReadBy(queue core.QueueID, group core.GroupID) []Extent {
 		return nil
 	}
 	out := append(sorted(q.merged), sorted(q.all)...)
-	return slices.DeleteFunc(out, func(e Extent) bool { return !e.Home.ReadBy(group) })
+	return slices.DeleteFunc(out, func(e Extent) bool { return e.ofMinority() || !e.Home.ReadBy(group) })
 }
 
 // OpenOf a queue: its open extents, oldest first.

@@ -29,10 +29,11 @@ type Lease struct {
 type Maker struct {
 	Controller core.HostID
 	Run        core.RunID
+	Minority   bool // its lists of extents that it made without a majority of the metadata
 }
 
 // MakerOf a list.
-func MakerOf(v core.ListVersion) Maker { return Maker{v.Controller, v.Run} }
+func MakerOf(v core.ListVersion) Maker { return Maker{Controller: v.Controller, Run: v.Run} }
 
 // Maker is whose lists are under the lease.
 func (l *Lease) Maker() Maker { return l.maker }

@@ -27,6 +27,8 @@ type Owner interface {
 	Confirm(ctx context.Context, controller membership.Host) (Named, error)
 	// Move puts lists of the lease's maker under the lease: those that are named, and nil names all.
 	Move(named Named, to *Lease)
+	// End gives up the shares of the lists under a lease of a minority, which has ended.
+	End(l *Lease)
 	// Lists counts the lists under a lease.
 	Lists(l *Lease) int
 	Dial(ctx context.Context, network, addr string) (net.Conn, error)
@@ -39,6 +41,7 @@ type Renewal struct {
 	Handovers uint64     // how often it stopped being responsible for some queues
 	Held      bool       // it holds its session lease: nobody else moves the shares of its queues
 	Run       core.RunID // of the controller
+	Minority  bool       // the host may go on with its lists of extents that it made without a majority of the metadata
 }
 
 // Named is the lists of shares that a controller has named, by queue.
@@ -88,6 +91,9 @@ func (x *Leases) Of(maker Maker) *Lease {
 	if g == nil {
 		g = &grant{current: x.begin(maker, now), confirmed: true}
 		x.mu.granted[maker] = g
+	}
+	if maker.Minority && !g.current.Holds(now) {
+		g.current = x.begin(maker, now)
 	}
 	g.used = now
 	return g.current
@@ -143,6 +149,10 @@ func (x *Leases) beat(ctx context.Context) {
 	all := maps.Clone(x.mu.granted)
 	x.mu.Unlock()
 	for maker, g := range all {
+		if maker.Minority {
+			x.keepMinority(g, maker, h)
+			continue
+		}
 		x.keep(ctx, g, maker, byID[maker.Controller], h)
 	}
 	x.forget(all, h)

@@ -40,7 +40,9 @@ type owner struct {
 		handovers map[core.HostID]uint64
 		names     map[core.HostID]bool // its list
 		under     map[core.HostID]*Lease
-		asked     int // how often lists were to be confirmed
+		asked     int  // how often lists were to be confirmed
+		ends      int  // how often the lists of a minority were given up
+		minority  bool // it keeps lists of a minority
 	}
 }
 
@@ -54,7 +56,7 @@ func (o *owner) Now() time.Time { return time.Now() }
 func (o *owner) Renew(_ context.Context, c membership.Host) (r Renewal, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	r = Renewal{Handovers: o.mu.handovers[c.ID], Held: true}
+	r = Renewal{Handovers: o.mu.handovers[c.ID], Held: true, Minority: o.mu.minority}
 	switch o.mu.states[c.ID] {
 	case renews:
 	case lost:
@@ -114,6 +116,13 @@ func (o *owner) Dial(_ context.Context, _, addr string) (net.Conn, error) {
 }
 
 func (o *owner) Changed(*Lease) {}
+
+func (o *owner) End(l *Lease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.mu.ends++
+	delete(o.mu.under, l.Maker().Controller)
+}
 
 func (o *owner) set(c core.HostID, s state) {
 	o.mu.Lock()
