@@ -78,7 +78,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // read reads the records of the namespaces that are new here, or of all. A copy that is behind must not make a limit appear late: so it is no
-// single one.
+// single one, unless no majority answers.
 func (t *Tenants) read(ctx context.Context, all bool) error {
 	tenants, _ := t.list()
 	if !all {
@@ -91,9 +91,11 @@ func (t *Tenants) read(ctx context.Context, all bool) error {
 	for i, n := range tenants {
 		keys[i] = metadata.NamespaceKey(n.name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	rows, err := metadata.GetRows(ctx, t.deps.Meta, metadata.Namespaces, keys, metadata.Quorum)
+	rows, err := metadata.QuorumOrOne(func(c metadata.Consistency) ([]metadata.Row, error) {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout/2)
+		defer cancel()
+		return metadata.GetRows(ctx, t.deps.Meta, metadata.Namespaces, keys, c)
+	})
 	if err != nil {
 		return err
 	}
