@@ -13,6 +13,10 @@ import (
 
 // group is the queue and the group that may be used, as they are now; CodeNotFound names what is missing.
 func (s *service) group(ctx context.Context, path, name string) (metadata.QueueRecord, metadata.GroupRecord, error) {
+	return s.groupAt(ctx, path, name, metadata.Serial)
+}
+
+func (s *service) groupAt(ctx context.Context, path, name string, c metadata.Consistency) (metadata.QueueRecord, metadata.GroupRecord, error) {
 	if err := checkGroupNames(path, name); err != nil {
 		return metadata.QueueRecord{}, metadata.GroupRecord{}, err
 	}
@@ -20,7 +24,7 @@ func (s *service) group(ctx context.Context, path, name string) (metadata.QueueR
 	if err != nil {
 		return q, metadata.GroupRecord{}, err
 	}
-	g, _, err := metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, name), metadata.Serial)
+	g, _, err := metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, name), c)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound || err == nil && g.Spec.Status == core.StatusDeleted:
 		return q, g, core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", name, path)

@@ -107,13 +107,18 @@ func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]m
 }
 
 // consumable is the group that may be consumed.
-func (s *service) consumable(ctx context.Context, path, name string) (metadata.GroupRecord, error) {
-	q, g, err := s.group(ctx, path, name)
-	if err == nil {
-		err = q.Spec.Status.ConsumeError(path)
-	}
-	if err == nil {
-		err = g.Spec.Status.GroupError(path, name)
+func (s *service) consumable(ctx context.Context, path, name string) (g metadata.GroupRecord, err error) {
+	for _, c := range []metadata.Consistency{metadata.One, metadata.Serial} { // one copy may be behind, and where no majority answers there is only one
+		var q metadata.QueueRecord
+		if q, g, err = s.groupAt(ctx, path, name, c); err == nil {
+			err = q.Spec.Status.ConsumeError(path)
+		}
+		if err == nil {
+			err = g.Spec.Status.GroupError(path, name)
+		}
+		if err == nil {
+			break
+		}
 	}
 	return g, err
 }
