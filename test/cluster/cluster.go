@@ -30,11 +30,12 @@ const (
 	Frontend   core.HostID = "frontend-0"
 )
 
-// Store, ControllerOf, InputOf and OutputOf are the ids of hosts of which there may be several.
+// Store, ControllerOf, InputOf, OutputOf and FrontendOf are the ids of hosts of which there may be several.
 func Store(i int) core.HostID        { return nth("store", i) }
 func ControllerOf(i int) core.HostID { return nth("controller", i) }
 func InputOf(i int) core.HostID      { return nth("input", i) }
 func OutputOf(i int) core.HostID     { return nth("output", i) }
+func FrontendOf(i int) core.HostID   { return nth("frontend", i) }
 
 func nth(role string, i int) core.HostID { return core.HostID(role + "-" + strconv.Itoa(i)) }
 
@@ -44,6 +45,7 @@ type Options struct {
 	Controllers int // 1
 	Inputs      int // 1
 	Outputs     int // 1
+	Frontends   int // 1
 	Replicas    int // of queues; as many as there are stores
 
 	Controller func(*controller.Config)
@@ -63,7 +65,8 @@ type Cluster struct {
 	t      testing.TB
 	o      Options
 	net    *network
-	behind metadata.Store // what hosts use
+	behind metadata.Store   // what hosts use
+	copies *faulty.Replicas // behind it, if it has several
 	roster *roster
 	hosts  map[core.HostID]*host
 	order  []core.HostID
@@ -76,7 +79,7 @@ type Cluster struct {
 // Start starts a cluster; Close stops it.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
-	o.Stores, o.Controllers, o.Inputs, o.Outputs = max(o.Stores, 1), max(o.Controllers, 1), max(o.Inputs, 1), max(o.Outputs, 1)
+	o.Stores, o.Controllers, o.Inputs, o.Outputs, o.Frontends = max(o.Stores, 1), max(o.Controllers, 1), max(o.Inputs, 1), max(o.Outputs, 1), max(o.Frontends, 1)
 	if o.Replicas == 0 {
 		o.Replicas = o.Stores
 	}
@@ -86,7 +89,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	c.behind = c.Meta
 	if o.Divergence != nil {
 		r := faulty.NewReplicas(*o.Divergence)
-		c.Meta, c.behind = r.Whole(), r
+		c.Meta, c.behind, c.copies = r.Whole(), r, r
 	}
 	if o.Meta != nil {
 		c.behind = o.Meta(c.behind)
@@ -103,7 +106,9 @@ func Start(t testing.TB, o Options) *Cluster {
 	for i := range o.Inputs {
 		c.add(InputOf(i), "inputhost")
 	}
-	c.add(Frontend, "frontend")
+	for i := range o.Frontends {
+		c.add(FrontendOf(i), "frontend")
+	}
 	for _, id := range c.order {
 		c.roster.announce(c.hosts[id].member())
 	}
@@ -129,8 +134,11 @@ func (c *Cluster) add(id core.HostID, role string) {
 }
 
 // dial makes a client that reaches the cluster from a port.
-func (c *Cluster) dial(from *port) (*client.Client, error) {
-	return client.Dial(c.t.Context(), c.hosts[Frontend].addr, client.WithName("test"), client.WithNetDial(from.dial))
+func (c *Cluster) dial(from *port) (*client.Client, error) { return c.dialBy(from, Frontend) }
+
+// dialBy is dial by one of several frontends.
+func (c *Cluster) dialBy(from *port, by core.HostID) (*client.Client, error) {
+	return client.Dial(c.t.Context(), c.hosts[by].addr, client.WithName("test"), client.WithNetDial(from.dial))
 }
 
 // Close stops everything, gracefully. A bubble must not end without it.
