@@ -14,6 +14,9 @@ import (
 const (
 	maxPage  = 4 << 20 // bytes of values in one page of a list
 	fetchRow = 64      // rows of a partition that Cassandra answers at a time: 16 MiB at most
+	// fetchSerial is fetchRow at SERIAL: each replica answers a Paxos read with all rows, not one with them and the
+	// others with a digest. A node with 64 MiB for its network ended when it was 10 MiB.
+	fetchSerial = 16
 )
 
 // Get implements metadata.Store.
@@ -145,7 +148,11 @@ func (s *Store) listPartition(ctx context.Context, t metadata.Table, partition, 
 		text = listCAS
 	}
 	list := statement{s.text(text, t), []any{s.name(t), []byte(partition), []byte(after)}}
-	err := s.session.read(ctx, readAt(t, c), min(p.limit+1, fetchRow), list, func(rows gocql.Scanner) (bool, error) {
+	level, fetch := readAt(t, c), fetchRow
+	if serial(level) {
+		fetch = fetchSerial
+	}
+	err := s.session.read(ctx, level, min(p.limit+1, fetch), list, func(rows gocql.Scanner) (bool, error) {
 		row, live, err := scanListed(t, partition, rows)
 		if err != nil || !live {
 			return true, err
