@@ -57,10 +57,12 @@ func hostTimedOut(err error) bool {
 // realTimeout is below all timeouts of Cassandra for its replicas.
 const realTimeout = time.Second
 
-// contended reports whether a read at SERIAL that failed with err in that time met transactions of others: Cassandra
-// then answers that replicas timed out, long before they could have. Another try soon succeeds.
+// contended reports whether a read at SERIAL that failed with err in that time met transactions of others. Cassandra
+// then answers a timeout, mostly of a write since the read tries to end the other transaction, long before replicas could
+// have timed out. Another try soon succeeds.
 func contended(err error, took time.Duration) bool {
-	return codeOf(err) == gocql.ErrCodeReadTimeout && took < realTimeout
+	code := codeOf(err)
+	return (code == gocql.ErrCodeWriteTimeout || code == gocql.ErrCodeReadTimeout) && took < realTimeout
 }
 
 // eachHost asks one node after the other, each once, until one does what is asked. It serves one request that may be

@@ -227,7 +227,7 @@ func TestStore_ContendedRead(t *testing.T) {
 				s := scripted(&script{onRead: func() error {
 					<-time.After(test.takes)
 					if reads++; reads <= test.fails {
-						return answer(gocql.ErrCodeReadTimeout)
+						return answer([]int{gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout}[reads%2])
 					}
 					return nil
 				}})
