@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -120,6 +121,37 @@ func TestStore_LocalNodeStandsStill(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Open waits while the nodes that answer are too few to read the version of the schema.
+func TestOpen_TooFewNodes(t *testing.T) {
+	all := nodes.Three(t)
+	cfg := config(t)
+	cfg.Local, cfg.Request, cfg.Connect = all[0].Address(), 0, 0
+	all[1].Kill(t)
+	all[2].Kill(t)
+	tried := make(chan struct{})
+	var once sync.Once
+	cfg.Log = slog.New(slog.NewTextHandler(writerFunc(func([]byte) { once.Do(func() { close(tried) }) }), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	opened := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		s, err := Open(ctx, cfg)
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case <-tried:
+		nodes.ReviveAll(t)
+	case err := <-opened:
+		t.Fatalf("open ended with %v while two of three nodes were away", err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
 	}
 }
 
