@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gocql/gocql"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/lease"
@@ -42,8 +44,34 @@ func onThree(t *testing.T) (all []*realnode.Node, stores []metadata.Store) {
 			}
 		})
 		stores = append(stores, s)
+		whole(t, s)
 	}
 	return all, stores
+}
+
+// whole waits until the local node of a store sees all others: one that was started again lately may not.
+func whole(t *testing.T, s *Store) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cfg := s.cfg
+	cfg.Request = 10 * time.Second
+	session, err := cfg.connect(cfg.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	var pace pacer
+	for {
+		err := session.Query("SELECT step FROM " + cfg.Keyspace + ".schema_step WHERE owner = 'columba'").WithContext(ctx).
+			Consistency(gocql.All).RetryPolicy(nil).Exec()
+		if err == nil {
+			return
+		}
+		if pace.wait(ctx) != nil {
+			t.Fatalf("%s does not reach all nodes: %v", cfg.Local, err)
+		}
+	}
 }
 
 // While nodes are killed, paused and stopped one after the other, calls are answered by the two others, also those of a
