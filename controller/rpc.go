@@ -92,6 +92,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	}
 	r, err := s.h.seal(ctx, o)
 	ended(ctx, err)
+	if core.CodeOf(err) == core.CodeUnavailable && !s.h.duties.Holds() {
+		err = core.Errorf(core.CodeUnavailable, "the metadata have no majority here, as it seems: %w", err)
+	}
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}

@@ -2,6 +2,7 @@ package inputhost
 
 import (
 	"context"
+	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -20,6 +21,48 @@ type chain struct {
 	rest     []writer.Chunk            // came back while somebody fed: before what waits
 	claims   map[*publisher]chan error // sessions that wait for the head; each hears once
 	sessions map[*publisher]struct{}   // that have begun
+	unsealed unsealed
+}
+
+// unsealed is for how long the head that was this host's could not be sealed, and why.
+type unsealed struct {
+	since time.Time // zero: the last try succeeded, or there was none
+	why   error
+}
+
+// unsealedMost is for how long sessions wait for the seal of the head when tries fail.
+const unsealedMost = 2 * time.Second
+
+// lasts is why nothing is to wait any longer; nil: it may be sealed in a moment.
+func (u unsealed) lasts(now time.Time) error {
+	if u.since.IsZero() || now.Sub(u.since) < unsealedMost {
+		return nil
+	}
+	return u.why
+}
+
+// seal asks the controller for the end of an extent. Sessions that wait for the head hear why it cannot be sealed.
+func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core.Seq, holders int, err error) {
+	l, holders, err = q.h.seal(ctx, e, end)
+	if !q.ordered {
+		return l, holders, err
+	}
+	now := q.h.deps.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := &q.mu.chain
+	switch {
+	case err == nil:
+		c.unsealed = unsealed{}
+		return l, holders, err
+	case c.unsealed.since.IsZero():
+		c.unsealed.since = now
+	}
+	c.unsealed.why = core.Errorf(core.CodeUnavailable, "queue %s takes no messages until its extent %s is sealed: %w", q.path, e.ID, err)
+	if why := c.unsealed.lasts(now); why != nil {
+		c.refuseLocked(why)
+	}
+	return l, holders, err
 }
 
 func newChain() chain {
@@ -58,6 +101,10 @@ func (q *queue) join(ctx context.Context, p *publisher) error {
 	}
 	if wait != nil && q.neededLocked() {
 		q.openLocked()
+	}
+	if why := c.unsealed.lasts(q.h.deps.now()); wait != nil && len(q.mu.writers) > 0 && why != nil {
+		delete(c.claims, p)
+		wait <- why
 	}
 	q.mu.Unlock()
 	if old != nil {

@@ -89,7 +89,7 @@ func (q *queue) env() writer.Env {
 	}
 	return writer.Env{
 		Log:    log,
-		Seal:   q.h.seal,
+		Seal:   q.seal,
 		Again:  again,
 		Tell:   q.h.teller.add,
 		Full:   q.full,
