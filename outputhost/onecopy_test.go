@@ -240,6 +240,30 @@ func TestGive_GroupMissingInOneCopy(t *testing.T) {
 	}
 }
 
+// TestGive_DoneMissingInOneCopy: a copy that was cut off has not heard that the group consumed the extent. Without a majority the share is not resumed: with that
+// copy alone the whole extent would be delivered again.
+func TestGive_DoneMissingInOneCopy(t *testing.T) {
+	b := newHarness(t)
+	r, a := b.group()
+	done := metadata.DoneKey(r.ID, core.ExtentID{ID: core.ID(a.Extent.Id)}, 0)
+	if err := metadata.Write(t.Context(), b.meta, metadata.Dones, done, metadata.DoneRecord{}, time.Now(), 0, metadata.Quorum); err != nil {
+		t.Fatal(err)
+	}
+	meta := b.copied(done)
+	resumed := func() bool {
+		g := b.mu.groups[r.ID]
+		return g != nil && len(g.mu.shares) > 0
+	}
+	meta.noMajority = true
+	if err := b.give(1, a); core.CodeOf(err) != core.CodeUnavailable || resumed() {
+		t.Errorf("without a majority: %v, resumed: %t; want %s, so that the list comes again", err, resumed(), core.CodeUnavailable)
+	}
+	meta.noMajority = false
+	if err := b.give(1, a); err != nil || resumed() {
+		t.Errorf("with a majority, which knows that it is consumed: %v, resumed: %t", err, resumed())
+	}
+}
+
 // TestGive_EpochOfBeforeInOneCopy: a list is of an epoch of its group that a copy has not heard of.
 func TestGive_EpochOfBeforeInOneCopy(t *testing.T) {
 	b := newHarness(t)

@@ -131,12 +131,16 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	}
 	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
 	// after its done row is written, so it is enough to look now.
-	done, err := g.h.isDone(ctx, g.id, e.ID, epoch)
+	read := ownerReads
+	if l.maker.Minority {
+		read = minorityReads
+	}
+	done, err := g.h.isDone(ctx, g.id, e.ID, epoch, read)
 	if err != nil || done {
 		return err
 	}
 	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
-	state, others, announced, err := g.h.savedState(ctx, own, g.counts(e, epoch))
+	state, others, announced, err := g.h.savedState(ctx, own, g.counts(e, epoch), read)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -231,11 +235,20 @@ func (g *group) forgo(s *share, gone dispatch.State) {
 	}
 }
 
+// How a share is resumed. A copy of the metadata that was cut off for a while lacks what other owners saved meanwhile:
+// with it alone a whole extent would be delivered again. So a share of the queue's own list waits for a majority. One of
+// a minority's list was never elsewhere.
+var (
+	ownerReads    = []metadata.Consistency{metadata.Quorum}
+	minorityReads = []metadata.Consistency{metadata.Quorum, metadata.One}
+)
+
 // isDone reports whether the group has consumed the extent in this epoch.
-func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64) (bool, error) {
-	done, err := metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, metadata.Quorum)
-	if err != nil {
-		done, err = metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, metadata.One)
+func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64, read []metadata.Consistency) (done bool, err error) {
+	for _, c := range read {
+		if done, err = metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, c); err == nil {
+			break
+		}
 	}
 	if err != nil {
 		return false, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
@@ -260,10 +273,12 @@ const clockTolerance = time.Second
 
 // savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the oldest of those was written
 // that tell of messages that leave for the dead letter queue.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
-	rows, err := h.checkpoints(ctx, own.Partition, metadata.Quorum)
-	if err != nil {
-		rows, err = h.checkpoints(ctx, own.Partition, metadata.One)
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
+	var rows []metadata.Row
+	for _, c := range read {
+		if rows, err = h.checkpoints(ctx, own.Partition, c); err == nil {
+			break
+		}
 	}
 	if err != nil {
 		return state, nil, announced, err
