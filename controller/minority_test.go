@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
@@ -251,15 +250,26 @@ func TestMinority_SharesAreAssignedBesideTheQueues(t *testing.T) {
 func TestMinority_SharesOfADeadOutputHostMove(t *testing.T) {
 	apart(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
 		queue := r.queue(1, 1)
-		g := r.group(queue, "g")
+		r.group(queue, "g")
 		meta.Repair()
 		meta.Cut()
 		r.renews(0, 1)
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
 		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		share := catalog.Share{Group: g, Extent: e.ID}
-		owner := func() core.HostID { return r.ctl.minority.shares[share].Owner }
+		owner := func() (id core.HostID) { // the last that was told
+			var newest uint64
+			for _, o := range r.outputs {
+				o.mu.Lock()
+				for _, l := range o.minority {
+					if len(l.Assignments) > 0 && l.Version.Counter > newest {
+						id, newest = o.id, l.Version.Counter
+					}
+				}
+				o.mu.Unlock()
+			}
+			return id
+		}
 		first := owner()
 		for _, o := range r.outputs {
 			if o.id == first {

@@ -114,7 +114,7 @@ func TestMinority_OnlyItsMakerKeepsALease(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		x.ctl.keeps.Store(false)
-		time.Sleep(beatEvery + beatTimeout)
+		time.Sleep(beatEvery + 4*beatTimeout) // a beat that has asked before, and the next one
 		if x.gives() {
 			t.Error("it hands out although the maker has ended it")
 		}
