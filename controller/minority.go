@@ -199,6 +199,9 @@ func (h *Host) takeOverMinority(all []catalog.Extent) {
 	controllers := h.deps.Members.Hosts("controller")
 	wanted := make(map[core.RunID]bool)
 	for _, e := range all {
+		if e.Minority == h.maker() {
+			continue
+		}
 		wanted[e.Minority.Run] = true
 		seen, known := x.seen[e.Minority.Run]
 		there, replaced := madeBy(e.Minority, controllers)
