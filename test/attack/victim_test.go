@@ -30,7 +30,7 @@ const (
 
 // Shape of a run: calm and attacked turns take turns, so that both meet the same machine.
 const (
-	turns     = 3
+	turns     = 2
 	turnTime  = time.Second
 	onsetTime = time.Second // from the begin of an attack to the turn
 )
