@@ -29,11 +29,11 @@ type zone struct {
 	mu       sync.Mutex
 	acked    map[string]map[string]time.Time // when, by queue and payload
 	received map[string]map[string]int       // how often, by queue and payload
-	order    map[string][]string             // payloads of a queue in the order of their first delivery
+	order    []string                        // payloads of the CP queue in the order of their first delivery to the group that has one consumer
 }
 
 func newZone(name string, at *process.Server) *zone {
-	z := &zone{name: name, at: at, acked: make(map[string]map[string]time.Time), received: make(map[string]map[string]int), order: make(map[string][]string)}
+	z := &zone{name: name, at: at, acked: make(map[string]map[string]time.Time), received: make(map[string]map[string]int)}
 	for _, q := range []string{apQueue, cpQueue} {
 		z.acked[q], z.received[q] = make(map[string]time.Time), make(map[string]int)
 	}
@@ -68,10 +68,23 @@ func (z *zone) consume(queue string) *process.Command {
 		}
 		z.mu.Lock()
 		defer z.mu.Unlock()
-		if z.received[queue][m.Payload]++; z.received[queue][m.Payload] == 1 {
-			z.order[queue] = append(z.order[queue], m.Payload)
-		}
+		z.received[queue][m.Payload]++
 	}, "consume", queue, "g", "-o", "json")
+}
+
+// consumeAlone has one consumer take all messages of the CP queue, in a group of its own.
+func (z *zone) consumeAlone() *process.Command {
+	seen := make(map[string]bool)
+	return z.at.Launch(nil, func(line []byte) {
+		var m struct{ Payload string }
+		if json.Unmarshal(line, &m) != nil || seen[m.Payload] {
+			return
+		}
+		seen[m.Payload] = true
+		z.mu.Lock()
+		defer z.mu.Unlock()
+		z.order = append(z.order, m.Payload)
+	}, "consume", cpQueue, "alone", "-o", "json")
 }
 
 // since counts the messages that were acked after a time.
@@ -137,6 +150,8 @@ func TestZoneIsCutOff(t *testing.T) {
 			consumers = append(consumers, z.consume(q))
 		}
 	}
+	c.Controller.Must("", "create", "group", cpQueue, "alone", "--start", "earliest")
+	consumers = append(consumers, zones[0].consumeAlone())
 	flowing := func(queue string, z *zone, from time.Time) {
 		t.Helper()
 		process.Eventually(t, z.name+" publishes to "+queue, func() bool { return z.since(queue, from) > 40 })
@@ -195,14 +210,37 @@ func TestZoneIsCutOff(t *testing.T) {
 			t.Errorf("%s: %d duplicates, want at most %d", q, again, fewDuplicates)
 		}
 	}
+	process.Eventually(t, "the consumer that is alone has all of them", func() bool {
+		got := make(map[string]bool)
+		for _, payload := range zones[0].ordered() {
+			got[payload] = true
+		}
+		for _, z := range zones {
+			z.mu.Lock()
+			for payload := range z.acked[cpQueue] {
+				if !got[payload] {
+					z.mu.Unlock()
+					return false
+				}
+			}
+			z.mu.Unlock()
+		}
+		return true
+	})
 	for _, name := range []string{"a", "b", "c", "c-again"} {
-		if at, ok := outOfOrder(zones, cpQueue, name); !ok {
+		if at, ok := outOfOrder(zones[0].ordered(), name); !ok {
 			t.Errorf("the CP queue delivered the messages of publisher %s out of order: %s", name, at)
 		}
 	}
 	for _, consumer := range consumers {
 		consumer.Interrupt()
 	}
+}
+
+func (z *zone) ordered() []string {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Clone(z.order)
 }
 
 // undelivered are the messages of a queue that were acknowledged and that no consumer has.
@@ -245,33 +283,19 @@ func duplicates(zones []*zone, queue string) (n int) {
 	return n
 }
 
-// outOfOrder looks, in what each consumer got, for a message of a publisher that comes after a later one. Messages that came twice do not count: the first
-// delivery of such a one may have been to another consumer, which was cut off.
-func outOfOrder(zones []*zone, queue, publisher string) (at string, ok bool) {
-	times := make(map[string]int)
-	for _, z := range zones {
-		z.mu.Lock()
-		for payload, n := range z.received[queue] {
-			times[payload] += n
+// outOfOrder looks for a message of a publisher that comes after a later one.
+func outOfOrder(order []string, publisher string) (at string, ok bool) {
+	last := -1
+	for _, payload := range order {
+		number, found := strings.CutPrefix(payload, publisher+"-")
+		n, err := strconv.Atoi(number)
+		if !found || err != nil {
+			continue // of another publisher
 		}
-		z.mu.Unlock()
-	}
-	for _, z := range zones {
-		z.mu.Lock()
-		order := slices.Clone(z.order[queue])
-		z.mu.Unlock()
-		last := -1
-		for _, payload := range order {
-			number, found := strings.CutPrefix(payload, publisher+"-")
-			n, err := strconv.Atoi(number)
-			if !found || err != nil || times[payload] > 1 {
-				continue // of another publisher, or sent twice
-			}
-			if n < last {
-				return fmt.Sprintf("%s after %s-%d, in zone %s", payload, publisher, last, z.name), false
-			}
-			last = n
+		if n < last {
+			return fmt.Sprintf("%s after %s-%d", payload, publisher, last), false
 		}
+		last = n
 	}
 	return "", true
 }
