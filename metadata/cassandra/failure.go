@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -107,7 +108,7 @@ func readError(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
-	return core.Errorf(core.CodeUnavailable, "metadata could not be read from Cassandra: %w", err)
+	return core.Errorf(core.CodeUnavailable, "metadata could not be read from Cassandra: %w", withAdvice(err, false))
 }
 
 // writeError is the error of a change; touched: a node may have done it.
@@ -121,5 +122,13 @@ func writeError(ctx context.Context, err error, touched bool) error {
 	case rejected(err):
 		return core.Errorf(core.CodeInternal, "Cassandra refuses to change metadata: %w", err)
 	}
-	return core.Errorf(core.CodeUnavailable, "metadata could not be changed in Cassandra: %w", err)
+	return core.Errorf(core.CodeUnavailable, "metadata could not be changed in Cassandra: %w", withAdvice(err, true))
+}
+
+// withAdvice says what to do if too few replicas answered.
+func withAdvice(err error, swap bool) error {
+	if !tooFew(err, swap) {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, startNodes)
 }

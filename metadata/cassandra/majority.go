@@ -3,6 +3,7 @@ package cassandra
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -18,8 +19,11 @@ const (
 	patience = 500 * time.Millisecond
 )
 
+// startNodes is what an operator does when too few replicas answer. It ends the texts of errors.
+const startNodes = "start the Cassandra nodes that are down: `columba schema show` with the URL of --metadata lists them"
+
 // errTooFew ends calls that are not sent.
-var errTooFew = errors.New("too few Cassandra nodes answered a moment ago; calls that need a majority are not sent for a second")
+var errTooFew = errors.New("too few Cassandra nodes answer; " + startNodes)
 
 // majority remembers that too few replicas answer. Calls that need a majority are refused then, but for one after each
 // pause, which finds out whether they answer again. Without that, each call on a minority side waits for the timeouts of
@@ -90,6 +94,7 @@ func tooFew(err error, swap bool) bool {
 type guarded struct {
 	session
 	everywhere func() bool // each node has each row
+	log        *slog.Logger
 	mu         sync.Mutex
 	majority   majority
 }
@@ -141,6 +146,14 @@ func (g *guarded) guard(ctx context.Context, c gocql.Consistency, swap bool, cal
 	few := !some && (tooFew(err, swap) || !swap && ctx.Err() != nil && now.Sub(began) >= patience)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	lacked := g.majority.lacking
 	g.majority.ended(began, now, err, few)
+	switch lacks := g.majority.lacking; {
+	case g.log == nil || lacks == lacked:
+	case lacks:
+		g.log.Warn("too few Cassandra nodes answer. AP queues go on, most commands fail; "+startNodes, "error", err)
+	default:
+		g.log.Info("enough Cassandra nodes answer again")
+	}
 	return err
 }

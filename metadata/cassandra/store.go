@@ -65,7 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	cfg.warnPeriodic(ctx, session)
-	return newStore(&guarded{session: driver{session}, everywhere: func() bool { return nodes.count() <= copies }}, cfg), nil
+	return newStore(&guarded{session: driver{session}, everywhere: func() bool { return nodes.count() <= copies }, log: cfg.Log}, cfg), nil
 }
 
 // Check returns CodeVersion unless this binary works with the schema of the keyspace.
