@@ -205,7 +205,7 @@ func Undo(ctx context.Context, to metadata.Store, cluster core.ID) error {
 		case r.Cluster != cluster.String():
 			return core.Errorf(core.CodeConflict, "the copy in this keyspace is of another cluster, %s", r.Cluster)
 		case r.State == Used:
-			return core.Errorf(core.CodeConflict, "a server has started on the copy: what changed since is there only, and the embedded metadata are out of date")
+			return core.Errorf(core.CodeConflict, "a server has started on the copy: what changed since is there only, and the embedded metadata are out of date; start the servers with --metadata cassandra://…")
 		}
 		r.State = Undone
 		return nil
