@@ -71,6 +71,8 @@ demo: build ## run the main job on real input (the Go tree), with crashes, and v
 cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT on, data in CLUSTERDATA or a temporary directory; METADATA=cassandra: with three Cassandra nodes
 	$(GO) build -o bin/cluster ./tools/cluster
 ifeq ($(METADATA),cassandra)
+	@$(if $(CLUSTERDATA),:,for n in bin/cassandra/n[0-9]*; do kill -0 "$$(cat "$$n/pid" 2>/dev/null)" 2>/dev/null || rm -rf "$$n"; done) # rows of stores that were deleted
+	@echo 'Three Cassandra nodes start, at 127.9.2.1 to 127.9.2.3. This takes half a minute or more. Their process ids are in $(or $(CLUSTERDATA),bin)/cassandra/n*/pid, their logs beside them.'
 	exec test/cassandra/cassandra.sh with $(or $(CLUSTERDATA),bin)/cassandra 3 scripts/cluster-on-cassandra.sh bin/columba \
 	  bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 else
