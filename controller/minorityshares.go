@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,21 +39,31 @@ func (h *Host) assignMinority(ctx context.Context, own []catalog.Extent) error {
 	m, now := h.minority, h.deps.now()
 	owners, runs := h.heardOutputs(now)
 	readers := make(map[core.QueueID][]metadata.GroupRecord)
-	wanted := make(map[catalog.Share]bool)
+	wanted, kept := make(map[catalog.Share]bool), make(map[core.ExtentID]bool)
+	unknown := make(map[core.QueueID]error)
 	var changed []minorityShare
 	var rows []metadata.Row
 	for _, e := range own {
+		if _, leaving := m.leaving[e.ID]; leaving { // its assignments may not be at Quorum yet
+			kept[e.ID] = true
+			continue
+		}
 		reader, read := e.Home.Reader(e.Queue)
-		if _, leaving := m.leaving[e.ID]; leaving || !read || e.State == core.ExtentRetired {
+		if !read || e.State == core.ExtentRetired {
 			continue
 		}
 		groups, known := readers[reader]
-		if !known {
+		if !known && unknown[reader] == nil {
 			var err error
-			if groups, err = h.groupsOfMinority(ctx, reader); err != nil {
-				return err
+			if groups, err = h.readersOfMinority(ctx, reader); err != nil {
+				unknown[reader] = core.Errorf(core.CodeOf(err), "groups of queue %s: %w", reader, err)
+			} else {
+				readers[reader] = groups
 			}
-			readers[reader] = groups
+		}
+		if unknown[reader] != nil { // other queues go on
+			kept[e.ID] = true
+			continue
 		}
 		for _, g := range groups {
 			if !e.Home.ReadBy(g.ID) {
@@ -80,7 +92,7 @@ func (h *Host) assignMinority(ctx context.Context, own []catalog.Extent) error {
 		}
 	}
 	for k := range m.shares {
-		if !wanted[k] {
+		if !wanted[k] && !kept[k.Extent] {
 			delete(m.shares, k)
 		}
 	}
@@ -92,7 +104,14 @@ func (h *Host) assignMinority(ctx context.Context, own []catalog.Extent) error {
 	for _, s := range changed {
 		m.shares[catalog.Share{Group: s.Group, Extent: s.Extent.ID}] = s
 	}
-	return nil
+	return errors.Join(slices.Collect(maps.Values(unknown))...)
+}
+
+// readersOfMinority is groupsOfMinority within majorityWait: where the one copy lacks the row of a queue, a majority is asked for it.
+func (h *Host) readersOfMinority(ctx context.Context, queue core.QueueID) ([]metadata.GroupRecord, error) {
+	ctx, cancel := context.WithTimeout(ctx, majorityWait)
+	defer cancel()
+	return h.groupsOfMinority(ctx, queue)
 }
 
 // decideMinority is the decision after old.
@@ -139,6 +158,9 @@ func (h *Host) groupsOfMinority(ctx context.Context, queue core.QueueID) (out []
 func (h *Host) minorityLists() map[minorityKey][]*pb.Assignment {
 	out := make(map[minorityKey][]*pb.Assignment)
 	for _, s := range h.minority.shares {
+		if _, leaving := h.minority.leaving[s.Extent.ID]; leaving {
+			continue
+		}
 		if e, live := h.extents.Get(s.Extent.ID); live {
 			k := minorityKey{catalog.HostRun{Host: s.Owner, Run: s.Run}, s.Queue}
 			out[k] = append(out[k], assignment(catalog.DecisionOf(s.AssignmentRecord, s.written), e, s.epoch))
