@@ -34,7 +34,7 @@ func CopyMetadata(ctx context.Context, data, url string, log *slog.Logger, say f
 	if err != nil {
 		return nil, err
 	}
-	counts, cluster, err := copyFrom(ctx, from, to, d, say)
+	counts, call, err := copyFrom(ctx, from, to, d, moved, say)
 	if err = errors.Join(err, from.Close()); err != nil {
 		return nil, err
 	}
@@ -43,14 +43,15 @@ func CopyMetadata(ctx context.Context, data, url string, log *slog.Logger, say f
 			return nil, err
 		}
 	}
-	return counts, migration.Finish(ctx, to, cluster)
+	return counts, migration.Finish(ctx, to, call)
 }
 
-func copyFrom(ctx context.Context, from *pebble.Store, to migration.Target, d *dataDir, say func(migration.Progress)) (counts []migration.Count, cluster core.ID, err error) {
-	if cluster, err = metadata.ClusterID(ctx, from, d.cluster(), time.Now()); err == nil {
-		counts, err = migration.Copy(ctx, from, to, cluster, say)
+func copyFrom(ctx context.Context, from *pebble.Store, to migration.Target, d *dataDir, moved bool, say func(migration.Progress)) (counts []migration.Count, call migration.Call, err error) {
+	call = migration.Call{Copier: core.NewID(time.Now()), Aside: moved}
+	if call.Cluster, err = metadata.ClusterID(ctx, from, d.cluster(), time.Now()); err == nil {
+		counts, err = migration.Copy(ctx, from, to, call, say)
 	}
-	return counts, cluster, err
+	return counts, call, err
 }
 
 // UndoCopy lets the embedded metadata count again that CopyMetadata has renamed, unless a server has started on the
@@ -62,13 +63,17 @@ func UndoCopy(ctx context.Context, data, url string, log *slog.Logger) error {
 	}
 	defer d.close()
 	defer to.Close()
-	if err := migration.Undo(ctx, to, d.cluster()); err != nil {
+	_, err = os.Stat(d.movedMetadata())
+	moved := !errors.Is(err, fs.ErrNotExist) // else the copy was not finished, or an earlier call was interrupted
+	if err := migration.Undo(ctx, to, d.cluster(), moved); err != nil {
 		return err
 	}
-	if _, err := os.Stat(d.movedMetadata()); errors.Is(err, fs.ErrNotExist) {
-		return nil // the copy was not finished, or an earlier call was interrupted
+	if moved {
+		if err := d.rename(d.movedMetadata(), d.metadata()); err != nil {
+			return err
+		}
 	}
-	return d.rename(d.movedMetadata(), d.metadata())
+	return migration.Restored(ctx, to)
 }
 
 // openForCopy locks a data directory that has metadata, and connects to Cassandra.

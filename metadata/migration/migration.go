@@ -9,7 +9,6 @@
 package migration
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -36,6 +35,30 @@ type record struct {
 	State    State     `json:"state"`
 	Began    time.Time `json:"began"`
 	Position Position  `json:"position"` // all rows up to it are written
+	Copier   string    `json:"copier"`   // the call of Copy that may write rows: the last one that began
+	Compared bool      `json:"compared"` // a call found the rows to be the same; then its caller sets the embedded ones aside
+}
+
+// Call is one call of Copy, and of Finish after it.
+type Call struct {
+	Cluster core.ID
+	Copier  core.ID // of this call alone: an earlier one that still runs writes no more
+	// Aside says that the embedded metadata were set aside by an earlier call. They may be out of date, unless that call
+	// compared them with this store and no server has used it.
+	Aside bool
+}
+
+// is refuses a call that is not the one that may write.
+func (r *record) is(call Call) error {
+	switch {
+	case r.Cluster != call.Cluster.String():
+		return core.Errorf(core.CodeConflict, "the copy in this keyspace is of another cluster, %s", r.Cluster)
+	case r.State != Copying:
+		return core.Errorf(core.CodeConflict, "the copy of cluster %s in this keyspace is %s", r.Cluster, stateText[r.State])
+	case r.Copier != call.Copier.String():
+		return core.Errorf(core.CodeConflict, "another `columba metadata copy` into this keyspace has begun since; this one ends, and changes nothing more")
+	}
+	return nil
 }
 
 const setting = "migration"
@@ -81,13 +104,13 @@ const window = 1000
 
 // Copy writes all rows of a cluster into a store, and compares them. It goes on where an earlier call was interrupted.
 // The store must be empty at first. say is called after each window of rows. Errors: CodeConflict (the store has other
-// rows, or its copy is finished), CodeCorrupt (the rows differ), and those of the stores.
-func Copy(ctx context.Context, from Source, to Target, cluster core.ID, say func(Progress)) ([]Count, error) {
-	r, err := begin(ctx, to, cluster)
+// rows, its copy is finished, or another call has begun since), CodeCorrupt (the rows differ), and those of the stores.
+func Copy(ctx context.Context, from Source, to Target, call Call, say func(Progress)) ([]Count, error) {
+	r, err := begin(ctx, to, call)
 	if err != nil {
 		return nil, err
 	}
-	c := copier{to: to, say: say}
+	c := copier{to: to, call: call, say: say}
 	p := r.Position
 	if err := from.Stored(ctx, p.Table, p.Partition, p.Row, func(row metadata.Stored) error { return c.add(ctx, row) }); err != nil {
 		return nil, err
@@ -95,31 +118,56 @@ func Copy(ctx context.Context, from Source, to Target, cluster core.ID, say func
 	if err := c.flush(ctx); err != nil {
 		return nil, err
 	}
-	return compare(ctx, from, to, say)
+	counts, err := compare(ctx, from, to, say)
+	if err != nil {
+		return nil, err
+	}
+	return counts, change(ctx, to, func(r *record) error {
+		r.Compared = true
+		return r.is(call)
+	})
 }
 
-// begin makes the record of a copy, or takes up the one that is there.
-func begin(ctx context.Context, to Target, cluster core.ID) (record, error) {
-	r, _, err := metadata.Read[record](ctx, to, metadata.Settings, key, metadata.Serial)
+// begin makes the record of a copy, or takes over the one that is there: an earlier call that still runs writes no more.
+func begin(ctx context.Context, to Target, call Call) (record, error) {
+	var r record
+	err := change(ctx, to, func(there *record) error {
+		switch {
+		case there.Cluster != call.Cluster.String():
+			return core.Errorf(core.CodeConflict, "metadata of another cluster, %s, were copied there; name a keyspace that is empty", there.Cluster)
+		case there.State == Undone:
+			return core.Errorf(core.CodeConflict, "the metadata of this cluster were copied there before, and that copy is undone; name a keyspace that is empty")
+		case there.State != Copying:
+			return core.Errorf(core.CodeConflict, "the metadata of this cluster were copied there before, and that copy is %s; start the servers with it", stateText[there.State])
+		case call.Aside && !there.Compared:
+			return aside()
+		}
+		there.Copier, there.Compared = call.Copier.String(), call.Aside
+		r = *there
+		return nil
+	})
 	switch {
-	case core.CodeOf(err) == core.CodeNotFound:
-	case err != nil:
-		return r, core.Errorf(core.CodeOf(err), "record of the copy: %w", err)
-	case r.Cluster != cluster.String():
-		return r, core.Errorf(core.CodeConflict, "metadata of another cluster, %s, were copied there; name a keyspace that is empty", r.Cluster)
-	case r.State != Copying:
-		return r, core.Errorf(core.CodeConflict, "the metadata of this cluster were copied there before, and that copy is %s; name a keyspace that is empty", stateText[r.State])
-	default:
+	case err == nil:
 		return r, nil
+	case core.CodeOf(err) != core.CodeNotFound:
+		return r, core.Errorf(core.CodeOf(err), "record of the copy: %w", err)
+	case call.Aside:
+		return r, aside()
 	}
 	if err := empty(ctx, to); err != nil {
 		return r, err
 	}
-	r = record{Cluster: cluster.String(), State: Copying, Began: time.Now()}
+	r = record{Cluster: call.Cluster.String(), State: Copying, Began: time.Now(), Copier: call.Copier.String()}
 	if err := metadata.Create(ctx, to, metadata.Settings, key, r); err != nil {
 		return r, core.Errorf(core.CodeOf(err), "begin the copy: %w", err)
 	}
 	return r, nil
+}
+
+// aside refuses embedded metadata that were copied to another store.
+func aside() error {
+	return core.Errorf(core.CodeConflict, "these metadata were copied to another keyspace, and may be out of date: a server may have used that copy; "+
+		"name that keyspace, and take its copy back with --undo before another one")
 }
 
 // empty refuses a store that has a row.
@@ -147,6 +195,7 @@ func change(ctx context.Context, s metadata.Store, f func(*record) error) error 
 // copier writes windows of rows.
 type copier struct {
 	to   Target
+	call Call
 	rows []metadata.Stored
 	done int
 	say  func(Progress)
@@ -167,13 +216,20 @@ func (c *copier) flush(ctx context.Context) error {
 	if len(c.rows) == 0 {
 		return nil
 	}
+	there, _, err := metadata.Read[record](ctx, c.to, metadata.Settings, key, metadata.Serial)
+	if err == nil {
+		err = there.is(c.call)
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "record of the copy: %w", err)
+	}
 	if err := c.to.Load(ctx, c.rows); err != nil {
 		return err
 	}
 	last := c.rows[len(c.rows)-1]
-	err := change(ctx, c.to, func(r *record) error {
+	err = change(ctx, c.to, func(r *record) error {
 		r.Position = PositionOf(last)
-		return nil
+		return r.is(c.call)
 	})
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "note how far the copy is: %w", err)
@@ -188,24 +244,38 @@ func (c *copier) flush(ctx context.Context) error {
 func own(r metadata.Stored) bool { return r.Table == metadata.Settings && r.Row.Key == key }
 
 // Finish says that a copy is complete: servers may start on it. It can be called again. Errors: CodeConflict.
-func Finish(ctx context.Context, to metadata.Store, cluster core.ID) error {
+func Finish(ctx context.Context, to metadata.Store, call Call) error {
 	return change(ctx, to, func(r *record) error {
-		if r.Cluster != cluster.String() || r.State != Copying && r.State != Copied {
-			return core.Errorf(core.CodeConflict, "the copy of cluster %s in this keyspace is %s", r.Cluster, cmp.Or(stateText[r.State], "of another cluster"))
+		if r.State == Copied && r.Cluster == call.Cluster.String() && r.Copier == call.Copier.String() {
+			return nil
+		}
+		if err := r.is(call); err != nil {
+			return err
 		}
 		r.State = Copied
 		return nil
 	})
 }
 
-// Undo ends a copy that no server has used. It can be called again. Errors: CodeConflict, CodeNotFound (there is none).
-func Undo(ctx context.Context, to metadata.Store, cluster core.ID) error {
+// Restored says, after Undo, that the embedded metadata are back: they are not put back by this record once more.
+func Restored(ctx context.Context, to metadata.Store) error {
+	return change(ctx, to, func(r *record) error {
+		r.Compared = r.Compared && r.State != Undone
+		return nil
+	})
+}
+
+// Undo ends a copy that no server has used. It can be called again. set says that the embedded metadata were set aside.
+// Errors: CodeConflict, CodeNotFound (there is none).
+func Undo(ctx context.Context, to metadata.Store, cluster core.ID, set bool) error {
 	return change(ctx, to, func(r *record) error {
 		switch {
 		case r.Cluster != cluster.String():
 			return core.Errorf(core.CodeConflict, "the copy in this keyspace is of another cluster, %s", r.Cluster)
 		case r.State == Used:
 			return core.Errorf(core.CodeConflict, "a server has started on the copy: what changed since is there only, and the embedded metadata are out of date; start the servers with --metadata cassandra://…")
+		case set && !r.Compared:
+			return aside()
 		}
 		r.State = Undone
 		return nil

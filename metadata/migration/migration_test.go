@@ -97,6 +97,8 @@ func some(n int) (s source) {
 
 var cluster, other = core.NewID(time.UnixMilli(1)), core.NewID(time.UnixMilli(2))
 
+var call = Call{Cluster: cluster, Copier: core.NewID(time.UnixMilli(3))}
+
 func quiet(Progress) {}
 
 func wantCode(t *testing.T, what string, err error, code core.Code, text string) {
@@ -112,7 +114,7 @@ func TestCopy_AllStates(t *testing.T) {
 		t.Errorf("a server starts on a store that nobody copied to: %v", err)
 	}
 	steps := 0
-	counts, err := Copy(ctx, from, to, cluster, func(Progress) { steps++ })
+	counts, err := Copy(ctx, from, to, call, func(Progress) { steps++ })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,36 +122,36 @@ func TestCopy_AllStates(t *testing.T) {
 		t.Errorf("%v, %d rows of %d, %d steps told", counts, len(to.rows), len(from), steps)
 	}
 	wantCode(t, "a server starts before the copy is finished", Use(ctx, to), core.CodeConflict, "is not complete")
-	wantCode(t, "another cluster finishes it", Finish(ctx, to, other), core.CodeConflict, "of cluster "+cluster.String())
+	wantCode(t, "another cluster finishes it", Finish(ctx, to, Call{Cluster: other}), core.CodeConflict, "of another cluster, "+cluster.String())
 	for range 2 {
-		if err := Finish(ctx, to, cluster); err != nil {
+		if err := Finish(ctx, to, call); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = Copy(ctx, from, to, cluster, quiet)
+	_, err = Copy(ctx, from, to, call, quiet)
 	wantCode(t, "a second copy", err, core.CodeConflict, "that copy is complete")
-	wantCode(t, "undone by another cluster", Undo(ctx, to, other), core.CodeConflict, "of another cluster")
+	wantCode(t, "undone by another cluster", Undo(ctx, to, other, true), core.CodeConflict, "of another cluster")
 	for range 2 {
 		if err := Use(ctx, to); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantCode(t, "undone after the start", Undo(ctx, to, cluster), core.CodeConflict, "a server has started")
+	wantCode(t, "undone after the start", Undo(ctx, to, cluster, true), core.CodeConflict, "a server has started")
 }
 
 func TestCopy_Undone(t *testing.T) {
 	ctx, to := t.Context(), newTarget(t)
-	wantCode(t, "without a copy", Undo(ctx, to, cluster), core.CodeNotFound, "")
-	if _, err := Copy(ctx, some(10), to, cluster, quiet); err != nil {
+	wantCode(t, "without a copy", Undo(ctx, to, cluster, true), core.CodeNotFound, "")
+	if _, err := Copy(ctx, some(10), to, call, quiet); err != nil {
 		t.Fatal(err)
 	}
-	for _, step := range []func(context.Context, metadata.Store, core.ID) error{Finish, Undo, Undo} {
-		if err := step(ctx, to, cluster); err != nil {
+	for _, err := range []error{Finish(ctx, to, call), Undo(ctx, to, cluster, true), Undo(ctx, to, cluster, true)} {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantCode(t, "a server starts", Use(ctx, to), core.CodeConflict, "was undone")
-	wantCode(t, "it is finished", Finish(ctx, to, cluster), core.CodeConflict, "is undone")
+	wantCode(t, "it is finished", Finish(ctx, to, call), core.CodeConflict, "is undone")
 }
 
 // TestCopy_GoesOnWhereItWasInterrupted has the third window fail: the first two are not written again.
@@ -162,12 +164,12 @@ func TestCopy_GoesOnWhereItWasInterrupted(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := Copy(ctx, from, to, cluster, quiet); !errors.Is(err, broken) {
+	if _, err := Copy(ctx, from, to, call, quiet); !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
 	}
-	_, err := Copy(ctx, from, to, other, quiet)
+	_, err := Copy(ctx, from, to, Call{Cluster: other}, quiet)
 	wantCode(t, "another cluster goes on", err, core.CodeConflict, "metadata of another cluster")
-	if _, err := Copy(ctx, from, to, cluster, quiet); err != nil {
+	if _, err := Copy(ctx, from, to, call, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if to.loads != 3+3 {
@@ -179,7 +181,7 @@ func TestCopy_RefusesAStoreWithRows(t *testing.T) {
 	to := newTarget(t)
 	r := some(1)[0]
 	to.rows[PositionOf(r)] = r
-	_, err := Copy(t.Context(), some(10), to, cluster, quiet)
+	_, err := Copy(t.Context(), some(10), to, call, quiet)
 	wantCode(t, "the copy", err, core.CodeConflict, "is not empty, it has queue")
 }
 
@@ -203,7 +205,7 @@ func TestCopy_FindsEveryDifference(t *testing.T) {
 		},
 	} {
 		from, to := some(100), newTarget(t)
-		if _, err := Copy(t.Context(), from, to, cluster, quiet); err != nil {
+		if _, err := Copy(t.Context(), from, to, call, quiet); err != nil {
 			t.Fatal(err)
 		}
 		spoil(to.rows, PositionOf(from[len(from)-1])) // of a CAS table: it is the last one in order
@@ -215,7 +217,7 @@ func TestCopy_FindsEveryDifference(t *testing.T) {
 // TestCopy_ARowThatEndsMeanwhile is in the embedded store only when both are compared.
 func TestCopy_ARowThatEndsMeanwhile(t *testing.T) {
 	from, to := some(100), newTarget(t)
-	if _, err := Copy(t.Context(), from, to, cluster, quiet); err != nil {
+	if _, err := Copy(t.Context(), from, to, call, quiet); err != nil {
 		t.Fatal(err)
 	}
 	for p, r := range to.rows {

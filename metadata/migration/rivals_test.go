@@ -1,0 +1,88 @@
+package migration
+
+import (
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+var second = Call{Cluster: cluster, Copier: core.NewID(time.UnixMilli(4))}
+
+// TestCopy_ASecondCallEndsTheFirst: a copy of the data directory is copied at the same time. The second call ends, and a server starts, while the first one
+// is between two windows.
+func TestCopy_ASecondCallEndsTheFirst(t *testing.T) {
+	ctx, from, to := t.Context(), some(4500), newTarget(t)
+	loads := 0
+	_, err := Copy(ctx, from, to, call, func(p Progress) {
+		if p.Rows != window || p.Check {
+			return
+		}
+		if _, err := Copy(ctx, from, to, second, quiet); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, "the first call finishes the copy of the second", Finish(ctx, to, call), core.CodeConflict, "has begun since")
+		if err := Finish(ctx, to, second); err != nil {
+			t.Fatal(err)
+		}
+		if err := Use(ctx, to); err != nil {
+			t.Fatal(err)
+		}
+		loads = to.loads
+	})
+	wantCode(t, "the first call", err, core.CodeConflict, "is in use")
+	if to.loads != loads {
+		t.Errorf("%d windows were written after a server had started", to.loads-loads)
+	}
+}
+
+// TestCopy_UndoneMeanwhile: nothing more is written.
+func TestCopy_UndoneMeanwhile(t *testing.T) {
+	ctx, to := t.Context(), newTarget(t)
+	_, err := Copy(ctx, some(4500), to, call, func(Progress) {
+		if err := Undo(ctx, to, cluster, false); err != nil {
+			t.Fatal(err)
+		}
+	})
+	wantCode(t, "the copy", err, core.CodeConflict, "is undone")
+	if to.loads != 1 {
+		t.Errorf("%d windows were written, want the one of before", to.loads)
+	}
+}
+
+// TestCopy_OfMetadataThatWereSetAside: they were copied to another store, which a server may have used since.
+func TestCopy_OfMetadataThatWereSetAside(t *testing.T) {
+	ctx, from, to := t.Context(), some(2500), newTarget(t)
+	aside := second
+	aside.Aside = true
+	_, err := Copy(ctx, from, to, aside, quiet)
+	wantCode(t, "into an empty store", err, core.CodeConflict, "may be out of date")
+	to.fail = func(load int) error {
+		if load == 2 {
+			return core.Errorf(core.CodeUnavailable, "a node is away")
+		}
+		return nil
+	}
+	_, err = Copy(ctx, from, to, call, quiet)
+	wantCode(t, "the copy that is interrupted", err, core.CodeUnavailable, "a node is away")
+	_, err = Copy(ctx, from, to, aside, quiet)
+	wantCode(t, "into a store whose copy was interrupted before it was compared", err, core.CodeConflict, "may be out of date")
+	wantCode(t, "undone by that store", Undo(ctx, to, cluster, true), core.CodeConflict, "may be out of date")
+	if _, err = Copy(ctx, from, to, call, quiet); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the caller was interrupted after it had set them aside, and once more
+		if _, err = Copy(ctx, from, to, aside, quiet); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Finish(ctx, to, aside); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{Undo(ctx, to, cluster, true), Undo(ctx, to, cluster, true), Restored(ctx, to)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "undone once more, after another copy elsewhere", Undo(ctx, to, cluster, true), core.CodeConflict, "may be out of date")
+}
