@@ -117,7 +117,7 @@ func (c Config) validateMetadata() error {
 		return nil
 	}
 	if !c.inCassandra() {
-		return core.Errorf(core.CodeBadArgument, "metadata %q is neither %s nor %sHOST,HOST/KEYSPACE", c.Metadata, MetadataEmbedded, cassandra.Scheme)
+		return core.Errorf(core.CodeBadArgument, "metadata is neither %s nor %sHOST,HOST/KEYSPACE; write one of them", MetadataEmbedded, cassandra.Scheme)
 	}
 	if err := cassandra.CheckURL(c.Metadata); err != nil {
 		return core.Errorf(core.CodeBadArgument, "metadata: %w", err)

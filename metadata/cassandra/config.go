@@ -77,6 +77,9 @@ func (c Config) withDefaults() (Config, error) {
 		if err != nil {
 			return c, core.Errorf(core.CodeBadArgument, "address of a Cassandra node: %w", err)
 		}
+		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
+			return c, core.Errorf(core.CodeBadArgument, "address %s of a Cassandra node has no port between 1 and 65535", host)
+		}
 		if port != "" && p != port {
 			return c, core.Errorf(core.CodeBadArgument, "Cassandra nodes have ports %s and %s; all need the same", port, p)
 		}

@@ -35,26 +35,26 @@ func ParseURL(text string) (Config, error) {
 	}
 	for name, values := range options {
 		if len(values) > 1 {
-			return Config{}, core.Errorf(core.CodeBadArgument, "option %s is given %d times in %s", name, len(values), text)
+			return Config{}, core.Errorf(core.CodeBadArgument, "option %q is given %d times in a Cassandra URL; give it once", name, len(values))
 		}
 		if err := cfg.setOption(name, values[0]); err != nil {
 			return Config{}, err
 		}
 	}
 	if (cfg.Username == "") != (cfg.Password == "") {
-		return Config{}, core.Errorf(core.CodeBadArgument, "%s needs both a user and the option password-file, or neither", text)
+		return Config{}, core.Errorf(core.CodeBadArgument, "a Cassandra URL needs both a user and the option password-file, or neither")
 	}
 	return cfg.withDefaults()
 }
 
 // CheckURL reports what is wrong with a URL, without the files that it names: CodeBadArgument.
 func CheckURL(text string) error {
-	cfg, options, err := splitURL(text)
+	cfg, given, err := splitURL(text)
 	if err != nil {
 		return err
 	}
-	for name := range options {
-		if !slices.Contains([]string{"local", "password-file", "tls"}, name) {
+	for name := range given {
+		if !slices.Contains(options, name) {
 			return unknownOption(name)
 		}
 	}
@@ -70,28 +70,47 @@ func unknownOption(name string) error {
 func splitURL(text string) (cfg Config, options url.Values, err error) {
 	rest, ok := strings.CutPrefix(text, Scheme)
 	if !ok {
-		return cfg, nil, core.Errorf(core.CodeBadArgument, "%q does not begin with %s", text, Scheme)
+		return cfg, nil, core.Errorf(core.CodeBadArgument, "a Cassandra URL begins with %s; write it like %s10.0.0.1,10.0.0.2/columba", Scheme, Scheme)
 	}
 	rest, query, _ := strings.Cut(rest, "?")
+	if tellsPassword(rest, query) {
+		return cfg, nil, core.Errorf(core.CodeBadArgument, "a Cassandra URL has a password, which others can see; put it into a file, and name the file with the option password-file")
+	}
 	if options, err = url.ParseQuery(query); err != nil {
-		return cfg, nil, core.Errorf(core.CodeBadArgument, "options of a Cassandra URL: %w", err)
+		return cfg, nil, core.Errorf(core.CodeBadArgument, "the options of a Cassandra URL have a percent sign without two hexadecimal digits, or a semicolon; write %%25 and %%3B for them")
 	}
 	hosts, keyspace, _ := strings.Cut(rest, "/")
 	if user, after, ok := strings.Cut(hosts, "@"); ok {
-		if strings.Contains(user, ":") {
-			return cfg, nil, core.Errorf(core.CodeBadArgument, "a Cassandra URL has a password, which others can see; put it into a file, and name the file with the option password-file")
-		}
 		cfg.Username, hosts = user, after
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
 		if host = strings.TrimSpace(host); host == "" {
-			return cfg, nil, core.Errorf(core.CodeBadArgument, "%s names an empty host; write it like %s10.0.0.1,10.0.0.2/columba", text, Scheme)
+			return cfg, nil, core.Errorf(core.CodeBadArgument, "a Cassandra URL names an empty host; write it like %s10.0.0.1,10.0.0.2/columba", Scheme)
 		}
 		cfg.Hosts = append(cfg.Hosts, withPort(host))
 	}
 	cfg.Keyspace = keyspace
 	return cfg, options, nil
 }
+
+// tellsPassword reports whether a part of a URL may be a password. It may have any character: so errors do not name parts of such a URL.
+func tellsPassword(rest, query string) bool {
+	if user, _, ok := strings.Cut(rest, "@"); ok {
+		return strings.ContainsAny(user, ":/")
+	}
+	if !strings.Contains(query, "@") {
+		return false
+	}
+	for part := range strings.SplitSeq(query, "&") { // the name of a file may have an @
+		if name, _, _ := strings.Cut(part, "="); !slices.Contains(options, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// options of a URL.
+var options = []string{"local", "password-file", "tls"}
 
 func (c *Config) setOption(name, value string) error {
 	switch name {
