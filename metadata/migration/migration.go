@@ -158,7 +158,11 @@ func begin(ctx context.Context, to Target, call Call) (record, error) {
 		return r, err
 	}
 	r = record{Cluster: call.Cluster.String(), State: Copying, Began: time.Now(), Copier: call.Copier.String()}
-	if err := metadata.Create(ctx, to, metadata.Settings, key, r); err != nil {
+	err = metadata.Create(ctx, to, metadata.Settings, key, r)
+	if core.CodeOf(err) == core.CodeExists {
+		return r, core.Errorf(core.CodeConflict, "another `columba metadata copy` into this keyspace began at the same time; wait for its end, or run this one again to go on in its place")
+	}
+	if err != nil {
 		return r, core.Errorf(core.CodeOf(err), "begin the copy: %w", err)
 	}
 	return r, nil
