@@ -26,11 +26,12 @@ const (
 //	            ▲                                                                   │
 //	            └────────────── no majority, and no row was written ────────────────┘
 //
-// A released extent is one like all others. The fields are minorityLoop's but for the first two.
+// A released extent is one like all others. The fields are minorityLoop's but for the first three.
 type minority struct {
 	wake    chan struct{}
-	keeps   atomic.Bool // output hosts may go on with the lists
-	stopped time.Time   // since when they may not; zero: they may
+	keeps   atomic.Bool                         // output hosts may go on with the lists
+	owners  atomic.Pointer[map[core.RunID]bool] // those that have shares
+	stopped time.Time                           // since when they may not; zero: they may
 	shares  map[catalog.Share]minorityShare
 	leaving map[core.ExtentID]struct{} // whose rows may say at Quorum already that they are released
 	lists   map[minorityKey]*minorityList
@@ -80,8 +81,9 @@ func (h *Host) minorityRound(ctx context.Context) {
 	}
 	h.takeOverMinority(all)
 	switch {
-	case len(own) == 0 && len(m.lists) == 0:
+	case len(own) == 0 && !m.unconfirmed():
 		m.keeps.Store(false)
+		clear(m.lists)
 		clear(m.shares)
 		clear(m.leaving)
 	case len(own) > 0 && h.majorityAnswers(ctx, own[0]):
@@ -92,7 +94,9 @@ func (h *Host) minorityRound(ctx context.Context) {
 		if err := h.assignMinority(ctx, own); err != nil && ctx.Err() == nil {
 			h.log.Info("shares of extents that were made without a majority of the metadata wait", "err", err)
 		}
-		h.tellMinority(ctx, h.minorityLists())
+		lists := h.minorityLists()
+		m.owners.Store(ownersOf(lists)) // before they hear of it
+		h.tellMinority(ctx, lists)
 	}
 }
 

@@ -32,6 +32,7 @@ type minorityList struct {
 	sum     string // of what it has: another sum is another version
 	empty   bool
 	said    time.Time // when its owner was last heard, or it was made
+	parked  bool      // it is empty, and its owner did not confirm it: it is sent again when that is heard again
 }
 
 // assignMinority gives the shares of extents owners. A share stays with its owner while that may deliver.
@@ -188,6 +189,9 @@ func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Ass
 	}
 	byOwner := make(map[catalog.HostRun][]*pb.AssignmentList)
 	for k, l := range m.lists {
+		if l.parked = l.parked && len(lists[k]) == 0; l.parked && h.shares.renewals.left(k.owner.Run, time.Time{}, now) <= 0 {
+			continue
+		}
 		out := &pb.AssignmentList{Queue: k.queue.ID[:], Assignments: lists[k], Minority: true}
 		l.empty = len(out.Assignments) == 0
 		if sum := shapeOf(out.Assignments); l.counter == 0 || sum != l.sum {
@@ -225,12 +229,37 @@ func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Ass
 		}
 	}
 	for k, l := range m.lists {
-		if l.empty && now.Sub(l.said) >= dispatch.OwnerGone+majorityWait { // its lease is over, and it has dropped them
-			delete(m.lists, k)
+		if l.empty && now.Sub(l.said) >= dispatch.OwnerGone+majorityWait { // its lease is over; a list of before may still be on its way
+			l.parked = true
 		}
-		all = all || m.lists[k] != nil && l.empty
+		all = all || m.lists[k] != nil && l.empty && !l.parked
 	}
 	return !all
+}
+
+// unconfirmed reports whether there are lists that are not parked.
+func (m *minority) unconfirmed() bool {
+	for _, l := range m.lists {
+		if !l.parked {
+			return true
+		}
+	}
+	return false
+}
+
+// ownersOf are the runs that have shares of lists.
+func ownersOf(lists map[minorityKey][]*pb.Assignment) *map[core.RunID]bool {
+	out := make(map[core.RunID]bool, len(lists))
+	for k := range lists {
+		out[k.owner.Run] = true
+	}
+	return &out
+}
+
+// mayKeep reports whether an output host may go on with its lists. One that has none here may have taken a list of before, which was long on its way.
+func (m *minority) mayKeep(run core.RunID) bool {
+	owners := m.owners.Load()
+	return m.keeps.Load() && owners != nil && (*owners)[run]
 }
 
 // shapeOf is a text that is another one for other assignments.
