@@ -250,26 +250,14 @@ func TestMinority_SharesAreAssignedBesideTheQueues(t *testing.T) {
 func TestMinority_SharesOfADeadOutputHostMove(t *testing.T) {
 	apart(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
 		queue := r.queue(1, 1)
-		r.group(queue, "g")
+		g := r.group(queue, "g")
 		meta.Repair()
 		meta.Cut()
 		r.renews(0, 1)
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
 		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		owner := func() (id core.HostID) { // the last that was told
-			var newest uint64
-			for _, o := range r.outputs {
-				o.mu.Lock()
-				for _, l := range o.minority {
-					if len(l.Assignments) > 0 && l.Version.Counter > newest {
-						id, newest = o.id, l.Version.Counter
-					}
-				}
-				o.mu.Unlock()
-			}
-			return id
-		}
+		owner := func() core.HostID { return r.assigned(meta.Apart(), g, e.ID).Owner }
 		first := owner()
 		for _, o := range r.outputs {
 			if o.id == first {

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
@@ -27,6 +26,17 @@ func (s *flapping) PutAll(ctx context.Context, t metadata.Table, rows []metadata
 	return s.Store.PutAll(ctx, t, rows, c)
 }
 
+// assigned is the newest assignment of a share that one copy of the metadata has.
+func (r *harness) assigned(meta metadata.Store, g core.GroupID, e core.ExtentID) (newest metadata.AssignmentRecord) {
+	for a, err := range metadata.All[metadata.AssignmentRecord](r.t.Context(), meta, metadata.Assignments, metadata.AssignmentKey(g, e, newest.Precedence()).Partition, metadata.One) {
+		r.ok(err)
+		if a.Value.Extent.ID == e && a.Value.Counter > newest.Counter {
+			newest = a.Value
+		}
+	}
+	return newest
+}
+
 // TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease: the controller that goes on from there must find who had the shares.
 func TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease(t *testing.T) {
 	replicas := faulty.NewReplicas(faulty.Divergence{Seed: 1, Never: 1})
@@ -42,7 +52,7 @@ func TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease(t *testing.T) {
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
 		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		first := r.ctl.minority.shares[catalog.Share{Group: g, Extent: e.ID}]
+		first := r.assigned(replicas.Apart(), g, e.ID)
 		meta.lost.Store(true)
 		replicas.Rejoin()
 		r.eventually("a release failed", 10*time.Second, func() bool { return meta.refused.Load() > 0 })

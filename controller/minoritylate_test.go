@@ -7,7 +7,6 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata/faulty"
 )
@@ -23,8 +22,7 @@ func TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn(t *testing.T) {
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
 		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		share := catalog.Share{Group: g, Extent: e.ID}
-		owner := func() core.HostID { return r.ctl.minority.shares[share].Owner }
+		owner := func() core.HostID { return r.assigned(meta.Apart(), g, e.ID).Owner }
 		first := owner()
 		still := r.outputs[0]
 		for _, o := range r.outputs {
