@@ -155,10 +155,12 @@ func (h *Host) knows(last core.Extent) {
 }
 
 // headOf reports whether the open head is the asker's to use; false without an error: nobody will use it any more.
+// CodeExists: the asker uses it already. An input host asks so before it ends the head, see its rollLocked: the answer
+// shows that a majority of the metadata answers.
 func (h *Host) headOf(head core.Extent, w wish) (bool, error) {
 	if head.Input == w.input && head.InputRun == w.run {
 		if slices.Contains(w.have, head.ID) {
-			return false, core.Errorf(core.CodeUnavailable, "input host %s has the head %s of the queue already", w.input, head.ID)
+			return false, core.Errorf(core.CodeExists, "input host %s has the head %s of the queue already", w.input, head.ID)
 		}
 		return h.writable(head, w.avoid), nil
 	}

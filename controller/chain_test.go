@@ -50,6 +50,11 @@ func TestChain_OneOpenExtentInOneHand(t *testing.T) {
 		if _, err := r.ctl.ensureExtent(r.t.Context(), other); core.CodeOf(err) != core.CodeMoved {
 			t.Errorf("another host got %v, want to be told whose it is", err)
 		}
+		w := r.wish(queue)
+		w.have = []core.ExtentID{e.ID}
+		if _, err := r.ctl.ensureExtent(r.t.Context(), w); core.CodeOf(err) != core.CodeExists {
+			t.Errorf("the host that uses the head got %v, want to be told that it has it", err)
+		}
 		if n := len(r.ctl.extents.OpenOf(queue)); n != 1 {
 			t.Errorf("%d open extents", n)
 		}

@@ -22,6 +22,7 @@ type chain struct {
 	claims   map[*publisher]chan error // sessions that wait for the head; each hears once
 	sessions map[*publisher]struct{}   // that have begun
 	unsealed unsealed
+	rolling  rolling
 }
 
 // unsealed is for how long the head that was this host's could not be sealed, and why.
@@ -234,12 +235,4 @@ func (q *queue) restLocked() {
 		q.mu.waiting = append(rest, q.mu.waiting...)
 		q.mu.chain.rest = nil
 	}
-}
-
-// roll ends an extent of the chain; the next one is opened when it is sealed and somebody publishes.
-func (q *queue) roll(w *writer.Writer) {
-	q.mu.Lock()
-	q.mu.open.drop(w)
-	q.mu.Unlock()
-	w.Close("rolled")
 }

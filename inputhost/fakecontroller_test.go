@@ -92,6 +92,9 @@ func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.E
 	chain := c.mu.chain
 	c.mu.Unlock()
 	if chain != nil && e.Kind == core.KindLog {
+		if c.hasOpen(req.Msg.Have) {
+			return nil, convert.RPCError(core.Errorf(core.CodeExists, "the input host has the head already"))
+		}
 		if e.Chain, err = chain(); err != nil {
 			return nil, convert.RPCError(err)
 		}
@@ -101,6 +104,16 @@ func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.E
 		out.Stores = append(out.Stores, &pb.HostAddress{Id: string(id), Address: string(id) + ":1"})
 	}
 	return connect.NewResponse(out), nil
+}
+
+// hasOpen reports whether one of the extents is not sealed.
+func (c *controller) hasOpen(have [][]byte) bool {
+	c.sealMu.Lock()
+	defer c.sealMu.Unlock()
+	return slices.ContainsFunc(have, func(b []byte) bool {
+		id, err := core.IDFromBytes(b)
+		return err == nil && c.seals[core.ExtentID{ID: id}] == nil
+	})
 }
 
 func (c *controller) SealExtent(_ context.Context, req *connect.Request[pb.SealExtentRequest]) (*connect.Response[pb.SealExtentResponse], error) {

@@ -222,13 +222,13 @@ func refuse(chunks []writer.Chunk, code core.Code) {
 
 // full is told by a writer whose extent has reached its size.
 func (q *queue) full(w *writer.Writer) {
-	if q.ordered {
-		q.roll(w)
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.mu.open.markReplace(w)
+	if q.ordered {
+		q.rollLocked(q.h.deps.now(), w, "rolled")
+		return
+	}
 	if !q.h.deps.now().Before(q.mu.notBefore) {
 		q.openLocked()
 	}

@@ -106,8 +106,14 @@ func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
 
 // tendLocked takes out of the set what is to be closed, and has opened what is missing.
 func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64) (ends []*writer.Writer, reason string) {
-	if now.Sub(q.mu.active) >= q.openFor(q.h.cfg.IdleAfter) {
-		return q.takeOutLocked(), "idle"
+	if q.idlesLocked(now) {
+		if !q.ordered {
+			return q.takeOutLocked(), "idle"
+		}
+		for _, s := range q.mu.open.slots {
+			q.rollLocked(now, s.w, "idle")
+		}
+		return nil, ""
 	}
 	for _, s := range q.mu.open.slots {
 		if now.Sub(s.opened) >= q.openFor(q.h.cfg.RollAge) && s.w.Bytes() > 0 {
@@ -118,11 +124,10 @@ func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64)
 		}
 	}
 	if q.ordered {
-		for s := q.mu.open.replaced(); s != nil; s = q.mu.open.replaced() {
-			q.mu.open.drop(s.w)
-			ends = append(ends, s.w)
+		if s := q.mu.open.replaced(); s != nil {
+			q.rollLocked(now, s.w, "rolled")
 		}
-		return ends, "rolled"
+		return nil, ""
 	}
 	if now.Sub(q.mu.looked) >= loadEvery {
 		q.mu.looked = now
