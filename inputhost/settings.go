@@ -66,6 +66,7 @@ func (s *settings) since(changes uint64) {
 func (s *settings) run(ctx context.Context) {
 	next := time.NewTimer(readAnyway)
 	defer next.Stop()
+	var failures core.Recurring
 	for {
 		select {
 		case <-s.wake:
@@ -74,9 +75,10 @@ func (s *settings) run(ctx context.Context) {
 			return
 		}
 		wait := readAnyway
-		if err := s.read(ctx); err != nil && ctx.Err() == nil {
-			s.h.log.Info("cannot read the queues' settings", "err", err)
-			wait = readAgain
+		if err := s.read(ctx); err == nil {
+			failures.Succeeded()
+		} else if wait = readAgain; ctx.Err() == nil && failures.Failed(s.h.deps.now()) {
+			s.h.log.Info("cannot read the queues' settings; this host tries again until it can", "err", err)
 		}
 		next.Reset(wait)
 		pause(ctx, readPause)

@@ -107,6 +107,7 @@ type Host struct {
 	leases    *lease.Leases
 	cancels   *cancels.Desk
 	inspector *inspect.Inspector
+	refreshes core.Recurring // failures of refresh; of its loop alone
 	mu        struct {
 		sync.Mutex
 		groups     map[core.GroupID]*group

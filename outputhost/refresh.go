@@ -34,7 +34,9 @@ func (h *Host) refresh(ctx context.Context) {
 	if err == nil {
 		err = h.followAllCancels(ctx, groups)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err == nil {
+		h.refreshes.Succeeded()
+	} else if ctx.Err() == nil && h.refreshes.Failed(h.deps.Now()) {
 		h.log.Info("cannot read the settings of groups; the host tries again in the next round", "err", err)
 	}
 	for _, g := range groups {

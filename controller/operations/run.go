@@ -32,6 +32,7 @@ func (r *Runner) Run(ctx context.Context) {
 	defer tick.Stop()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
+	var failures core.Recurring
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,8 +44,10 @@ func (r *Runner) Run(ctx context.Context) {
 				r.Log.Info("operations that ended long ago stay for now", "err", err)
 			}
 		}
-		if err := r.round(ctx, &wg); err != nil && ctx.Err() == nil {
-			r.Log.Info("cannot list operations", "err", err)
+		if err := r.round(ctx, &wg); err == nil {
+			failures.Succeeded()
+		} else if ctx.Err() == nil && failures.Failed(r.Now()) {
+			r.Log.Info("cannot list operations; they are listed again with the next round", "err", err)
 		}
 	}
 }

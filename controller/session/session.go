@@ -147,28 +147,28 @@ func (s *Session) Run(ctx context.Context) {
 	defer tick.Stop()
 	var looked time.Time
 	contending := func() {}
-	var failing time.Time // since when the rows cannot be read; zero: they can
+	var failures core.Recurring
 	for ctx.Err() == nil {
 		now := s.cfg.Now()
 		begins := s.begins(now)
 		if begins || looked.IsZero() || now.Sub(looked) >= lookEvery {
 			looked = now
 			err := s.look(ctx, begins)
-			failing = s.say(ctx, err, failing, now)
-			var l *lease.Lease
-			contends := false
-			if err == nil {
-				l, contends = s.contend()
+			if err != nil && ctx.Err() == nil && failures.Failed(now) {
+				s.cfg.Log.Info("the session leases of controllers cannot be read; this controller tries again until they can", "err", err)
 			}
-			if contends {
-				contending()
-				lctx, cancel := context.WithCancel(ctx)
-				contending = cancel
-				wg.Go(func() {
-					if err := l.Run(lctx); err != nil {
-						s.cfg.Log.Info("a session lease could not be released; it ends by itself", "err", err)
-					}
-				})
+			if err == nil {
+				failures.Succeeded()
+				if l, ok := s.contend(); ok {
+					contending()
+					lctx, cancel := context.WithCancel(ctx)
+					contending = cancel
+					wg.Go(func() {
+						if err := l.Run(lctx); err != nil {
+							s.cfg.Log.Info("a session lease could not be released; it ends by itself", "err", err)
+						}
+					})
+				}
 			}
 			s.ask(ctx)
 		}
@@ -178,20 +178,6 @@ func (s *Session) Run(ctx context.Context) {
 		}
 	}
 	contending()
-}
-
-// say logs that looks begin to fail, and that they do no more; failing is since when they do, and what it returns.
-func (s *Session) say(ctx context.Context, err error, failing, now time.Time) time.Time {
-	switch {
-	case ctx.Err() != nil:
-	case err != nil && failing.IsZero():
-		s.cfg.Log.Info("the session leases of controllers cannot be read; this controller tries again each second", "err", err)
-		return now
-	case err == nil && !failing.IsZero():
-		s.cfg.Log.Info("the session leases of controllers can be read again", "after", now.Sub(failing))
-		return time.Time{}
-	}
-	return failing
 }
 
 // begins reports whether the lease is held in a term that is not the session's.

@@ -40,6 +40,7 @@ func (t *Tenants) Run(ctx context.Context) {
 	timer := time.NewTimer(readAnyway)
 	defer timer.Stop()
 	var read time.Time
+	var failures core.Recurring
 	for {
 		select {
 		case <-t.wake:
@@ -50,10 +51,15 @@ func (t *Tenants) Run(ctx context.Context) {
 		next := readAnyway
 		now := t.deps.Now()
 		all := t.changed.Swap(false) || now.Sub(read) >= readAnyway
-		if err := t.read(ctx, all); err == nil && all {
-			read = now
-		} else if err != nil && ctx.Err() == nil {
-			t.deps.Log.Info("cannot read the limits of namespaces", "err", err)
+		if err := t.read(ctx, all); err == nil {
+			failures.Succeeded()
+			if all {
+				read = now
+			}
+		} else if ctx.Err() == nil {
+			if failures.Failed(now) {
+				t.deps.Log.Info("cannot read the limits of namespaces; this host tries again until it can", "err", err)
+			}
 			if all {
 				t.changed.Store(true)
 			}

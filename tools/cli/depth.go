@@ -93,7 +93,12 @@ func (a *app) showAllDepths(ctx context.Context, all allDepths) (int, error) {
 	}
 	out := a.fitted(narrowDepth...)
 	unknown, missing := int64(0), missingDepths{}
-	err := a.pages(out, "groups of queues that store messages", func(after string) (string, error) {
+	none := func() {
+		if missing.queues == 0 && len(missing.silent) == 0 { // else it is not known that there are none
+			a.say("no groups of queues that store messages")
+		}
+	}
+	err := a.pagesOr(out, none, func(after string) (string, error) {
 		req := &pb.ListDepthsRequest{Prefix: all.prefix, Sort: all.sort, After: after, Limit: listPage}
 		if all.limit > 0 {
 			req.Limit = int32(min(all.limit-out.items, listPage))

@@ -248,6 +248,11 @@ func builtIn(path string) bool {
 
 // pages prints a paged list: fetch prints the page after a token and returns the next token, "" at the end.
 func (a *app) pages(out *printer, what string, fetch func(after string) (next string, err error)) error {
+	return a.pagesOr(out, func() { a.say("no %s", what) }, fetch)
+}
+
+// pagesOr is pages that calls none if there is nothing to print.
+func (a *app) pagesOr(out *printer, none func(), fetch func(after string) (next string, err error)) error {
 	after := ""
 	for {
 		next, err := fetch(after)
@@ -264,7 +269,7 @@ func (a *app) pages(out *printer, what string, fetch func(after string) (next st
 		after = next
 	}
 	if out.items == 0 {
-		a.say("no %s", what)
+		none()
 	}
 	return out.close()
 }

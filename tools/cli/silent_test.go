@@ -19,5 +19,8 @@ func TestSilentControllers(t *testing.T) {
 				t.Errorf("%s: exit code %d, %q lacks %q", line, code, stderr, text)
 			}
 		}
+		if strings.Contains(stderr, "no groups") {
+			t.Errorf("%s says that there are no groups, although it does not know: %q", line, stderr)
+		}
 	}
 }
