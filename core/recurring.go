@@ -5,8 +5,8 @@ import "time"
 // RecurringEvery is how often a failure that goes on is logged.
 const RecurringEvery = time.Minute
 
-// Recurring chooses which failures of a call that is made again and again are logged: the first one after a success, and
-// then one a minute. The zero value has seen none. Not safe for concurrent use.
+// Recurring chooses which failures of a call that is made again and again are logged: the first one after a success,
+// and then one a minute. The zero value has seen none. Not safe for concurrent use.
 type Recurring struct {
 	told time.Time // zero: the last call succeeded
 }
