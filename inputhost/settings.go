@@ -27,6 +27,7 @@ type settings struct {
 	h       *Host
 	wake    chan struct{} // capacity 1: there is something to read
 	changes atomic.Uint64 // that the watch has told of
+	failing atomic.Bool   // the last reading failed: the metadata do not answer
 }
 
 func newSettings(h *Host) *settings { return &settings{h: h, wake: make(chan struct{}, 1)} }
@@ -75,7 +76,9 @@ func (s *settings) run(ctx context.Context) {
 			return
 		}
 		wait := readAnyway
-		if err := s.read(ctx); err == nil {
+		err := s.read(ctx)
+		s.failing.Store(err != nil)
+		if err == nil {
 			failures.Succeeded()
 		} else if wait = readAgain; ctx.Err() == nil && failures.Failed(s.h.deps.now()) {
 			s.h.log.Info("cannot read the queues' settings; this host tries again until it can", "err", err)

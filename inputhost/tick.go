@@ -107,7 +107,10 @@ func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
 // tendLocked takes out of the set what is to be closed, and has opened what is missing.
 func (q *queue) tendLocked(now time.Time, limits demandLimits, rates *[]float64) (ends []*writer.Writer, reason string) {
 	if q.idlesLocked(now) {
-		if !q.ordered {
+		switch {
+		case !q.ordered && q.h.settings.failing.Load():
+			return nil, "" // without the metadata nobody could open another one
+		case !q.ordered:
 			return q.takeOutLocked(), "idle"
 		}
 		for _, s := range q.mu.open.slots {
