@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/membership/gossip"
 	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/migration"
 	"github.com/columbamq/columba/metadata/pebble"
 	"github.com/columbamq/columba/metadata/remote"
 )
@@ -176,7 +177,10 @@ func (n *Node) openMetadata(ctx context.Context, res *resources) error {
 	switch {
 	case n.cfg.usesCassandra():
 		return n.patiently(ctx, func() error {
-			return res.ownCluster(ctx, "the keyspace", "name the Cassandra of that cluster with --metadata")
+			if err := res.ownCluster(ctx, "the keyspace", "name the Cassandra of that cluster with --metadata"); err != nil {
+				return err
+			}
+			return migration.Use(ctx, res.meta) // once more: a copy may have begun since the first look
 		})
 	case n.cfg.holdsMetadata():
 		return n.openEmbedded(ctx, res)

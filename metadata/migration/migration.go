@@ -10,6 +10,7 @@ package migration
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -165,7 +166,24 @@ func begin(ctx context.Context, to Target, call Call) (record, error) {
 	if err != nil {
 		return r, core.Errorf(core.CodeOf(err), "begin the copy: %w", err)
 	}
+	// A server may have started since the first look. It calls Use after its first row, too: so one of the two finds the
+	// other.
+	if err := empty(ctx, to); err != nil {
+		return r, errors.Join(err, forget(ctx, to))
+	}
 	return r, nil
+}
+
+// forget removes the record of a copy that has written nothing.
+func forget(ctx context.Context, to Target) error {
+	row, err := to.Get(ctx, metadata.Settings, key, metadata.Serial)
+	if err == nil {
+		err = to.Delete(ctx, metadata.Settings, key, row.Version)
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "remove the record of the copy: %w", err)
+	}
+	return nil
 }
 
 // aside refuses embedded metadata that were copied to another store.
@@ -177,6 +195,9 @@ func aside() error {
 // empty refuses a store that has a row.
 func empty(ctx context.Context, to Target) error {
 	return to.Stored(ctx, func(r metadata.Stored) error {
+		if own(r) {
+			return nil
+		}
 		return core.Errorf(core.CodeConflict, "the keyspace is not empty, it has %s %s; name one that is, or drop its tables and apply the schema again", r.Table.Name, r.Row.Key.Row)
 	})
 }
@@ -286,7 +307,7 @@ func Undo(ctx context.Context, to metadata.Store, cluster core.ID, set bool) err
 	})
 }
 
-// Use is for a server that starts: CodeConflict unless the store may be used. From then on the copy cannot be undone. A
+// Use is for a server that starts, before it reads anything and after it has written its first row: CodeConflict unless the store may be used. From then on the copy cannot be undone. A
 // store that was not copied to is fine.
 func Use(ctx context.Context, s metadata.Store) error {
 	err := change(ctx, s, func(r *record) error {

@@ -1,10 +1,13 @@
 package migration
 
 import (
+	"context"
+
 	"testing"
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 )
 
 var second = Call{Cluster: cluster, Copier: core.NewID(time.UnixMilli(4))}
@@ -85,4 +88,29 @@ func TestCopy_OfMetadataThatWereSetAside(t *testing.T) {
 		}
 	}
 	wantCode(t, "undone once more, after another copy elsewhere", Undo(ctx, to, cluster, true), core.CodeConflict, "may be out of date")
+}
+
+// started is a store on which a server starts right after it was found empty.
+type started struct {
+	*target
+	looks int
+}
+
+func (s *started) Stored(ctx context.Context, each func(metadata.Stored) error) error {
+	err := s.target.Stored(ctx, each)
+	if s.looks++; s.looks == 1 {
+		r := some(1)[0]
+		s.rows[PositionOf(r)] = r
+	}
+	return err
+}
+
+// TestCopy_AServerStartsMeanwhile: the copy gives way, and the server may use the store.
+func TestCopy_AServerStartsMeanwhile(t *testing.T) {
+	to := &started{target: newTarget(t)}
+	_, err := Copy(t.Context(), some(10), to, call, quiet)
+	wantCode(t, "the copy", err, core.CodeConflict, "is not empty")
+	if err := Use(t.Context(), to); err != nil || to.loads > 0 {
+		t.Errorf("the server: %v; %d windows were written", err, to.loads)
+	}
 }
