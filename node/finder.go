@@ -86,7 +86,7 @@ func (f *finder) turn(addr string) {
 	}
 }
 
-// watch returns a transport that turns to another relay when a call through next gets no answer.
+// watch returns a transport that turns to another relay when a call through next gets no answer, or none of the metadata.
 func (f *finder) watch(next http.RoundTripper) http.RoundTripper { return watched{next, f} }
 
 type watched struct {
@@ -96,7 +96,8 @@ type watched struct {
 
 func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := w.RoundTripper.RoundTrip(r)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	lost := err != nil && !errors.Is(err, context.Canceled)
+	if lost || err == nil && resp.StatusCode == http.StatusServiceUnavailable { // the relay does not reach Cassandra itself
 		w.finder.turn(r.URL.Host)
 	}
 	return resp, err

@@ -21,10 +21,18 @@ func relays(ids ...core.HostID) []membership.Host {
 	return out
 }
 
-// failing answers no call, with this error.
-type failing struct{ err error }
+// failing answers no call, with this error, or all with that status.
+type failing struct {
+	err    error
+	status int
+}
 
-func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return &http.Response{StatusCode: f.status, Body: http.NoBody}, nil
+}
 
 // TestFinder_TurnsToTheNextRelay calls a relay until a call is not answered, and leaves one that has gone.
 func TestFinder_TurnsToTheNextRelay(t *testing.T) {
@@ -42,12 +50,14 @@ func TestFinder_TurnsToTheNextRelay(t *testing.T) {
 		}
 		return addr
 	}
-	call := func(addr string, err error) {
+	call := func(addr string, err error, status int) {
 		req, rerr := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/", nil)
 		if rerr != nil {
 			t.Fatal(rerr)
 		}
-		_, _ = f.watch(failing{err}).RoundTrip(req)
+		if resp, err := f.watch(failing{err, status}).RoundTrip(req); err == nil {
+			resp.Body.Close()
+		}
 	}
 	first := locate()
 	for range 10 {
@@ -55,14 +65,20 @@ func TestFinder_TurnsToTheNextRelay(t *testing.T) {
 			t.Fatalf("it went from %s to %s by itself", first, again)
 		}
 	}
-	call(first, context.Canceled)
+	call(first, context.Canceled, 0)
+	call(first, nil, http.StatusOK)
+	call(first, nil, http.StatusNotFound)
 	if again := locate(); again != first {
-		t.Errorf("a caller that gave up made it leave %s for %s", first, again)
+		t.Errorf("a caller that gave up, or an answer, made it leave %s for %s", first, again)
 	}
 	seen := map[string]bool{first: true}
 	for at := first; len(seen) < 3; {
-		call(at, context.DeadlineExceeded)
-		call(at, errors.New("connection refused")) // another call that was under way there
+		if len(seen) == 1 {
+			call(at, context.DeadlineExceeded, 0)
+		} else {
+			call(at, nil, http.StatusServiceUnavailable)
+		}
+		call(at, errors.New("connection refused"), 0) // another call that was under way there
 		next := locate()
 		if seen[next] {
 			t.Fatalf("after %s it asks %s again; asked so far: %v", at, next, seen)
