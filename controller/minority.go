@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 const (
 	// minorityEvery is how often the shares of a minority are looked at, and its output hosts sent their lists.
 	minorityEvery = 500 * time.Millisecond
+	// minorityIdle is the same while there are none, for extents that others made and this controller has learned of.
+	minorityIdle = 5 * time.Second
 	// makerGone is for how long membership has not shown the run that made an extent of a minority when others assign its shares.
 	makerGone = 10 * time.Second
 )
@@ -57,20 +58,25 @@ func (m *minority) made() { poke(m.wake) }
 
 // minorityLoop looks after the extents of minorities until ctx ends.
 func (h *Host) minorityLoop(ctx context.Context) {
-	tick := time.NewTicker(minorityEvery)
-	defer tick.Stop()
+	next := time.NewTimer(0)
+	defer next.Stop()
 	for {
-		h.minorityRound(ctx)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next.C:
 		case <-h.minority.wake:
+		}
+		if h.minorityRound(ctx) {
+			next.Reset(minorityEvery)
+		} else {
+			next.Reset(minorityIdle)
 		}
 	}
 }
 
-func (h *Host) minorityRound(ctx context.Context) {
+// minorityRound reports whether there is something to look after.
+func (h *Host) minorityRound(ctx context.Context) bool {
 	m := h.minority
 	all := h.extents.OfMinority()
 	own := all[:0:0]
@@ -98,6 +104,7 @@ func (h *Host) minorityRound(ctx context.Context) {
 		m.owners.Store(ownersOf(lists)) // before they hear of it
 		h.tellMinority(ctx, lists)
 	}
+	return len(all) > 0 || len(m.lists) > 0
 }
 
 // majorityAnswers asks for the row of an extent; a majority may not have it.
