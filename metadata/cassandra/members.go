@@ -6,8 +6,6 @@ import (
 	"sync"
 
 	"github.com/gocql/gocql"
-
-	"github.com/columbamq/columba/core"
 )
 
 // members are the nodes of the cluster as the driver knows them, whether they are up or not.
@@ -55,11 +53,9 @@ func (c counting) RemoveHost(host *gocql.HostInfo) {
 
 // replicas reads how many replicas a keyspace has of each row.
 func replicas(ctx context.Context, session *gocql.Session, keyspace string) (int, error) {
-	var options map[string]string
-	err := session.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).
-		Consistency(gocql.One).Scan(&options)
+	options, err := keyspaceReplication(ctx, session, keyspace)
 	if err != nil {
-		return 0, core.Errorf(core.CodeUnavailable, "read the replication of keyspace %s: %w", keyspace, err)
+		return 0, err
 	}
 	return sumReplicas(options), nil
 }

@@ -68,13 +68,29 @@ type page struct {
 	more bool
 }
 
-func (s *Store) list(t metadata.Table, partition, after string, limit int, p *page) (err error) {
+func (s *Store) list(t metadata.Table, partition, after string, limit int, p *page) error {
 	prefix := partitionPrefix(t, partition)
 	from := prefix
 	if after != "" {
 		from = append(rowKey(t, metadata.Key{Partition: partition, Row: after}), 0) // the key next to it
 	}
-	iter, err := s.db.NewIter(&engine.IterOptions{LowerBound: from, UpperBound: partitionEnd(prefix)})
+	size := 0
+	return s.scan(from, partitionEnd(prefix), func(key []byte, cell metadata.Cell) (bool, error) {
+		if len(p.rows) == limit || len(p.rows) > 0 && size+len(cell.Value) > maxPage {
+			p.more = true
+			return false, nil
+		}
+		size += len(cell.Value)
+		cell.Value = bytes.Clone(cell.Value)
+		k := metadata.Key{Partition: partition, Row: string(key[len(prefix):])}
+		p.rows = append(p.rows, cell.Row(k))
+		return true, nil
+	})
+}
+
+// scan calls each for every live row of a range of engine keys, in order, until it returns false. Key and value are the engine's.
+func (s *Store) scan(from, to []byte, each func(key []byte, cell metadata.Cell) (more bool, err error)) (err error) {
+	iter, err := s.db.NewIter(&engine.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {
 		return s.diskError(err)
 	}
@@ -83,7 +99,7 @@ func (s *Store) list(t metadata.Table, partition, after string, limit int, p *pa
 			err = closing
 		}
 	}()
-	at, size := now(), 0
+	at := now()
 	for valid := iter.First(); valid; valid = iter.Next() {
 		value, err := iter.ValueAndErr()
 		if err != nil {
@@ -96,14 +112,9 @@ func (s *Store) list(t metadata.Table, partition, after string, limit int, p *pa
 		if !cell.Live(at) {
 			continue
 		}
-		if len(p.rows) == limit || len(p.rows) > 0 && size+len(cell.Value) > maxPage {
-			p.more = true
-			return nil
+		if more, err := each(iter.Key(), cell); err != nil || !more {
+			return err
 		}
-		size += len(cell.Value)
-		cell.Value = bytes.Clone(cell.Value)
-		k := metadata.Key{Partition: partition, Row: string(iter.Key()[len(prefix):])}
-		p.rows = append(p.rows, cell.Row(k))
 	}
 	return s.diskError(iter.Error())
 }

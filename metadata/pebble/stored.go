@@ -5,8 +5,6 @@ import (
 	"context"
 	"time"
 
-	engine "github.com/cockroachdb/pebble/v2"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -43,40 +41,17 @@ type storedPage struct {
 	next []byte
 }
 
-func (s *Store) storedPage(from []byte, p *storedPage) (err error) {
-	iter, err := s.db.NewIter(&engine.IterOptions{LowerBound: from, UpperBound: []byte{prefixRow + 1}})
-	if err != nil {
-		return s.diskError(err)
-	}
-	defer func() {
-		if closing := s.diskError(iter.Close()); err == nil {
-			err = closing
+func (s *Store) storedPage(from []byte, p *storedPage) error {
+	size := 0
+	return s.scan(from, []byte{prefixRow + 1}, func(key []byte, cell metadata.Cell) (bool, error) {
+		if size += len(key) + len(cell.Value); size > maxPage && len(p.rows) > 0 {
+			p.next = bytes.Clone(key)
+			return false, nil
 		}
-	}()
-	at, size := now(), 0
-	for valid := iter.First(); valid; valid = iter.Next() {
-		value, err := iter.ValueAndErr()
-		if err != nil {
-			return s.diskError(err)
-		}
-		if size += len(iter.Key()) + len(value); size > maxPage && len(p.rows) > 0 {
-			p.next = bytes.Clone(iter.Key())
-			return nil
-		}
-		cell, err := metadata.DecodeCell(value)
-		if err != nil {
-			return err
-		}
-		if !cell.Live(at) {
-			continue
-		}
-		r, err := storedOf(iter.Key(), cell)
-		if err != nil {
-			return err
-		}
+		r, err := storedOf(key, cell)
 		p.rows = append(p.rows, r)
-	}
-	return s.diskError(iter.Error())
+		return true, err
+	})
 }
 
 // storedOf is the row at an engine key.
