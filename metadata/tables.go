@@ -1,7 +1,5 @@
 package metadata
 
-import "time"
-
 // The tables, and the records that their rows hold.
 var (
 	Names       = Table{"name", RuleCAS}       // ("path", path) → NameRecord
@@ -37,11 +35,4 @@ func TableOf(name string) (t Table, ok bool) {
 		}
 	}
 	return Table{}, false
-}
-
-// Stored is a live row with all that a store keeps of it.
-type Stored struct {
-	Table   Table
-	Row     Row
-	Expires time.Time // of a Put table: when the row ends; zero: never
 }

@@ -1,0 +1,10 @@
+package metadata
+
+import "time"
+
+// Stored is a live row with all that a store keeps of it.
+type Stored struct {
+	Table   Table
+	Row     Row
+	Expires time.Time // of a Put table: when the row ends; zero: never
+}
