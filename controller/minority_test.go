@@ -246,18 +246,24 @@ func TestMinority_SharesAreAssignedBesideTheQueues(t *testing.T) {
 	})
 }
 
+// shareOfMinority makes an extent without a majority. It answers the extent, and who has its share.
+func (r *harness) shareOfMinority(meta *faulty.Replicas) (e core.Extent, owner func() core.HostID) {
+	r.t.Helper()
+	queue := r.queue(1, 1)
+	g := r.group(queue, "g")
+	meta.Repair()
+	meta.Cut()
+	r.renews(0, 1)
+	e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
+	r.ok(err)
+	r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
+	return e, func() core.HostID { return r.assigned(meta.Apart(), g, e.ID).Owner }
+}
+
 // TestMinority_SharesOfADeadOutputHostMove once it may not deliver any more.
 func TestMinority_SharesOfADeadOutputHostMove(t *testing.T) {
 	apart(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
-		queue := r.queue(1, 1)
-		g := r.group(queue, "g")
-		meta.Repair()
-		meta.Cut()
-		r.renews(0, 1)
-		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
-		r.ok(err)
-		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		owner := func() core.HostID { return r.assigned(meta.Apart(), g, e.ID).Owner }
+		_, owner := r.shareOfMinority(meta)
 		first := owner()
 		for _, o := range r.outputs {
 			if o.id == first {

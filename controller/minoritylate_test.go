@@ -7,22 +7,13 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata/faulty"
 )
 
 // TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn: it stood still, and may find a list of before in its socket when it goes on. Such a list begins a lease.
 func TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn(t *testing.T) {
 	apart(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
-		queue := r.queue(1, 1)
-		g := r.group(queue, "g")
-		meta.Repair()
-		meta.Cut()
-		r.renews(0, 1)
-		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
-		r.ok(err)
-		r.eventually("the share is assigned", 5*time.Second, func() bool { return r.sharesIn(e.ID, true) == 1 })
-		owner := func() core.HostID { return r.assigned(meta.Apart(), g, e.ID).Owner }
+		e, owner := r.shareOfMinority(meta)
 		first := owner()
 		still := r.outputs[0]
 		for _, o := range r.outputs {
@@ -40,13 +31,13 @@ func TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn(t *testing.T) {
 		}
 		still.mu.Lock()
 		still.silent, still.hung = true, make(chan struct{})
-		late := still.minority[queue]
+		late := still.minority[e.Queue]
 		still.mu.Unlock()
 		r.eventually("the other one has it", 10*time.Second, func() bool { return owner() != first && owner() != "" })
 		r.sleep(10 * time.Second)
 		still.mu.Lock()
 		still.silent, still.hung = false, nil
-		still.minority[queue] = late
+		still.minority[e.Queue] = late
 		still.mu.Unlock()
 		if keeps(still) {
 			t.Error("the owner of before may go on with the share")
