@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -12,20 +13,31 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// saver writes checkpoints: those of all shares that changed, together, once a second; those of a group sooner when it
-// has settled many messages since, as a crash would deliver them again, and at once when retries wait for theirs. The
-// last ones are paced by their bytes: a lone one is written at once, and more than saveBytes a second are not, but for
-// one of each group in Config.CheckpointBusy. Changes that become due meanwhile, or while a write is under way, go into the
-// next one. Claims and done rows, and checkpoints at Quorum, are written beside that, of several groups at a time, so that
+// saver writes checkpoints. Once a second it writes those of all shares that changed, together, as far as the budget of
+// rows allows that. It writes those of a share sooner when the share has settled many messages since, as a crash would
+// deliver them again, and at once when retries wait for theirs. The last ones are paced by their bytes: a lone one is
+// written at once, and more than saveBytes a second are not, but for one of each group in Config.CheckpointBusy. Changes
+// that become due meanwhile, or while a write is under way, go into the next one.
+//
+// The budget is the host's part of Config.CheckpointRows, see rowsOf. Shares that it leaves over wait in a line, and have
+// the budget for themselves: then no share is saved early. A share whose turn does not come within Config.CheckpointMost
+// is saved all the same. Shares for whose checkpoint something waits do not wait for the budget, and are counted in it.
+//
+// Claims and done rows, and checkpoints at Quorum, are written beside that, of several groups at a time, so that
 // a group whose rows hang holds up no other; until its own are written, the group is not saved again.
 type saver struct {
-	h     *Host
-	wake  chan struct{}
-	slots chan struct{} // groups whose claims and done rows are being written
-	bytes quota.Bucket  // of checkpoints
-	mu    struct {
+	h        *Host
+	wake     chan struct{}
+	slots    chan struct{} // groups whose claims and done rows are being written
+	bytes    quota.Bucket  // of checkpoints
+	line     saveLine
+	pressing atomic.Int64 // shares that are to be saved whatever the budget
+	behind   atomic.Bool  // shares that are due wait for the budget
+	window   rowWindow    // of the goroutine that runs the saver
+	turns    []*share     // its scratch
+	mu       struct {
 		sync.Mutex
-		dirty   map[*group]urgency
+		dirty   map[*group]urgency  // with shares that do not wait for their turn
 		busy    map[*group]struct{} // being saved
 		written time.Time           // timestamp of the last write
 		failed  time.Time           // since when none has succeeded; zero: the last one did
@@ -33,6 +45,17 @@ type saver struct {
 		warned  time.Time           // when that was logged last
 	}
 	majority majority
+}
+
+// pass is one write of the saver.
+type pass struct {
+	now                 time.Time
+	round               bool          // of all shares that are due once a second
+	all                 bool          // of all shares that changed, whatever the budget
+	final               bool          // the last one: of all shares
+	early               int           // how many shares may be saved early
+	wait                time.Duration // until the budget may have more
+	rows, urgent, bytes int           // that were written, or tried
 }
 
 // saveBytes is how many bytes of checkpoints a host writes in a second before retries wait for theirs: a share whose
@@ -58,7 +81,7 @@ func (s *saver) note(g *group, u urgency) {
 	old, known := s.mu.dirty[g]
 	s.mu.dirty[g] = max(old, u)
 	s.mu.Unlock()
-	if u > saveSoon && (!known || u > old) {
+	if u > saveRound && (!known || u > old) {
 		poke(s.wake)
 	}
 }
@@ -67,7 +90,7 @@ func (s *saver) note(g *group, u urgency) {
 func (s *saver) over(g *group) {
 	s.mu.Lock()
 	delete(s.mu.busy, g)
-	urgent := s.mu.dirty[g] > saveSoon
+	urgent := s.mu.dirty[g] > saveRound
 	s.mu.Unlock()
 	if urgent {
 		poke(s.wake)
@@ -82,46 +105,84 @@ func (s *saver) run(ctx context.Context) {
 	var settling sync.WaitGroup
 	defer settling.Wait()
 	for {
-		all := false
+		p := pass{}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			all = true
+			p.round = true
 		case <-s.wake:
 		case <-busy.C:
 		}
-		now := s.h.deps.Now()
-		due, next := s.due(all, now)
+		p.now = s.h.deps.Now()
+		next := s.giveTurns(&p)
+		due, soon := s.due(&p)
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		settles, bytes := s.write(cctx, due, all, false)
-		if s.bytes.Wait(now) == 0 { // what does not wait for the others owes nothing then
-			s.bytes.Take(min(bytes, saveBytes), now)
+		settles := s.write(cctx, due, &p)
+		s.window.spend(p.rows, p.urgent, s.h.elapsed(p.now))
+		if s.bytes.Wait(p.now) == 0 { // what does not wait for the others owes nothing then
+			s.bytes.Take(min(p.bytes, saveBytes), p.now)
 		}
 		for _, settle := range settles {
 			settling.Go(func() { settle(ctx) })
 		}
 		cancel()
-		busy.Reset(next)
+		busy.Reset(min(next, soon))
 	}
 }
 
-// due takes the groups that are to be saved now, and says when the next busy one will be.
-func (s *saver) due(all bool, now time.Time) (due []*group, next time.Duration) {
+// giveTurns has the shares saved in this pass whose turn has come, and says how long it is until the next ones' may.
+func (s *saver) giveTurns(p *pass) (next time.Duration) {
+	now := s.h.elapsed(p.now)
+	budget := rowsOf(s.h.cfg.CheckpointRows, s.h.deps.Members.Hosts("outputhost"), s.h.deps.Members.Self().ID)
+	if p.round {
+		s.line.begin()
+	}
+	room := s.window.room(budget, now) - int(s.pressing.Load())
+	turns, left, next := s.line.take(s.turns[:0], room, s.h.cfg.CheckpointMost, now)
+	s.behind.Store(left > 0)
+	if p.wait = s.window.next(now); left > 0 {
+		next = min(next, p.wait)
+	} else {
+		next, p.early = time.Hour, room-len(turns)
+	}
+	for i, sh := range turns {
+		g := sh.group
+		g.mu.Lock()
+		turn := sh.unsaved // else it was saved, or taken out of the group, in this moment
+		if turn {
+			sh.saveLocked(saveTurn)
+		}
+		g.mu.Unlock()
+		if turn {
+			s.mu.Lock()
+			s.mu.dirty[g] = saveTurn
+			s.mu.Unlock()
+		}
+		turns[i] = nil
+	}
+	s.turns = turns
+	return next
+}
+
+// due takes the groups that are to be saved now, and says how long it is until the next one is.
+func (s *saver) due(p *pass) (due []*group, next time.Duration) {
 	next = time.Hour
-	paced := s.bytes.Wait(now)
+	paced := s.bytes.Wait(p.now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for g, u := range s.mu.dirty {
 		if _, busy := s.mu.busy[g]; busy {
 			continue
 		}
-		wait := s.h.cfg.CheckpointBusy - now.Sub(time.Unix(0, g.savedAt.Load()))
+		wait := s.h.cfg.CheckpointBusy - p.now.Sub(time.Unix(0, g.savedAt.Load()))
 		switch {
-		case all:
+		case p.all || p.round || u == saveTurn:
 			wait = 0
-		case u == saveSoon:
+		case u <= saveRound:
 			continue
+		case u == saveEarly && p.early <= 0:
+			wait = max(wait, p.wait)
 		case u == saveNow:
 			wait = min(wait, paced)
 		}
@@ -149,27 +210,26 @@ func (s *saver) stamp(now time.Time) time.Time {
 
 // all takes every group that has changed, and for final checkpoints those that have messages in flight, too.
 func (s *saver) all(final bool) []*group {
-	if final {
-		for _, g := range s.h.groupList() {
-			if g.leavesUnsure() {
-				s.note(g, saveSoon)
-			}
+	for _, g := range s.h.groupList() {
+		if g.unsaved(final) {
+			s.note(g, saveRound)
 		}
 	}
-	due, _ := s.due(true, s.h.deps.Now())
+	due, _ := s.due(&pass{all: true, now: s.h.deps.Now()})
 	return due
 }
 
-// leavesUnsure reports whether a final checkpoint would tell the next owner of a share more than the last one.
-func (g *group) leavesUnsure() bool {
+// unsaved reports whether a checkpoint would tell the next owner of a share more than the last one: with messages in
+// flight, if it is a final one.
+func (g *group) unsaved(final bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, sh := range g.mu.shares {
-		if sh.rules.LeavesUnsure() {
+		if sh.unsaved || final && sh.rules.LeavesUnsure() {
 			return true
 		}
 	}
-	return false
+	return g.mu.lateChanged
 }
 
 // saved is one share's part of a write.
@@ -192,43 +252,42 @@ func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 // save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	var settling sync.WaitGroup
-	settles, _ := s.write(ctx, due, true, final)
+	settles := s.write(ctx, due, &pass{all: true, final: final, now: s.h.deps.Now()})
 	for _, settle := range settles {
 		settling.Go(func() { settle(ctx) })
 	}
 	settling.Wait()
 }
 
-// write writes the checkpoints of groups: of all their shares that changed, or of those that are due sooner. On an error
-// they stay dirty. It answers what is still to be done of groups that have claims or done rows to write, and how many
-// bytes the checkpoints have.
-func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settles []func(ctx context.Context), bytes int) {
-	now := s.h.deps.Now()
+// write writes the checkpoints of groups that are to be saved in this pass. On an error they stay dirty. It answers what
+// is still to be done of groups that have claims or done rows to write.
+func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []func(ctx context.Context)) {
 	var rows []metadata.Row
 	parts := make(map[*group][]saved, len(due))
 	for _, g := range due {
 		var left urgency
-		if rows, parts[g], left = g.checkpoint(rows, all, final, now); left > saveNone {
+		if rows, parts[g], left = g.checkpoint(rows, p); left > saveNone {
 			s.note(g, left)
 		}
 	}
 	for _, r := range rows {
-		bytes += len(r.Value)
+		p.bytes += len(r.Value)
 	}
-	if len(rows) > 0 && !s.put(ctx, rows, bytes) {
+	p.rows += len(rows)
+	if len(rows) > 0 && !s.put(ctx, rows, p) {
 		for _, g := range due {
 			g.notSaved(parts[g])
-			s.note(g, saveSoon)
+			s.note(g, saveRound)
 			s.over(g)
 		}
-		return nil, bytes
+		return nil
 	}
 	for g, ps := range parts {
 		settle := func(ctx context.Context) {
 			defer s.over(g)
 			durable, all := g.claimed(ctx, ps)
 			g.saved(ctx, durable)
-			if !final && all && len(rows) > 0 { // else what waits for a claim would be saved again at once
+			if !p.final && all && len(rows) > 0 { // else what waits for a claim would be saved again at once
 				g.pump()
 			}
 		}
@@ -247,11 +306,11 @@ func (s *saver) write(ctx context.Context, due []*group, all, final bool) (settl
 			settle(ctx)
 		})
 	}
-	return settles, bytes
+	return settles
 }
 
-// put writes rows, which have so many bytes, and reports whether they are durable.
-func (s *saver) put(ctx context.Context, rows []metadata.Row, bytes int) bool {
+// put writes the rows of a pass, and reports whether they are durable.
+func (s *saver) put(ctx context.Context, rows []metadata.Row, p *pass) bool {
 	began := time.Now()
 	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
 		s.noteFailed(len(rows), err)
@@ -261,7 +320,8 @@ func (s *saver) put(ctx context.Context, rows []metadata.Row, bytes int) bool {
 	s.noteSaved()
 	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	s.h.metrics.saves.Add(float64(len(rows)))
-	s.h.metrics.savedBytes.Add(float64(bytes))
+	s.h.metrics.urgentSaves.Add(float64(p.urgent))
+	s.h.metrics.savedBytes.Add(float64(p.bytes))
 	return true
 }
 

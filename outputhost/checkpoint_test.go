@@ -15,20 +15,24 @@ func TestSaver_BusyGroupsAreSavedSoonerButNotTooOften(t *testing.T) {
 	now := time.Unix(1000, 0)
 	quiet, busy, retry := &group{h: b.Host}, &group{h: b.Host}, &group{h: b.Host}
 	busy.savedAt.Store(now.UnixNano())
-	b.saver.note(quiet, saveSoon)
-	b.saver.note(busy, saveSoon)
-	b.saver.note(busy, saveBusy)
-	b.saver.note(busy, saveSoon)
+	b.saver.note(quiet, saveRound)
+	b.saver.note(busy, saveRound)
+	b.saver.note(busy, saveEarly)
+	b.saver.note(busy, saveRound)
 	b.saver.note(retry, saveNow)
-	due, next := b.saver.due(false, now.Add(40*time.Millisecond))
+	due, next := b.saver.due(&pass{now: now.Add(40 * time.Millisecond), early: 1})
 	if len(due) != 1 || due[0] != retry || next != 60*time.Millisecond {
 		t.Errorf("after 40 ms %d are due, the next in %s; want the one with retries, and the busy one in 60 ms", len(due), next)
 	}
-	due, next = b.saver.due(false, now.Add(100*time.Millisecond))
+	due, next = b.saver.due(&pass{now: now.Add(100 * time.Millisecond), wait: 30 * time.Millisecond})
+	if len(due) != 0 || next != 30*time.Millisecond {
+		t.Errorf("after 100 ms and without a budget %d are due, the next in %s; want none, and the busy one when the budget may have more", len(due), next)
+	}
+	due, next = b.saver.due(&pass{now: now.Add(100 * time.Millisecond), early: 1})
 	if len(due) != 1 || due[0] != busy || next != time.Hour {
 		t.Errorf("after 100 ms %d are due, the next in %s; want the busy one", len(due), next)
 	}
-	if due = b.saver.all(false); len(due) != 1 || due[0] != quiet {
+	if due, _ = b.saver.due(&pass{now: now.Add(time.Second), round: true}); len(due) != 1 || due[0] != quiet {
 		t.Errorf("at the end of the second %d are due, want the quiet one", len(due))
 	}
 }

@@ -59,7 +59,7 @@ type group struct {
 		room        bool                          // there may be room for more readers
 		wanted      bool                          // somebody waited for messages at the last pump
 		lateChanged bool                          // a share that was given away is to be saved
-		need        urgency                       // how soon anything is to be saved
+		need        urgency                       // how soon a share of unsaved is to be saved
 		told        urgency                       // what of that the saver was told
 		opened      time.Duration                 // since when the breaker is open, as it was logged last, see elapsed; 0: it is closed
 		looked      time.Duration                 // when the ends of shares that are not read were looked up, see elapsed
@@ -67,7 +67,7 @@ type group struct {
 		runs        []dispatch.Run                // scratch
 
 		touched  *share        // the next pump looks at them: a list by nextTouched
-		unsaved  *share        // they are to be saved: a list by nextUnsaved
+		unsaved  *share        // they are to be saved sooner than in their turn, or their turn has come: a list by nextUnsaved
 		deadline time.Duration // that was set last, see elapsed; 0: none
 		credits  *credits      // nil until there is a consumer
 	}
@@ -228,11 +228,17 @@ func (g *group) close() {
 type urgency uint8
 
 const (
-	saveNone urgency = iota // nothing changed
-	saveSoon                // with the next round of all groups
-	saveBusy                // not before Config.CheckpointBusy has passed since its last
-	saveNow                 // or, while too many bytes are written so soon, as if it was busy
+	saveNone  urgency = iota // nothing changed
+	saveSoon                 // in its turn, which comes with the next round while the budget of rows allows that: see saveLine
+	saveRound                // with the next round, whatever the budget
+	saveEarly                // not before Config.CheckpointBusy has passed since its last, if the budget allows that; else like saveSoon
+	saveBusy                 // not before Config.CheckpointBusy has passed since its last, whatever the budget
+	saveNow                  // or, while too many bytes are written so soon, as if it was busy
+	saveTurn                 // its turn has come
 )
+
+// presses reports whether the budget of rows does not count: something waits for the checkpoint, or follows from it.
+func (u urgency) presses() bool { return u == saveRound || u == saveBusy || u == saveNow }
 
 func (g *group) readersLocked() []*reader {
 	var out []*reader

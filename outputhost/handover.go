@@ -213,8 +213,8 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		over = nil
 		if s.secured == securedNot && !g.h.saver.noMajority(now) {
 			s.secured = securedAsked
-			s.saveLocked(saveSoon)
-			defer g.h.saver.note(g, saveSoon)
+			s.saveLocked(saveRound)
+			defer g.h.saver.note(g, saveRound)
 		}
 	}
 	g.mu.Unlock()

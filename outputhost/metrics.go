@@ -23,6 +23,7 @@ type metrics struct {
 	lapses       *prometheus.CounterVec
 	mended       prometheus.Counter
 	saves        prometheus.Counter
+	urgentSaves  prometheus.Counter
 	savedBytes   prometheus.Counter
 	saveFailures prometheus.Counter
 	saveSeconds  prometheus.Histogram
@@ -57,6 +58,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		readFailures: counter("read_failures_total", "Read streams that were interrupted."),
 		mended:       counter("shares_rebuilt_total", "Shares rebuilt because a bug had damaged their state."),
 		saves:        counter("checkpoints_total", "Checkpoints of shares written durably."),
+		urgentSaves:  counter("checkpoints_urgent_total", "Checkpoints written durably that did not wait for the budget of rows."),
 		savedBytes:   counter("checkpoint_bytes_total", "Bytes of the checkpoints written durably."),
 		saveFailures: counter("checkpoint_failures_total", "Writes of checkpoints that failed."),
 		saveSeconds:  histogram("checkpoint_seconds", "Duration of the durable write of all checkpoints of a round.", telemetry.LatencyBuckets()),
@@ -66,6 +68,23 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	reg.MustRegister(m.sessions, m.refused, m.lapses)
 	return m
+}
+
+// register has the metrics of what waits for a checkpoint read at each scrape.
+func (l *saveLine) register(reg prometheus.Registerer, elapsed func() time.Duration) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "columba_outputhost_checkpoints_delayed", Help: "Shares that are due for a checkpoint and wait because the cluster writes as many as it may.",
+		}, func() float64 {
+			due, _ := l.waiting(elapsed())
+			return float64(due)
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "columba_outputhost_checkpoint_wait_seconds", Help: "Age of the oldest change that waits for its turn to be in a checkpoint; 0 when none does.",
+		}, func() float64 {
+			_, oldest := l.waiting(elapsed())
+			return oldest.Seconds()
+		}))
 }
 
 // handedOut counts one run of messages.

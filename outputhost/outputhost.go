@@ -5,7 +5,7 @@
 //
 //	flow        reading.go, reader.go, receive.go, watch.go: read streams of extents; pump.go: what follows from an event
 //	delivery    group.go, connection.go, consume.go, consumer.go, turns.go, chain.go, pull.go; settlement.go; transfers.go
-//	assignment  assign.go, lists.go, relist.go, share.go, handover.go; checkpoint.go, save.go; refresh.go: changes of settings
+//	assignment  assign.go, lists.go, relist.go, share.go, handover.go; checkpoint.go, save.go, saveline.go, saverows.go; refresh.go: changes of settings
 //	answers     run.go, rpc.go, inspected.go; metrics.go
 package outputhost
 
@@ -41,6 +41,8 @@ type Config struct {
 	CheckpointEvery time.Duration // how often what changed is checkpointed; a crash redelivers about this much
 	CheckpointAcks  int           // so many settled messages have a group checkpointed sooner …
 	CheckpointBusy  time.Duration // … but this long after its last
+	CheckpointRows  int           // checkpoints a second of all output hosts together; beyond that shares are saved more rarely …
+	CheckpointMost  time.Duration // … but not more rarely than this
 	RefreshEvery    time.Duration // how often settings of active groups are read again
 	RelistEvery     time.Duration // how often the lists of shares are compared with those of the controllers; more rarely when they are many
 	CallTimeout     time.Duration // of one call to a store, a controller or the metadata
@@ -61,6 +63,8 @@ func DefaultConfig() Config {
 		CheckpointEvery: time.Second,
 		CheckpointAcks:  100,
 		CheckpointBusy:  100 * time.Millisecond,
+		CheckpointRows:  1000,
+		CheckpointMost:  10 * time.Second,
 		RefreshEvery:    2 * time.Second,
 		RelistEvery:     5 * time.Second,
 		CallTimeout:     3 * time.Second,

@@ -156,10 +156,14 @@ func TestSaver_SavesTheSharesThatAreUrgent(t *testing.T) {
 	p := newPumped(t, many, 1, 1, 1)
 	p.cfg.CheckpointAcks = 10
 	save := func(all bool) int {
-		due, _ := p.saver.due(all, p.now)
+		x := &pass{round: all, all: all, early: many, now: p.now}
+		due, _ := p.saver.due(x)
+		if all {
+			due = p.saver.all(false)
+		}
 		n := 0
 		for _, g := range due {
-			rows, parts, left := g.checkpoint(nil, all, false, p.now)
+			rows, parts, left := g.checkpoint(nil, x)
 			for _, part := range parts {
 				part.s.rules.Saved(part.token)
 			}

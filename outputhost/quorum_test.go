@@ -56,7 +56,7 @@ func (w *weak) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row
 func (b *harness) saveAll() {
 	b.t.Helper()
 	for _, g := range b.groupList() {
-		b.saver.note(g, saveSoon)
+		b.saver.note(g, saveRound)
 	}
 	b.saver.save(b.t.Context(), b.saver.all(false), false)
 }
@@ -171,10 +171,10 @@ func TestMerge_MoreIsMergedMeanwhile(t *testing.T) {
 	g, s := b.share(10, 6)
 	s.others, s.secured = make(map[metadata.Key]*other), securedAsked
 	g.mu.Lock()
-	s.saveLocked(saveSoon)
+	s.saveLocked(saveRound)
 	g.mu.Unlock()
-	b.saver.note(g, saveSoon)
-	settles, _ := b.saver.write(t.Context(), b.saver.all(false), true, false)
+	b.saver.note(g, saveRound)
+	settles := b.saver.write(t.Context(), b.saver.all(false), &pass{all: true, now: b.deps.Now()})
 	if len(settles) != 1 || s.secured != securedPending {
 		t.Fatalf("%d groups have rows to write, the share is at %d", len(settles), s.secured)
 	}

@@ -24,9 +24,9 @@ import (
 
 // New makes the role; it does no I/O.
 func New(cfg Config, deps Deps) (*Host, error) {
-	least := min(cfg.CheckpointAcks, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.UnreadMemory, cfg.MaxCredit, cfg.GroupConsumers,
+	least := min(cfg.CheckpointAcks, cfg.CheckpointRows, cfg.ReadAhead, cfg.ReadMemory, cfg.HoldMemory, cfg.UnreadMemory, cfg.MaxCredit, cfg.GroupConsumers,
 		cfg.Links.Connections, cfg.Links.Streams, cfg.Links.PerConnection)
-	if least <= 0 || min(cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout) <= 0 {
+	if least <= 0 || min(cfg.CheckpointEvery, cfg.CheckpointBusy, cfg.CheckpointMost, cfg.RefreshEvery, cfg.RelistEvery, cfg.CallTimeout) <= 0 {
 		return nil, core.Errorf(core.CodeBadArgument, "output host: every setting must be above zero")
 	}
 	if deps.Now == nil {
@@ -58,6 +58,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.mu.lists, h.mu.minority = make(map[core.QueueID]*queueList), make(map[core.QueueID][]*queueList)
 	h.mu.sessions = make(map[*session]struct{})
 	deps.Metrics.MustRegister(newGroupMetrics(h))
+	h.saver.line.register(deps.Metrics, func() time.Duration { return h.elapsed(h.deps.Now()) })
 	return h, nil
 }
 

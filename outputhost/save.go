@@ -10,19 +10,25 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// noteUnsavedLocked has a share saved with the next round if it changed, and sooner if something waits for that.
+// noteUnsavedLocked has a share saved in its turn if it changed, and sooner if something waits for that.
 func (s *share) noteUnsavedLocked() {
-	u := saveNone
+	g := s.group
 	switch {
 	case s.removed:
-	case s.rules.Unsaved() > 0 || s.rules.LeavingMany(): // retries, or many transfers, wait for it
-		u = saveNow
-	case int(s.settled) >= s.group.h.cfg.CheckpointAcks || s.rules.Leaving() > 0: // a crash would deliver those again; transfers wait
-		u = saveBusy
-	case s.rules.Changed() || s.finished():
-		u = saveSoon
+		return
+	case s.rules.Unsaved() > 0 || s.rules.LeavingMany(): // retries and claims, or many transfers, wait for it
+		s.saveLocked(saveNow)
+	case s.rules.Leaving() > 0: // transfers wait
+		s.saveLocked(saveBusy)
+	case s.rules.Changed():
+		s.saveLocked(saveSoon)
 	}
-	s.saveLocked(u)
+	if s.finished() { // its done row waits
+		s.saveLocked(saveRound)
+	}
+	if int(s.settled) >= g.h.cfg.CheckpointAcks && !g.h.saver.behind.Load() { // a crash would deliver those again
+		s.saveLocked(saveEarly)
+	}
 }
 
 // saveLocked has the share saved that soon, or sooner.
@@ -31,17 +37,48 @@ func (s *share) saveLocked(u urgency) {
 		return
 	}
 	g := s.group
-	s.urgency, g.mu.need = max(s.urgency, u), max(g.mu.need, u)
-	if !s.unsaved {
-		s.unsaved = true
+	fresh, listed := !s.unsaved, s.urgency > saveSoon
+	s.unsaved, s.urgency = true, max(s.urgency, u)
+	switch {
+	case s.pressing:
+	case u.presses():
+		s.pressing = true
+		g.h.saver.pressing.Add(1)
+		g.h.saver.line.remove(s)
+	case fresh && u != saveTurn:
+		g.h.saver.line.add(s, g.h.elapsed(g.h.deps.Now()))
+	}
+	if u == saveSoon {
+		return
+	}
+	g.mu.need = max(g.mu.need, u)
+	if !listed {
 		s.nextUnsaved, g.mu.unsaved = g.mu.unsaved, s
 	}
 }
 
+// takenLocked ends that the share is to be saved: it is about to be, or it was taken out of its group. It stays in the list.
+func (s *share) takenLocked() {
+	if !s.unsaved {
+		return
+	}
+	s.unsaved, s.urgency = false, saveNone
+	if s.pressing {
+		s.pressing = false
+		s.group.h.saver.pressing.Add(-1)
+		return
+	}
+	s.group.h.saver.line.remove(s)
+}
+
+// wrapped is elapsed in 4 bytes: of an instant that is weeks old it may tell that it was a moment ago, which then has a
+// share wait for Config.CheckpointBusy.
+func (h *Host) wrapped(now time.Time) uint32 { return uint32(h.elapsed(now) / time.Millisecond) }
+
 // tellSaverLocked answers how soon the saver has to save the group, and whether the saver does not know that yet.
 func (g *group) tellSaverLocked() (tell bool, u urgency) {
 	if g.mu.lateChanged {
-		g.mu.need = max(g.mu.need, saveSoon)
+		g.mu.need = max(g.mu.need, saveRound)
 	}
 	if g.mu.need <= g.mu.told {
 		return false, saveNone
@@ -50,19 +87,25 @@ func (g *group) tellSaverLocked() (tell bool, u urgency) {
 	return true, g.mu.need
 }
 
-// takeUnsavedLocked takes the shares that are to be saved now, and answers how soon the others are.
-func (g *group) takeUnsavedLocked(all bool, now time.Time) (due []*share, left urgency) {
+// takeUnsavedLocked takes the shares that are to be saved now, and answers how soon the others of the list are.
+func (g *group) takeUnsavedLocked(p *pass) (due []*share, left urgency) {
 	at := &g.mu.unsaved
 	for s := *at; s != nil; s = *at {
-		soon := s.urgency == saveNow || s.urgency == saveBusy && now.UnixNano()-s.savedAt >= int64(g.h.cfg.CheckpointBusy)
-		if !s.removed && !all && !soon {
+		if !s.removed && s.unsaved && !s.dueLocked(p) {
 			left = max(left, s.urgency)
 			at = &s.nextUnsaved
 			continue
 		}
 		*at, s.nextUnsaved = s.nextUnsaved, nil
-		s.unsaved, s.urgency = false, saveNone
-		if !s.removed {
+		if s.unsaved {
+			due = append(due, s)
+		}
+	}
+	for _, s := range g.mu.shares {
+		if !p.all {
+			break
+		}
+		if s.unsaved && s.urgency == saveSoon {
 			due = append(due, s)
 		}
 	}
@@ -70,13 +113,30 @@ func (g *group) takeUnsavedLocked(all bool, now time.Time) (due []*share, left u
 	return due, left
 }
 
-// checkpoint appends the rows of the group's shares that have changed, as they are now: of all of them, or of those that
-// are due sooner. It answers how soon the others are. The checkpoints are encoded outside the mutex.
-func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) (_ []metadata.Row, parts []saved, left urgency) {
+// dueLocked reports whether a share of the list is to be saved in this pass.
+func (s *share) dueLocked(p *pass) bool {
+	switch {
+	case p.all, s.urgency >= saveNow, p.round && s.pressing:
+		return true
+	case s.urgency < saveEarly || time.Duration(s.group.h.wrapped(p.now)-s.savedAt)*time.Millisecond < s.group.h.cfg.CheckpointBusy:
+		return false
+	case s.pressing:
+		return true
+	}
+	p.early--
+	return p.early >= 0
+}
+
+// checkpoint appends the rows of the group's shares that are to be saved in this pass, as they are now. It answers how
+// soon others are to be saved that do not wait for their turn. The checkpoints are encoded outside the mutex.
+func (g *group) checkpoint(rows []metadata.Row, p *pass) (_ []metadata.Row, parts []saved, left urgency) {
+	now := p.now
 	g.savedAt.Store(now.UnixNano())
 	g.mu.Lock()
-	parts, left = g.draftLocked(all, final, now)
+	parts, left = g.draftLocked(p)
+	before := len(rows)
 	rows = g.lateRowsLocked(rows, now)
+	p.urgent += len(rows) - before
 	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
 	g.mu.Unlock()
 	run := g.h.deps.Members.Self().Run
@@ -98,28 +158,33 @@ func (g *group) checkpoint(rows []metadata.Row, all, final bool, now time.Time) 
 }
 
 // draftLocked makes drafts of the checkpoints of the shares that are to be saved now.
-func (g *group) draftLocked(all, final bool, now time.Time) (parts []saved, left urgency) {
+func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
+	now := p.now
 	g.takeChangedLocked()
 	for s := g.mu.touched; s != nil; s = s.nextTouched {
 		s.noteUnsavedLocked()
 	}
-	due, left := g.takeUnsavedLocked(all, now)
-	if final {
+	due, left := g.takeUnsavedLocked(p)
+	if p.final {
 		due = slices.Collect(maps.Values(g.mu.shares))
 	}
 	noMajority := g.h.saver.noMajority(now)
 	for _, s := range due {
+		if s.pressing {
+			p.urgent++
+		}
+		s.takenLocked()
 		done, secure := s.finished(), s.secured == securedAsked
 		if done && noMajority { // its done row waits
-			done, left = false, max(left, saveSoon)
-			s.saveLocked(saveSoon)
+			done, left = false, max(left, saveRound)
+			s.saveLocked(saveRound)
 		}
 		s.settled = 0
-		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !done && !secure && !(final && s.rules.LeavesUnsure()) {
+		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !done && !secure && !(p.final && s.rules.LeavesUnsure()) {
 			continue
 		}
-		s.savedAt = now.UnixNano()
-		draft := s.rules.Draft(final, now)
+		s.savedAt = g.h.wrapped(now)
+		draft := s.rules.Draft(p.final, now)
 		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: done, l: s.l, secure: secure})
 		if secure {
 			s.secured = securedPending
@@ -169,9 +234,9 @@ func (g *group) notSaved(parts []saved) {
 // saveAgain has a share written with the next round, since what follows from its checkpoint failed.
 func (g *group) saveAgain(s *share) {
 	g.mu.Lock()
-	s.saveLocked(saveSoon)
+	s.saveLocked(saveRound)
 	g.mu.Unlock()
-	g.h.saver.note(g, saveSoon)
+	g.h.saver.note(g, saveRound)
 }
 
 // claimed makes the claims of a group that delivers at most once durable, and answers the parts that are. A share that another owner has claimed

@@ -48,12 +48,14 @@ type share struct {
 	reading    reading // as it was counted last, see readLocked
 	waits      bool    // for a reader: the same
 	unsaved    bool    // it is to be saved …
-	urgency    urgency // … that soon
+	urgency    urgency // … that soon: above saveSoon it is in the group's list of those
+	pressing   bool    // whatever the budget of rows
 	secured    secured // what was merged of other owners
 	held       int32   // bytes it holds, as counted in the host's memory
 	minority   uint32  // number of the list of a minority that has it; 0: the queue's own list has it
+	place      uint32  // see saveLine; guarded by its mutex
 	settled    int32   // messages since the last checkpoint
-	savedAt    int64   // unix ns: when one was taken last
+	savedAt    uint32  // ms by elapsed, which wrap around: when a checkpoint was taken last
 
 	nextTouched, nextUnsaved *share // in the lists of the group
 	instead                  *share // what handles of it mean by now; nil: itself
@@ -230,7 +232,6 @@ func (g *group) forgo(s *share, gone dispatch.State) {
 	}
 	g.mu.Unlock()
 	if taken {
-		g.h.saver.note(g, saveSoon)
 		g.pump()
 	}
 }
@@ -325,6 +326,7 @@ func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Con
 func (s *share) dropLocked() *reader {
 	g := s.group
 	s.removed = true
+	s.takenLocked()
 	delete(g.mu.shares, s.extent.ID)
 	g.mu.ordered, g.mu.reorder = nil, true
 	g.mu.room = g.countReadingLocked(s) || g.mu.room
