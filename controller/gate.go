@@ -156,8 +156,8 @@ func (s heeded) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 	return err
 }
 
-func (s heeded) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	err := s.Store.Update(ctx, t, k, old, value)
+func (s heeded) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	err := s.Store.Update(ctx, t, k, old, value, ttl)
 	s.gate.heard(ctx, metadata.Serial, err)
 	return err
 }

@@ -52,11 +52,11 @@ func (s *refusing) Insert(ctx context.Context, t metadata.Table, k metadata.Key,
 	return s.Store.Insert(ctx, t, k, value)
 }
 
-func (s *refusing) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (s *refusing) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if err := s.call(); err != nil {
 		return err
 	}
-	return s.Store.Update(ctx, t, k, old, value)
+	return s.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 func (s *refusing) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {

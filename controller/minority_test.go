@@ -107,11 +107,11 @@ func (s *paxos) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 	return s.Store.Insert(ctx, t, k, value)
 }
 
-func (s *paxos) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (s *paxos) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if t != metadata.Leases {
 		s.rounds.Add(1)
 	}
-	return s.Store.Update(ctx, t, k, old, value)
+	return s.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 func TestEnsure_OfAnAPQueueIsNoLWT(t *testing.T) {

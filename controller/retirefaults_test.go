@@ -25,8 +25,8 @@ func (s *spoiled) write(f func() error) error {
 	return f()
 }
 
-func (s *spoiled) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return s.write(func() error { return s.Store.Update(ctx, t, k, old, value) })
+func (s *spoiled) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return s.write(func() error { return s.Store.Update(ctx, t, k, old, value, ttl) })
 }
 
 func (s *spoiled) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"testing"
+	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -17,12 +18,12 @@ type overtaken struct {
 	then func()
 }
 
-func (s *overtaken) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (s *overtaken) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if then := s.then; then != nil && t.Name == metadata.Queues.Name && k == s.key {
 		s.then = nil
 		then()
 	}
-	return s.Store.Update(ctx, t, k, old, value)
+	return s.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 // TestCopies_OvertakenUpdate has an update of a queue overtake another one, which is passing its copies on to a dead letter queue: in the end that has as many copies

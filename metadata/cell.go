@@ -74,30 +74,35 @@ func (c Cell) Wins(old Cell) bool {
 	return bytes.Compare(c.Value, old.Value) > 0
 }
 
-// Inserted is the cell after an Insert over c; first is the row's first version, see Versions.
-func (c Cell) Inserted(t Table, k Key, value []byte, first Version) (Cell, error) {
-	if c.Version != 0 {
+// Inserted is the cell after an Insert over c, seen by the store's clock now; first is the row's first version, see
+// Versions.
+func (c Cell) Inserted(t Table, k Key, value []byte, first Version, now time.Time) (Cell, error) {
+	if c.Live(now) {
 		return c, core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
 	}
-	return Cell{Value: value, Version: first}, nil
+	return Cell{Value: value, Version: max(first, c.Version+1)}, nil
 }
 
-// Updated is the cell after an Update over c.
-func (c Cell) Updated(t Table, k Key, old Version, value []byte) (Cell, error) {
-	if err := c.at(t, k, old); err != nil {
+// Updated is the cell after an Update over c, seen by the store's clock now. ttl 0 = for ever.
+func (c Cell) Updated(t Table, k Key, old Version, value []byte, ttl time.Duration, now time.Time) (Cell, error) {
+	if err := c.at(t, k, old, now); err != nil {
 		return c, err
 	}
-	return Cell{Value: value, Version: old + 1}, nil
+	next := Cell{Value: value, Version: old + 1}
+	if ttl > 0 {
+		next.Expires = now.Add(ttl).UnixMicro()
+	}
+	return next, nil
 }
 
-// Deleted is the cell after a Delete over c.
-func (c Cell) Deleted(t Table, k Key, old Version) (Cell, error) {
-	return Cell{}, c.at(t, k, old)
+// Deleted is the cell after a Delete over c, seen by the store's clock now.
+func (c Cell) Deleted(t Table, k Key, old Version, now time.Time) (Cell, error) {
+	return Cell{}, c.at(t, k, old, now)
 }
 
-func (c Cell) at(t Table, k Key, old Version) error {
+func (c Cell) at(t Table, k Key, old Version, now time.Time) error {
 	switch {
-	case c.Version == 0:
+	case !c.Live(now):
 		return NoRow(t, k)
 	case c.Version != old:
 		return core.Errorf(core.CodeConflict, "%s %s is at version %d, not %d", t.Name, clip(k.Row), c.Version, old)
@@ -115,11 +120,14 @@ const (
 	cellCAS byte = iota + 1
 	cellPut
 	cellRemoved
+	cellEnds // CAS, with an end
 )
 
-// Append encodes c after b: kind, then version or (written, expires) as varints, then the value.
+// Append encodes c after b: kind, then version, or (version, expires), or (written, expires) as varints, then the value.
 func (c Cell) Append(b []byte) []byte {
 	switch {
+	case c.Version != 0 && c.Expires != 0:
+		b = binary.AppendVarint(binary.AppendUvarint(append(b, cellEnds), uint64(c.Version)), c.Expires)
 	case c.Version != 0:
 		b = binary.AppendUvarint(append(b, cellCAS), uint64(c.Version))
 	case c.Removed:
@@ -136,12 +144,19 @@ func DecodeCell(b []byte) (Cell, error) {
 		return Cell{}, damaged(b)
 	}
 	kind, rest := b[0], b[1:]
-	if kind == cellCAS {
+	if kind == cellCAS || kind == cellEnds {
 		v, n := binary.Uvarint(rest)
 		if n <= 0 || v == 0 {
 			return Cell{}, damaged(b)
 		}
-		return Cell{Version: Version(v), Value: rest[n:]}, nil
+		if kind == cellCAS {
+			return Cell{Version: Version(v), Value: rest[n:]}, nil
+		}
+		expires, m := binary.Varint(rest[n:])
+		if m <= 0 || expires == 0 {
+			return Cell{}, damaged(b)
+		}
+		return Cell{Version: Version(v), Expires: expires, Value: rest[n+m:]}, nil
 	}
 	if kind != cellPut && kind != cellRemoved {
 		return Cell{}, damaged(b)

@@ -65,6 +65,12 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 // unchanged, with the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not
 // changed), CodeUnknown (it may be changed). T is a JSON object.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
+	return ChangeFor(ctx, s, t, k, 0, change)
+}
+
+// ChangeFor is Change, and the row is gone when ttl is over; 0 = never. It stores a value that is the same, too, unless
+// change answers ErrNoChange: then ttl begins anew.
+func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Duration, change func(*T) error) (T, error) {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
 	var zero T
@@ -90,10 +96,10 @@ func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T)
 		if err != nil {
 			return current, err
 		}
-		if sameRecord(row.Value, value) {
+		if ttl == 0 && sameRecord(row.Value, value) {
 			return current, nil
 		}
-		stored, err := update(ctx, s, t, k, row.Version, value)
+		stored, err := update(ctx, s, t, k, row.Version, value, ttl)
 		if stored {
 			return next, nil
 		}
@@ -142,10 +148,10 @@ func Delete(ctx context.Context, s Store, t Table, k Key, old Version) error {
 
 // update stores value over version old; stored is false without an error when another change was first. After a lost answer it
 // tries the same value again: the store may still do the first try, and a different value would then be a second change.
-func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte) (stored bool, err error) {
+func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte, ttl time.Duration) (stored bool, err error) {
 	asked := false
 	for pause := minPause; ; pause = nextPause(pause) {
-		err := s.Update(ctx, t, k, old, value)
+		err := s.Update(ctx, t, k, old, value, ttl)
 		switch code := core.CodeOf(err); {
 		case err == nil:
 			return true, nil

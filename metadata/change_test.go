@@ -64,8 +64,8 @@ func (a *answers) next(call func() error) error {
 	return now.err
 }
 
-func (a *answers) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return a.next(func() error { return a.Store.Update(ctx, t, k, old, value) })
+func (a *answers) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return a.next(func() error { return a.Store.Update(ctx, t, k, old, value, ttl) })
 }
 
 func (a *answers) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {

@@ -31,6 +31,14 @@ func CheckWrite(t Table, rule Rule, k Key, value []byte) error {
 	return CheckKey(t, k)
 }
 
+// CheckUpdate is CheckWrite for an Update, with its time to live.
+func CheckUpdate(t Table, k Key, value []byte, ttl time.Duration) error {
+	if ttl < 0 || ttl > 0 && !t.Ends() {
+		return core.Errorf(core.CodeBadArgument, "rows of table %s do not end after %s", t.Name, ttl)
+	}
+	return CheckWrite(t, RuleCAS, k, value)
+}
+
 // CheckKey returns CodeBadArgument for a key that no store accepts.
 func CheckKey(t Table, k Key) error {
 	for _, part := range [...]string{t.Name, k.Partition, k.Row} {

@@ -50,16 +50,16 @@ type lossy struct {
 	done bool // although it was done
 }
 
-func (l *lossy) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, v []byte) error {
+func (l *lossy) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, v []byte, ttl time.Duration) error {
 	l.mu.Lock()
 	lose := l.lose > 0
 	l.lose--
 	l.mu.Unlock()
 	switch {
 	case !lose:
-		return l.Store.Update(ctx, t, k, old, v)
+		return l.Store.Update(ctx, t, k, old, v, ttl)
 	case l.done:
-		if err := l.Store.Update(ctx, t, k, old, v); err != nil {
+		if err := l.Store.Update(ctx, t, k, old, v, ttl); err != nil {
 			return err
 		}
 	}

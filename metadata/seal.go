@@ -193,3 +193,13 @@ func (r SealRecord) endedAt() time.Time {
 	}
 	return r.Ended
 }
+
+// SealRowLife is how long the seal row of a retired extent is kept after the stores were told to remove the extent, and
+// its other rows were removed. A store that comes back within this time learns from the row that the extent is retired.
+const SealRowLife = 90 * 24 * time.Hour
+
+// SealMayHaveEnded reports whether the seal row of an extent may have ended by now: the extent is older than half of
+// SealRowLife. The other half is for clocks.
+func SealMayHaveEnded(id core.ExtentID, now time.Time) bool {
+	return now.Sub(id.Time()) > SealRowLife/2
+}

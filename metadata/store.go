@@ -71,8 +71,9 @@ type Store interface {
 
 	// Insert creates a row, CodeExists when there is one. CAS tables.
 	Insert(ctx context.Context, t Table, k Key, value []byte) error
-	// Update replaces the value of a row at version old. CAS tables.
-	Update(ctx context.Context, t Table, k Key, old Version, value []byte) error
+	// Update replaces the value of a row at version old. ttl 0 = for ever, also of a row that had an end; else the row is
+	// gone when that time is over, as if it was deleted then. Only rows of some tables may get a ttl, see Table.Ends. CAS tables.
+	Update(ctx context.Context, t Table, k Key, old Version, value []byte, ttl time.Duration) error
 	// Delete removes a row at version old. CAS tables.
 	Delete(ctx context.Context, t Table, k Key, old Version) error
 

@@ -6,5 +6,5 @@ import "time"
 type Stored struct {
 	Table   Table
 	Row     Row
-	Expires time.Time // of a Put table: when the row ends; zero: never
+	Expires time.Time // when the row ends; zero: never
 }

@@ -672,6 +672,7 @@ type ChangeRowRequest struct {
 	Table         *Table                 `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	Change        RowChange              `protobuf:"varint,2,opt,name=change,proto3,enum=columba.v1.RowChange" json:"change,omitempty"`
 	Row           *Row                   `protobuf:"bytes,3,opt,name=row,proto3" json:"row,omitempty"` // version is the one that is replaced or deleted
+	Ttl           *durationpb.Duration   `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"` // of an update; unset = for ever
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +724,13 @@ func (x *ChangeRowRequest) GetChange() RowChange {
 func (x *ChangeRowRequest) GetRow() *Row {
 	if x != nil {
 		return x.Row
+	}
+	return nil
+}
+
+func (x *ChangeRowRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
 	}
 	return nil
 }
@@ -1009,11 +1017,12 @@ const file_columba_v1_metadata_proto_rawDesc = "" +
 	"\vconsistency\x18\x05 \x01(\x0e2\x1b.columba.v1.ReadConsistencyR\vconsistency\"K\n" +
 	"\x10ListRowsResponse\x12#\n" +
 	"\x04rows\x18\x01 \x03(\v2\x0f.columba.v1.RowR\x04rows\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x8d\x01\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\xba\x01\n" +
 	"\x10ChangeRowRequest\x12'\n" +
 	"\x05table\x18\x01 \x01(\v2\x11.columba.v1.TableR\x05table\x12-\n" +
 	"\x06change\x18\x02 \x01(\x0e2\x15.columba.v1.RowChangeR\x06change\x12!\n" +
-	"\x03row\x18\x03 \x01(\v2\x0f.columba.v1.RowR\x03row\"\x13\n" +
+	"\x03row\x18\x03 \x01(\v2\x0f.columba.v1.RowR\x03row\x12+\n" +
+	"\x03ttl\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x13\n" +
 	"\x11ChangeRowResponse\"\xe2\x01\n" +
 	"\x0ePutRowsRequest\x12'\n" +
 	"\x05table\x18\x01 \x01(\v2\x11.columba.v1.TableR\x05table\x12#\n" +
@@ -1097,28 +1106,29 @@ var file_columba_v1_metadata_proto_depIdxs = []int32{
 	3,  // 10: columba.v1.ChangeRowRequest.table:type_name -> columba.v1.Table
 	2,  // 11: columba.v1.ChangeRowRequest.change:type_name -> columba.v1.RowChange
 	4,  // 12: columba.v1.ChangeRowRequest.row:type_name -> columba.v1.Row
-	3,  // 13: columba.v1.PutRowsRequest.table:type_name -> columba.v1.Table
-	4,  // 14: columba.v1.PutRowsRequest.rows:type_name -> columba.v1.Row
-	17, // 15: columba.v1.PutRowsRequest.ttl:type_name -> google.protobuf.Duration
-	0,  // 16: columba.v1.PutRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
-	3,  // 17: columba.v1.WatchPartitionRequest.table:type_name -> columba.v1.Table
-	5,  // 18: columba.v1.MetadataService.GetRow:input_type -> columba.v1.GetRowRequest
-	7,  // 19: columba.v1.MetadataService.GetRows:input_type -> columba.v1.GetRowsRequest
-	9,  // 20: columba.v1.MetadataService.ListRows:input_type -> columba.v1.ListRowsRequest
-	11, // 21: columba.v1.MetadataService.ChangeRow:input_type -> columba.v1.ChangeRowRequest
-	13, // 22: columba.v1.MetadataService.PutRows:input_type -> columba.v1.PutRowsRequest
-	15, // 23: columba.v1.MetadataService.WatchPartition:input_type -> columba.v1.WatchPartitionRequest
-	4,  // 24: columba.v1.MetadataService.GetRow:output_type -> columba.v1.Row
-	8,  // 25: columba.v1.MetadataService.GetRows:output_type -> columba.v1.GetRowsResponse
-	10, // 26: columba.v1.MetadataService.ListRows:output_type -> columba.v1.ListRowsResponse
-	12, // 27: columba.v1.MetadataService.ChangeRow:output_type -> columba.v1.ChangeRowResponse
-	14, // 28: columba.v1.MetadataService.PutRows:output_type -> columba.v1.PutRowsResponse
-	16, // 29: columba.v1.MetadataService.WatchPartition:output_type -> columba.v1.WatchPartitionResponse
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	17, // 13: columba.v1.ChangeRowRequest.ttl:type_name -> google.protobuf.Duration
+	3,  // 14: columba.v1.PutRowsRequest.table:type_name -> columba.v1.Table
+	4,  // 15: columba.v1.PutRowsRequest.rows:type_name -> columba.v1.Row
+	17, // 16: columba.v1.PutRowsRequest.ttl:type_name -> google.protobuf.Duration
+	0,  // 17: columba.v1.PutRowsRequest.consistency:type_name -> columba.v1.ReadConsistency
+	3,  // 18: columba.v1.WatchPartitionRequest.table:type_name -> columba.v1.Table
+	5,  // 19: columba.v1.MetadataService.GetRow:input_type -> columba.v1.GetRowRequest
+	7,  // 20: columba.v1.MetadataService.GetRows:input_type -> columba.v1.GetRowsRequest
+	9,  // 21: columba.v1.MetadataService.ListRows:input_type -> columba.v1.ListRowsRequest
+	11, // 22: columba.v1.MetadataService.ChangeRow:input_type -> columba.v1.ChangeRowRequest
+	13, // 23: columba.v1.MetadataService.PutRows:input_type -> columba.v1.PutRowsRequest
+	15, // 24: columba.v1.MetadataService.WatchPartition:input_type -> columba.v1.WatchPartitionRequest
+	4,  // 25: columba.v1.MetadataService.GetRow:output_type -> columba.v1.Row
+	8,  // 26: columba.v1.MetadataService.GetRows:output_type -> columba.v1.GetRowsResponse
+	10, // 27: columba.v1.MetadataService.ListRows:output_type -> columba.v1.ListRowsResponse
+	12, // 28: columba.v1.MetadataService.ChangeRow:output_type -> columba.v1.ChangeRowResponse
+	14, // 29: columba.v1.MetadataService.PutRows:output_type -> columba.v1.PutRowsResponse
+	16, // 30: columba.v1.MetadataService.WatchPartition:output_type -> columba.v1.WatchPartitionResponse
+	25, // [25:31] is the sub-list for method output_type
+	19, // [19:25] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_metadata_proto_init() }

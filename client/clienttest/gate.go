@@ -44,11 +44,11 @@ func (g *gate) Insert(ctx context.Context, t metadata.Table, k metadata.Key, val
 	return g.Store.Insert(ctx, t, k, value)
 }
 
-func (g *gate) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (g *gate) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if err := g.pass(); err != nil {
 		return err
 	}
-	return g.Store.Update(ctx, t, k, old, value)
+	return g.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 func (g *gate) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {

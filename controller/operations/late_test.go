@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -20,14 +21,14 @@ func newGated(store metadata.Store) gated {
 	return gated{store, new(sync.Once), make(chan struct{}), make(chan struct{})}
 }
 
-func (g gated) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (g gated) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if t == metadata.Seals {
 		g.once.Do(func() {
 			close(g.began)
 			<-g.goOn
 		})
 	}
-	return g.Store.Update(ctx, t, k, old, value)
+	return g.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 // TestSelection_CancelledMergeMovesLate: a controller is about to move an extent for a merge of all when that is

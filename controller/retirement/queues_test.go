@@ -27,11 +27,11 @@ func (s *doomed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, v
 	return s.Store.Insert(ctx, t, k, v)
 }
 
-func (s *doomed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, v []byte) error {
+func (s *doomed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, v []byte, ttl time.Duration) error {
 	if s.left.Add(-1) < 0 {
 		return errCrashed
 	}
-	return s.Store.Update(ctx, t, k, old, v)
+	return s.Store.Update(ctx, t, k, old, v, ttl)
 }
 
 func (s *doomed) Put(ctx context.Context, t metadata.Table, k metadata.Key, v []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {

@@ -249,10 +249,10 @@ func (w *way) Insert(ctx context.Context, t metadata.Table, k metadata.Key, valu
 	return (*w.w.meta.Load()).Insert(ctx, t, k, value)
 }
 
-func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if w.wait(); w.dead.Load() {
 		return core.Errorf(core.CodeUnavailable, "dead")
 	}
 	defer w.wait()
-	return (*w.w.meta.Load()).Update(ctx, t, k, old, value)
+	return (*w.w.meta.Load()).Update(ctx, t, k, old, value, ttl)
 }

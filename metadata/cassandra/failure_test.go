@@ -150,7 +150,7 @@ func TestStore_Outcomes(t *testing.T) {
 		return s.Insert(ctx, metadata.Names, metadata.NameKey("a"), nil)
 	}
 	update := func(ctx context.Context, s *Store) error {
-		return s.Update(ctx, metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil)
+		return s.Update(ctx, metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil, 0)
 	}
 	put := func(ctx context.Context, s *Store) error {
 		return s.Put(ctx, metadata.Extents, metadata.Key{Partition: "q", Row: "a"}, nil, time.Unix(1, 0), 0, metadata.One)
@@ -284,7 +284,7 @@ func TestStore_CloseEndsCalls(t *testing.T) {
 		s := scripted(session)
 		result := make(chan error, 1)
 		go func() {
-			result <- s.Update(t.Context(), metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil)
+			result <- s.Update(t.Context(), metadata.Seals, metadata.Key{Partition: "id", Row: "a"}, 5, nil, 0)
 		}()
 		synctest.Wait()
 		if err := s.Close(); err != nil {

@@ -103,7 +103,11 @@ const (
 		" IF version = null AND live = null AND again = null AND created = null"
 	insertOver = "UPDATE %s SET version = ?, live = true, again = true, created = ?, attempt = ?, value = ?" + ofRow +
 		" IF version = ? AND live = false AND again != null AND created != ?"
-	updateCAS = "UPDATE %s SET version = ?, attempt = ?, value = ?" + ofRow +
+	// live is written, too: that of before ends, if the row was to end. updateToEnd writes all cells, as none may be left
+	// when the others have expired.
+	updateCAS = "UPDATE %s SET version = ?, live = true, attempt = ?, value = ?" + ofRow +
+		" IF version = ? AND live = true AND attempt != ?"
+	updateToEnd = "UPDATE %s USING TTL ? SET version = ?, live = true, again = ?, created = ?, attempt = ?, value = ?" + ofRow +
 		" IF version = ? AND live = true AND attempt != ?"
 	deleteCAS = "UPDATE %s USING TTL ? SET version = ?, live = false, again = ?, created = ?, attempt = ?, value = null" + ofRow +
 		" IF version = ? AND live = true AND attempt != ?"

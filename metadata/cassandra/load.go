@@ -20,10 +20,10 @@ import (
 const loadedAt = 1
 
 const (
-	loadCAS = "INSERT INTO %s (tbl, part, row, version, live, again, created, attempt, value)" +
-		" VALUES (?, ?, ?, ?, true, false, ?, ?, ?) USING TIMESTAMP ?"
-	allCAS = "SELECT tbl, part, row, version, live, value FROM %s"
-	allPut = "SELECT tbl, part, row, value, writetime(value), ttl(value) FROM %s"
+	// By UPDATE, as all rows of CAS tables: see insertCAS.
+	loadCAS = "UPDATE %s USING TIMESTAMP ? AND TTL ? SET version = ?, live = true, again = false, created = ?, attempt = ?, value = ?" + ofRow
+	allCAS  = "SELECT tbl, part, row, version, live, value, ttl(value) FROM %s"
+	allPut  = "SELECT tbl, part, row, value, writetime(value), ttl(value) FROM %s"
 )
 
 // Load writes rows as another store had them: with their versions, timestamps and ends. It is for a keyspace that nobody
@@ -34,14 +34,20 @@ func (s *Store) Load(ctx context.Context, rows []metadata.Stored) error {
 	writes.SetLimit(atOnce)
 	now := time.Now()
 	for _, r := range rows {
+		ttl := time.Duration(0)
+		if !r.Expires.IsZero() {
+			if ttl = r.Expires.Sub(now); ttl <= 0 {
+				continue
+			}
+		}
 		switch {
 		case r.Table.Rule == metadata.RuleCAS:
-			writes.Go(func() error { return s.loadCAS(writing, r.Table, r.Row) })
-		case r.Expires.IsZero():
+			writes.Go(func() error { return s.loadCAS(writing, r.Table, r.Row, ttl) })
+		case ttl == 0:
 			puts[r.Table] = append(puts[r.Table], r.Row)
-		case r.Expires.After(now):
+		default:
 			writes.Go(func() error {
-				return s.Put(writing, r.Table, r.Row.Key, r.Row.Value, r.Row.Written, r.Expires.Sub(now), metadata.Quorum)
+				return s.Put(writing, r.Table, r.Row.Key, r.Row.Value, r.Row.Written, ttl, metadata.Quorum)
 			})
 		}
 	}
@@ -53,7 +59,7 @@ func (s *Store) Load(ctx context.Context, rows []metadata.Stored) error {
 
 // loadCAS writes a row, and its entry in the index before. Plain writes and transactions must not be mixed on the same
 // cells: nobody else uses the keyspace, and the timestamp is below those of transactions.
-func (s *Store) loadCAS(ctx context.Context, t metadata.Table, r metadata.Row) error {
+func (s *Store) loadCAS(ctx context.Context, t metadata.Table, r metadata.Row, ttl time.Duration) error {
 	ctx, end, err := s.begin(ctx, metadata.CheckWrite(t, metadata.RuleCAS, r.Key, r.Value))
 	if err != nil {
 		return err
@@ -65,7 +71,7 @@ func (s *Store) loadCAS(ctx context.Context, t metadata.Table, r metadata.Row) e
 			return err
 		}
 	}
-	args := append(s.of(t, r.Key), int64(r.Version), []byte(attempt), []byte(attempt), own(r.Value), int64(loadedAt))
+	args := append([]any{int64(loadedAt), seconds(ttl), int64(r.Version), []byte(attempt), []byte(attempt), own(r.Value)}, s.of(t, r.Key)...)
 	touched, err := s.session.write(ctx, gocql.Quorum, []statement{{s.text(loadCAS, t), args}})
 	if err != nil {
 		return writeError(ctx, err, touched)
@@ -140,7 +146,7 @@ func (s *Store) scanStored(rule metadata.Rule, rows gocql.Scanner) (r metadata.S
 	var ttl *int
 	live := true
 	if rule == metadata.RuleCAS {
-		err = rows.Scan(&name, &partition, &row, &version, &live, &r.Row.Value)
+		err = rows.Scan(&name, &partition, &row, &version, &live, &r.Row.Value, &ttl)
 	} else {
 		err = rows.Scan(&name, &partition, &row, &r.Row.Value, &written, &ttl)
 		r.Row.Written = time.UnixMicro(written)

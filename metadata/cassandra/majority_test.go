@@ -142,7 +142,7 @@ func TestStore_LacksMajority(t *testing.T) {
 				return err
 			},
 			"insert": func() error { return s.Insert(t.Context(), metadata.Seals, key, nil) },
-			"update": func() error { return s.Update(t.Context(), metadata.Seals, key, 5, nil) },
+			"update": func() error { return s.Update(t.Context(), metadata.Seals, key, 5, nil, 0) },
 			"delete": func() error { return s.Delete(t.Context(), metadata.Seals, key, 5) },
 			"put": func() error {
 				return s.Put(t.Context(), metadata.Work, key, nil, time.Unix(1, 0), 0, metadata.Quorum)
@@ -316,7 +316,7 @@ func TestStore_TooFewReplicas(t *testing.T) {
 	began := time.Now()
 	for what, err := range map[string]error{
 		"get":    get(metadata.Serial),
-		"update": s.Update(ctx, metadata.Seals, key, 5, nil),
+		"update": s.Update(ctx, metadata.Seals, key, 5, nil, 0),
 		"put":    s.Put(ctx, metadata.Work, key, nil, time.Unix(1, 0), 0, metadata.Quorum),
 	} {
 		if core.CodeOf(err) != core.CodeUnavailable || !errors.Is(err, errTooFew) && time.Since(began) < refuseFor {

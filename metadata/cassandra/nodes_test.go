@@ -131,7 +131,7 @@ func TestStore_LocalNodeStandsStill(t *testing.T) {
 			for n := range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				began := time.Now()
-				err := s.Update(ctx, metadata.Leases, k, row.Version, nil)
+				err := s.Update(ctx, metadata.Leases, k, row.Version, nil, 0)
 				cancel()
 				t.Logf("update %d: %v after %s", n, err, time.Since(began).Round(time.Millisecond))
 				switch core.CodeOf(err) {

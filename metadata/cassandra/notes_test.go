@@ -134,7 +134,7 @@ func (w *watcher) called() (n int) {
 
 func update(t *testing.T, s *Store, table metadata.Table) {
 	t.Helper()
-	if err := s.Update(t.Context(), table, metadata.Key{Partition: "p", Row: "a"}, 5, nil); err != nil {
+	if err := s.Update(t.Context(), table, metadata.Key{Partition: "p", Row: "a"}, 5, nil, 0); err != nil {
 		t.Error(err)
 	}
 }
@@ -250,7 +250,7 @@ func TestWatch_UnknownOutcome(t *testing.T) {
 		}
 		b.swaps = func() (bool, state, error) { return false, state{version: 9, live: true}, nil }
 		w.called()
-		if err := here.Update(t.Context(), metadata.Queues, metadata.Key{Partition: "p", Row: "a"}, 5, nil); core.CodeOf(err) != core.CodeConflict || w.called() != 0 {
+		if err := here.Update(t.Context(), metadata.Queues, metadata.Key{Partition: "p", Row: "a"}, 5, nil, 0); core.CodeOf(err) != core.CodeConflict || w.called() != 0 {
 			t.Errorf("%v; a change that was refused is told", err)
 		}
 	})
@@ -357,7 +357,7 @@ func TestStore_WatchOtherStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := there.Update(t.Context(), metadata.Namespaces, key, row.Version, []byte("y")); err != nil {
+		if err := there.Update(t.Context(), metadata.Namespaces, key, row.Version, []byte("y"), 0); err != nil {
 			t.Fatal(err)
 		}
 		<-calls

@@ -161,8 +161,8 @@ func (r renamed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, v
 	return r.Store.Insert(ctx, rename(t), k, value)
 }
 
-func (r renamed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return r.Store.Update(ctx, rename(t), k, old, value)
+func (r renamed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return r.Store.Update(ctx, rename(t), k, old, value, ttl)
 }
 
 func (r renamed) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {

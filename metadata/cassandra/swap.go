@@ -71,15 +71,30 @@ func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 	})
 }
 
-// Update implements metadata.Store.
-func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	ctx, end, err := s.begin(ctx, metadata.CheckWrite(t, metadata.RuleCAS, k, value))
+// Update implements metadata.Store. To write all cells of a row that is to end it reads the row first, for who inserted it.
+// A row that was to end, and is updated for ever, forgets that at its old end: nobody asks for it in tables without a
+// listing, once no request of that time is under way.
+func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	ctx, end, err := s.begin(ctx, metadata.CheckUpdate(t, k, value, ttl))
 	if err != nil {
 		return err
 	}
 	defer end()
 	mine, at := newAttempt(time.Now()), int64(old)
+	var row state
+	if ttl > 0 {
+		if row, err = s.state(ctx, t, k, metadata.Serial); err != nil {
+			return err
+		}
+		if v, code := judgeChange(row, at, mine, false); v == refused {
+			return refusal(t, k, row, code)
+		}
+	}
 	return s.swap(ctx, t, k, func() statement {
+		if ttl > 0 {
+			args := append([]any{seconds(ttl), at + 1, row.again, []byte(row.created), []byte(mine), own(value)}, s.of(t, k)...)
+			return statement{s.text(updateToEnd, t), append(args, at, []byte(mine))}
+		}
 		args := append([]any{at + 1, []byte(mine), own(value)}, s.of(t, k)...)
 		return statement{s.text(updateCAS, t), append(args, at, []byte(mine))}
 	}, func(found state, lost bool) (verdict, core.Code) { return judgeChange(found, at, mine, lost) })

@@ -95,11 +95,11 @@ func (a apart) Insert(ctx context.Context, t metadata.Table, k metadata.Key, val
 	return a.Replicas.Insert(ctx, t, k, value)
 }
 
-func (a apart) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (a apart) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if _, err := a.at(metadata.Serial); err != nil {
 		return err
 	}
-	return a.Replicas.Update(ctx, t, k, old, value)
+	return a.Replicas.Update(ctx, t, k, old, value, ttl)
 }
 
 func (a apart) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {

@@ -138,7 +138,7 @@ func TestReplicas_ShowsOldRowsOfChanges(t *testing.T) {
 	}
 	wantReads(t, "decided, at One", reads(t, s, swaps, metadata.One), "1", "none")
 	wantReads(t, "decided, at Quorum", reads(t, s, swaps, metadata.Quorum), "1")
-	if err := s.Update(t.Context(), swaps, key("a"), row.Version, []byte("2")); core.CodeOf(err) != core.CodeUnknown {
+	if err := s.Update(t.Context(), swaps, key("a"), row.Version, []byte("2"), 0); core.CodeOf(err) != core.CodeUnknown {
 		t.Fatalf("update: %v, want unknown", err)
 	}
 	wantReads(t, "changed, at Quorum", reads(t, s, swaps, metadata.Quorum), "1")

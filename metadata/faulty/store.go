@@ -96,9 +96,9 @@ func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 }
 
 // Update implements metadata.Store.
-func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
-		return s.behind.Update(ctx, t, k, old, value)
+		return s.behind.Update(ctx, t, k, old, value, ttl)
 	})
 }
 

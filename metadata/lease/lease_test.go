@@ -69,10 +69,10 @@ func (w *way) Insert(ctx context.Context, t metadata.Table, k metadata.Key, valu
 	return w.Store.Insert(ctx, t, k, value)
 }
 
-func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	w.wait()
 	defer w.wait()
-	return w.Store.Update(ctx, t, k, old, value)
+	return w.Store.Update(ctx, t, k, old, value, ttl)
 }
 
 // contend starts a contender whose clock shows another time and runs at another rate.
@@ -244,8 +244,8 @@ func (c *changing) Insert(ctx context.Context, t metadata.Table, k metadata.Key,
 	return c.now().Insert(ctx, t, k, value)
 }
 
-func (c *changing) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return c.now().Update(ctx, t, k, old, value)
+func (c *changing) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return c.now().Update(ctx, t, k, old, value, ttl)
 }
 
 // A holder renews, and others wait. When it stops it releases the lease, and another one takes it at its next look.

@@ -63,14 +63,18 @@ func (f *Frame) List(ctx context.Context, t metadata.Table, partition, after str
 // Insert implements metadata.Store.
 func (f *Frame) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	return f.change(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Inserted(t, k, bytes.Clone(value), f.versions.First(time.Now()))
+		now := time.Now()
+		return c.Inserted(t, k, bytes.Clone(value), f.versions.First(now), now)
 	})
 }
 
 // Update implements metadata.Store.
-func (f *Frame) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (f *Frame) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	if err := metadata.CheckUpdate(t, k, value, ttl); err != nil {
+		return err
+	}
 	return f.change(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Updated(t, k, old, bytes.Clone(value))
+		return c.Updated(t, k, old, bytes.Clone(value), ttl, time.Now())
 	})
 }
 
@@ -78,7 +82,7 @@ func (f *Frame) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 func (f *Frame) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
 	return f.change(ctx, t, k, nil, func(c metadata.Cell) (metadata.Cell, error) {
 		f.versions.Deleted(c.Version)
-		return c.Deleted(t, k, old)
+		return c.Deleted(t, k, old, time.Now())
 	})
 }
 

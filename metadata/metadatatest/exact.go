@@ -20,19 +20,19 @@ import (
 func casRow(t *testing.T, s metadata.Store) {
 	ctx, k := t.Context(), key("a")
 	wantNoRow(t, s, swaps, k)
-	wantCode(t, "update of no row", s.Update(ctx, swaps, k, 1, []byte("x")), core.CodeNotFound)
+	wantCode(t, "update of no row", s.Update(ctx, swaps, k, 1, []byte("x"), 0), core.CodeNotFound)
 	wantCode(t, "delete of no row", s.Delete(ctx, swaps, k, 1), core.CodeNotFound)
 	v := inserted(t, s, k, "one")
 	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("one"), Version: v})
 	wantCode(t, "second insert", s.Insert(ctx, swaps, k, []byte("two")), core.CodeExists)
-	wantOK(t, "update", s.Update(ctx, swaps, k, v, []byte("two")))
+	wantOK(t, "update", s.Update(ctx, swaps, k, v, []byte("two"), 0))
 	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: v + 1})
 	for _, old := range []metadata.Version{0, v, v + 2} {
-		wantCode(t, "update of another version", s.Update(ctx, swaps, k, old, []byte("no")), core.CodeConflict)
+		wantCode(t, "update of another version", s.Update(ctx, swaps, k, old, []byte("no"), 0), core.CodeConflict)
 		wantCode(t, "delete of another version", s.Delete(ctx, swaps, k, old), core.CodeConflict)
 	}
 	wantRow(t, s, swaps, metadata.Row{Key: k, Value: []byte("two"), Version: v + 1})
-	wantOK(t, "update to nothing", s.Update(ctx, swaps, k, v+1, nil))
+	wantOK(t, "update to nothing", s.Update(ctx, swaps, k, v+1, nil, 0))
 	wantRow(t, s, swaps, metadata.Row{Key: k, Version: v + 2})
 	wantOK(t, "delete", s.Delete(ctx, swaps, k, v+2))
 	wantNoRow(t, s, swaps, k)
@@ -47,10 +47,10 @@ func casRowAgain(t *testing.T, s metadata.Store) {
 		if v <= last {
 			t.Fatalf("a row that is inserted again has version %d, before its deletion it had %d", v, last)
 		}
-		wantCode(t, "update of the row before", s.Update(ctx, swaps, k, last, nil), core.CodeConflict)
+		wantCode(t, "update of the row before", s.Update(ctx, swaps, k, last, nil, 0), core.CodeConflict)
 		wantCode(t, "delete of the row before", s.Delete(ctx, swaps, k, last), core.CodeConflict)
-		wantOK(t, "update", s.Update(ctx, swaps, k, v, nil))
-		wantOK(t, "update", s.Update(ctx, swaps, k, v+1, nil))
+		wantOK(t, "update", s.Update(ctx, swaps, k, v, nil, 0))
+		wantOK(t, "update", s.Update(ctx, swaps, k, v+1, nil, 0))
 		wantOK(t, "delete", s.Delete(ctx, swaps, k, v+2))
 		last = v + 2
 	}
@@ -88,7 +88,7 @@ func casRace(t *testing.T, s metadata.Store) {
 		race(&inserted, core.CodeExists, func(w int) error { return s.Insert(t.Context(), swaps, k, []byte{byte(w)}) })
 		row, err := s.Get(t.Context(), swaps, k, metadata.Serial)
 		wantOK(t, "get", err)
-		race(&updated, core.CodeConflict, func(w int) error { return s.Update(t.Context(), swaps, k, row.Version, []byte{byte(w)}) })
+		race(&updated, core.CodeConflict, func(w int) error { return s.Update(t.Context(), swaps, k, row.Version, []byte{byte(w)}, 0) })
 		if inserted.Load() != 1 || updated.Load() != 1 {
 			t.Errorf("%d inserts and %d updates won, want one each", inserted.Load(), updated.Load())
 		}
@@ -152,6 +152,64 @@ func ttl(t *testing.T, s metadata.Store) {
 	wantNoRow(t, s, puts, key("short"))
 	wantOK(t, "later put", s.Put(ctx, puts, key("short"), []byte("new"), at(3), 0, metadata.One))
 	wantRow(t, s, puts, metadata.Row{Key: key("short"), Value: []byte("new"), Written: at(3)})
+}
+
+// casEnds gives CAS rows a time to live. When it is over, a row is as if it was deleted.
+func casEnds(t *testing.T, s metadata.Store) {
+	ctx, ends := t.Context(), metadata.Seals
+	insert := func(k metadata.Key) metadata.Version {
+		t.Helper()
+		wantOK(t, "insert", s.Insert(ctx, ends, k, []byte("one")))
+		row, err := s.Get(ctx, ends, k, metadata.Serial)
+		wantOK(t, "get", err)
+		return row.Version
+	}
+	none := func(k metadata.Key) { // such a table has no listing in some stores
+		t.Helper()
+		for _, c := range []metadata.Consistency{metadata.Quorum, metadata.Serial} {
+			_, err := s.Get(ctx, ends, k, c)
+			wantCode(t, "get "+k.Row, err, core.CodeNotFound)
+		}
+	}
+	long, short := key("long"), key("short")
+	v := insert(long)
+	wantCode(t, "update of another version", s.Update(ctx, ends, long, v+1, nil, time.Hour), core.CodeConflict)
+	wantOK(t, "update", s.Update(ctx, ends, long, v, []byte("two"), time.Hour))
+	wantRow(t, s, ends, metadata.Row{Key: long, Value: []byte("two"), Version: v + 1})
+	wantCode(t, "insert over a row that is to end", s.Insert(ctx, ends, long, nil), core.CodeExists)
+	wantOK(t, "update", s.Update(ctx, ends, long, v+1, nil, 2*time.Hour))
+	wantOK(t, "update for ever", s.Update(ctx, ends, long, v+2, []byte("four"), 0))
+	wantRow(t, s, ends, metadata.Row{Key: long, Value: []byte("four"), Version: v + 3})
+	wantOK(t, "update", s.Update(ctx, ends, long, v+3, nil, time.Hour))
+	wantOK(t, "delete", s.Delete(ctx, ends, long, v+4))
+	none(long)
+
+	last := metadata.Version(0)
+	for range 2 {
+		v := insert(short)
+		if v <= last {
+			t.Errorf("a row that is inserted again has version %d, before its end it had %d", v, last)
+		}
+		wantOK(t, "update", s.Update(ctx, ends, short, v, []byte("two"), time.Microsecond))
+		for { // passes as soon as the store's clock has moved by the ttl; the test's deadline bounds it
+			_, err := s.Get(ctx, ends, short, metadata.Serial)
+			if core.CodeOf(err) == core.CodeNotFound {
+				break
+			}
+			wantOK(t, "get", err)
+			<-time.After(10 * time.Millisecond)
+		}
+		none(short)
+		for _, old := range []metadata.Version{v, v + 1} {
+			wantCode(t, "update after the end", s.Update(ctx, ends, short, old, nil, 0), core.CodeNotFound)
+			wantCode(t, "update after the end", s.Update(ctx, ends, short, old, nil, time.Hour), core.CodeNotFound)
+			wantCode(t, "delete after the end", s.Delete(ctx, ends, short, old), core.CodeNotFound)
+		}
+		last = v + 1
+	}
+	wantOK(t, "insert", s.Insert(ctx, ends, short, []byte("new")))
+	wantCode(t, "time to live in another table", s.Update(ctx, swaps, short, 1, nil, time.Hour), core.CodeBadArgument)
+	wantCode(t, "time to live below zero", s.Update(ctx, ends, short, 1, nil, -time.Second), core.CodeBadArgument)
 }
 
 func putAll(t *testing.T, s metadata.Store) {
@@ -258,7 +316,7 @@ func badCalls(t *testing.T, s metadata.Store) {
 		_, err := s.Get(ctx, swaps, k, metadata.One)
 		wantCode(t, "get "+what, err, core.CodeBadArgument)
 		wantCode(t, "insert "+what, s.Insert(ctx, swaps, k, nil), core.CodeBadArgument)
-		wantCode(t, "update "+what, s.Update(ctx, swaps, k, 1, nil), core.CodeBadArgument)
+		wantCode(t, "update "+what, s.Update(ctx, swaps, k, 1, nil, 0), core.CodeBadArgument)
 		wantCode(t, "delete "+what, s.Delete(ctx, swaps, k, 1), core.CodeBadArgument)
 		wantCode(t, "put "+what, s.Put(ctx, puts, k, nil, at(1), 0, metadata.One), core.CodeBadArgument)
 		wantCode(t, "put all "+what, s.PutAll(ctx, puts, []metadata.Row{{Key: k, Written: at(1)}}, metadata.One), core.CodeBadArgument)
@@ -266,7 +324,7 @@ func badCalls(t *testing.T, s metadata.Store) {
 	}
 	k, large := key("a"), make([]byte, metadata.MaxValue+1)
 	wantCode(t, "large insert", s.Insert(ctx, swaps, k, large), core.CodeTooLarge)
-	wantCode(t, "large update", s.Update(ctx, swaps, k, 1, large), core.CodeTooLarge)
+	wantCode(t, "large update", s.Update(ctx, swaps, k, 1, large, 0), core.CodeTooLarge)
 	wantCode(t, "large put", s.Put(ctx, puts, k, large, at(1), 0, metadata.One), core.CodeTooLarge)
 	good := metadata.Row{Key: key("good"), Written: at(1)}
 	wantCode(t, "large put all", s.PutAll(ctx, puts, []metadata.Row{good, {Key: k, Value: large, Written: at(1)}}, metadata.One), core.CodeTooLarge)
@@ -275,7 +333,7 @@ func badCalls(t *testing.T, s metadata.Store) {
 	wantCode(t, "put all to a CAS table", s.PutAll(ctx, swaps, []metadata.Row{good}, metadata.One), core.CodeBadArgument)
 	wantCode(t, "remove from a CAS table", s.Remove(ctx, swaps, k, at(1), metadata.One), core.CodeBadArgument)
 	wantCode(t, "insert into a put table", s.Insert(ctx, puts, k, nil), core.CodeBadArgument)
-	wantCode(t, "update in a put table", s.Update(ctx, puts, k, 1, nil), core.CodeBadArgument)
+	wantCode(t, "update in a put table", s.Update(ctx, puts, k, 1, nil, 0), core.CodeBadArgument)
 	wantCode(t, "delete from a put table", s.Delete(ctx, puts, k, 1), core.CodeBadArgument)
 	wantCode(t, "put without a time", s.Put(ctx, puts, k, nil, time.Time{}, 0, metadata.One), core.CodeBadArgument)
 	_, _, err := s.List(ctx, swaps, "p", "", 0, metadata.One)

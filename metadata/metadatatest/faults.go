@@ -84,7 +84,7 @@ func callRow(ctx context.Context, s metadata.Store, in rowCall) (metadata.Row, e
 	case "insert":
 		return metadata.Row{}, s.Insert(ctx, swaps, k, []byte(in.value))
 	case "update":
-		return metadata.Row{}, s.Update(ctx, swaps, k, in.old, []byte(in.value))
+		return metadata.Row{}, s.Update(ctx, swaps, k, in.old, []byte(in.value), 0)
 	}
 	return metadata.Row{}, s.Delete(ctx, swaps, k, in.old)
 }

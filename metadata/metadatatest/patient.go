@@ -53,8 +53,8 @@ func (p patient) Insert(ctx context.Context, t metadata.Table, k metadata.Key, v
 	return try(func() error { return p.Store.Insert(ctx, t, k, value) })
 }
 
-func (p patient) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return try(func() error { return p.Store.Update(ctx, t, k, old, value) })
+func (p patient) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return try(func() error { return p.Store.Update(ctx, t, k, old, value, ttl) })
 }
 
 func (p patient) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {

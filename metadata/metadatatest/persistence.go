@@ -23,7 +23,7 @@ func persistence(t *testing.T, open func(*testing.T) metadata.Store, reopen func
 		wantOK(t, "get", err)
 		versions[row] = got.Version
 	}
-	wantOK(t, "update", s.Update(ctx, swaps, key("007"), versions["007"], []byte("new")))
+	wantOK(t, "update", s.Update(ctx, swaps, key("007"), versions["007"], []byte("new"), 0))
 	wantOK(t, "delete", s.Delete(ctx, swaps, key("008"), versions["008"]))
 	wantOK(t, "put", s.Put(ctx, puts, key("kept"), []byte("x"), at(3), 0, metadata.One))
 	wantOK(t, "put", s.Put(ctx, puts, key("removed"), []byte("x"), at(3), 0, metadata.One))
@@ -37,7 +37,7 @@ func persistence(t *testing.T, open func(*testing.T) metadata.Store, reopen func
 		wantRow(t, s, swaps, metadata.Row{Key: key("007"), Value: []byte("new"), Version: versions["007"] + 1})
 		wantRow(t, s, swaps, metadata.Row{Key: key("099"), Value: []byte("99"), Version: versions["099"]})
 		wantNoRow(t, s, swaps, key("008"))
-		wantCode(t, "stale update", s.Update(ctx, swaps, key("007"), versions["007"], nil), core.CodeConflict)
+		wantCode(t, "stale update", s.Update(ctx, swaps, key("007"), versions["007"], nil, 0), core.CodeConflict)
 		wantRow(t, s, puts, metadata.Row{Key: key("kept"), Value: []byte("x"), Written: at(3)})
 		wantOK(t, "older put", s.Put(ctx, puts, key("removed"), []byte("old"), at(3), 0, metadata.One))
 		wantNoRow(t, s, puts, key("removed"))

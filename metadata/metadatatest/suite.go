@@ -60,6 +60,7 @@ func exact(t *testing.T, open func(*testing.T) metadata.Store, without []string)
 		"PutEqualTimes":  putEqualTimes,
 		"RemoveShadows":  removeShadows,
 		"TTL":            ttl,
+		"CASEnds":        casEnds,
 		"PutAll":         putAll,
 		"GetRows":        getRows,
 		"ListPages":      listPages,

@@ -79,7 +79,7 @@ func watch(t *testing.T, s metadata.Store) {
 		change  func() error
 	}{
 		{inserted, swaps, "1", func() error { return s.Insert(ctx, swaps, key("a"), []byte("1")) }},
-		{inserted, swaps, "2", func() error { return s.Update(ctx, swaps, key("a"), version(), []byte("2")) }},
+		{inserted, swaps, "2", func() error { return s.Update(ctx, swaps, key("a"), version(), []byte("2"), 0) }},
 		{inserted, swaps, "", func() error { return s.Delete(ctx, swaps, key("a"), version()) }},
 		{written, puts, "1", func() error { return s.Put(ctx, puts, key("a"), []byte("1"), at(1), 0, metadata.One) }},
 		{written, puts, "2", func() error {

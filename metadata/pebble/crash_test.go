@@ -105,7 +105,7 @@ func writeUntil(t *testing.T, s *Store, writer int, acked *acknowledged, stop <-
 			t.Error(err)
 			return
 		}
-		if err := s.Update(t.Context(), swaps, k, row.Version, []byte{2}); err != nil {
+		if err := s.Update(t.Context(), swaps, k, row.Version, []byte{2}, 0); err != nil {
 			t.Error(err)
 			return
 		}

@@ -156,7 +156,7 @@ func TestStore_DiskHangs(t *testing.T) {
 				t.Errorf("list at %d: %v, want %q", c, err, want)
 			}
 		}
-		if err := s.Update(t.Context(), swaps, key("a"), 1, nil); core.CodeOf(err) != core.CodeUnavailable {
+		if err := s.Update(t.Context(), swaps, key("a"), 1, nil, 0); core.CodeOf(err) != core.CodeUnavailable {
 			t.Errorf("update of the row under way: %v, want unavailable", err)
 		}
 		disk.onSync.Store(nil)

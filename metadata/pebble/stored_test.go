@@ -81,3 +81,34 @@ func TestStore_Stored(t *testing.T) {
 		}
 	}
 }
+
+// TestStore_StoredRowsOfChangesEnd: a copy is told when a CAS row ends.
+func TestStore_StoredRowsOfChangesEnd(t *testing.T) {
+	s, err := Open(t.TempDir(), 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, k := t.Context(), metadata.Key{Partition: "id", Row: "a"}
+	if err := s.Insert(ctx, metadata.Seals, k, nil); err != nil {
+		t.Fatal(err)
+	}
+	row, err := s.Get(ctx, metadata.Seals, k, metadata.Serial)
+	if err == nil {
+		err = s.Update(ctx, metadata.Seals, k, row.Version, nil, time.Hour)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	err = s.Stored(ctx, "", "", "", func(r metadata.Stored) error {
+		rows++
+		if left := time.Until(r.Expires); left > time.Hour || left < 59*time.Minute {
+			t.Errorf("the row ends in %s, want an hour", left)
+		}
+		return nil
+	})
+	if err != nil || rows != 1 {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}

@@ -18,15 +18,19 @@ const maxWrite = 1 << 20
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	value = bytes.Clone(value) // a write that is late goes on without its caller
 	return s.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Inserted(t, k, value, s.versions.First(now()))
+		at := now()
+		return c.Inserted(t, k, value, s.versions.First(at), at)
 	})
 }
 
 // Update implements metadata.Store.
-func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	if err := metadata.CheckUpdate(t, k, value, ttl); err != nil {
+		return err
+	}
 	value = bytes.Clone(value)
 	return s.swap(ctx, t, k, value, func(c metadata.Cell) (metadata.Cell, error) {
-		return c.Updated(t, k, old, value)
+		return c.Updated(t, k, old, value, ttl, now())
 	})
 }
 
@@ -34,7 +38,7 @@ func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, ol
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
 	return s.swap(ctx, t, k, nil, func(c metadata.Cell) (metadata.Cell, error) {
 		s.versions.Deleted(c.Version)
-		return c.Deleted(t, k, old)
+		return c.Deleted(t, k, old, now())
 	})
 }
 

@@ -79,7 +79,7 @@ func (s *server) ChangeRow(ctx context.Context, req *connect.Request[pb.ChangeRo
 	case pb.RowChange_ROW_CHANGE_INSERT:
 		err = s.store.Insert(ctx, t, row.Key, row.Value)
 	case pb.RowChange_ROW_CHANGE_UPDATE:
-		err = s.store.Update(ctx, t, row.Key, row.Version, row.Value)
+		err = s.store.Update(ctx, t, row.Key, row.Version, row.Value, convert.Duration(req.Msg.Ttl))
 	case pb.RowChange_ROW_CHANGE_DELETE:
 		err = s.store.Delete(ctx, t, row.Key, row.Version)
 	default:

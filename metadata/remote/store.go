@@ -119,24 +119,27 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 
 // Insert implements metadata.Store.
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	return s.change(ctx, pb.RowChange_ROW_CHANGE_INSERT, t, metadata.Row{Key: k, Value: value})
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_INSERT, t, metadata.Row{Key: k, Value: value}, 0)
 }
 
 // Update implements metadata.Store.
-func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return s.change(ctx, pb.RowChange_ROW_CHANGE_UPDATE, t, metadata.Row{Key: k, Value: value, Version: old})
+func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	if err := metadata.CheckUpdate(t, k, value, ttl); err != nil {
+		return err
+	}
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_UPDATE, t, metadata.Row{Key: k, Value: value, Version: old}, ttl)
 }
 
 // Delete implements metadata.Store.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
-	return s.change(ctx, pb.RowChange_ROW_CHANGE_DELETE, t, metadata.Row{Key: k, Version: old})
+	return s.change(ctx, pb.RowChange_ROW_CHANGE_DELETE, t, metadata.Row{Key: k, Version: old}, 0)
 }
 
-func (s *Store) change(ctx context.Context, kind pb.RowChange, t metadata.Table, row metadata.Row) error {
+func (s *Store) change(ctx context.Context, kind pb.RowChange, t metadata.Table, row metadata.Row, ttl time.Duration) error {
 	if err := metadata.CheckWrite(t, metadata.RuleCAS, row.Key, row.Value); err != nil {
 		return err
 	}
-	_, err := call(ctx, s, true, s.rpc.ChangeRow, &pb.ChangeRowRequest{Table: tableToProto(t), Change: kind, Row: rowToProto(row)})
+	_, err := call(ctx, s, true, s.rpc.ChangeRow, &pb.ChangeRowRequest{Table: tableToProto(t), Change: kind, Row: rowToProto(row), Ttl: convert.DurationToProto(ttl)})
 	return err
 }
 

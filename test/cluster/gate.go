@@ -159,9 +159,9 @@ func (g *gate) Insert(ctx context.Context, t metadata.Table, k metadata.Key, val
 	})
 }
 
-func (g *gate) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (g *gate) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	return g.write(ctx, Op{Name: "Update", Table: t.Name, Key: k}, func(ctx context.Context, s metadata.Store) error {
-		return s.Update(ctx, t, k, old, value)
+		return s.Update(ctx, t, k, old, value, ttl)
 	})
 }
 

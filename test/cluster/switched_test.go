@@ -34,8 +34,8 @@ func (s *switched) Insert(ctx context.Context, t metadata.Table, k metadata.Key,
 	return s.now().Insert(ctx, t, k, value)
 }
 
-func (s *switched) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return s.now().Update(ctx, t, k, old, value)
+func (s *switched) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return s.now().Update(ctx, t, k, old, value, ttl)
 }
 
 func (s *switched) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {

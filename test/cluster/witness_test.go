@@ -48,16 +48,16 @@ func (w *witness) Insert(ctx context.Context, t metadata.Table, k metadata.Key, 
 	return err
 }
 
-func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
+func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	if t.Name != metadata.Seals.Name {
 		premature := w.premature(ctx, t, value)
-		err := w.Store.Update(ctx, t, k, old, value)
+		err := w.Store.Update(ctx, t, k, old, value, ttl)
 		w.headMoved(premature, err)
 		return err
 	}
 	w.mu.Lock() // so that changes are seen in their order
 	defer w.mu.Unlock()
-	err := w.Store.Update(ctx, t, k, old, value)
+	err := w.Store.Update(ctx, t, k, old, value, ttl)
 	if err == nil {
 		w.sealLocked(k, value)
 	}
