@@ -150,7 +150,7 @@ func TestStrays_OrphansMakeRoom(t *testing.T) {
 		ids = append(ids, id)
 		s.add(catalog.Store{Host: membership.Host{ID: "s0"}}, core.Extent{ID: id}, now)
 		if len(ids) == 2 {
-			s.looked(ids[0], false, true, now.Add(time.Hour))
+			s.looked(ids[0], strayOrphan, now.Add(time.Hour))
 		}
 	}
 	due := make(map[core.ExtentID]bool)

@@ -135,6 +135,9 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 		ids[i] = r.ID
 	}
 	rows, err := h.sealRows(ctx, ids)
+	if err == nil {
+		part, err = h.withoutEnded(ctx, part, rows)
+	}
 	if err != nil {
 		return err
 	}
@@ -158,6 +161,34 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 		}
 	}
 	return nil
+}
+
+// withoutEnded leaves out old extents that have a hint, no seal row and no create row: they may have been retired so long
+// ago that their seal rows have ended.
+func (h *Host) withoutEnded(ctx context.Context, part []metadata.ExtentRecord, rows map[core.ExtentID]metadata.SealRecord) ([]metadata.ExtentRecord, error) {
+	var old []metadata.ExtentRecord
+	ended := make(map[core.ExtentID]bool)
+	for _, r := range part {
+		_, known := h.extents.Get(r.ID)
+		if _, sealed := rows[r.ID]; !known && !sealed && metadata.SealMayHaveEnded(r.ID, h.deps.now()) {
+			old, ended[r.ID] = append(old, r), true
+		}
+	}
+	if len(old) == 0 {
+		return part, nil
+	}
+	there, err := h.registered(ctx, old)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range there {
+		delete(ended, r.ID)
+	}
+	if len(ended) == 0 {
+		return part, nil
+	}
+	h.log.Info("hints name old extents without other rows; they are left out, because they may have been retired", "extents", len(ended))
+	return slices.DeleteFunc(slices.Clone(part), func(r metadata.ExtentRecord) bool { return ended[r.ID] }), nil
 }
 
 // sealRows are the seal rows of extents, of those that have one.

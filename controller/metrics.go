@@ -17,6 +17,7 @@ type metrics struct {
 	repaired    prometheus.Counter
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
+	old         prometheus.Gauge
 	skew        *prometheus.GaugeVec
 
 	expired          prometheus.Counter
@@ -39,6 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		undecided:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_undecided", Help: "Extents that have stayed sealing for 30 s or longer, because their ends cannot be decided."}),
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that do not count any more because they are damaged or missing."}),
+		old:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_unknown", Help: "Old extents on stores that have no rows in the metadata and are left as they are, because they may have been retired."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores whose queue is not in the metadata."}),
 
 		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),
@@ -47,6 +49,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of extents retired by the unconsumed retention that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while no extent is retired because the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

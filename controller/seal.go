@@ -210,6 +210,9 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
+		if err := h.neverSealed(ctx, e); err != nil {
+			return row, err
+		}
 		err = metadata.Create(ctx, h.deps.Meta, metadata.Seals, key, fresh)
 		row = fresh
 		if core.CodeOf(err) == core.CodeExists {
@@ -239,6 +242,29 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 		return row, core.Errorf(core.CodeOf(err), "seal extent %s: raise its floor: %w", e.ID, err)
 	}
 	return row, nil
+}
+
+// neverSealed refuses an old extent that this controller does not know, and that has no create row: it may have been
+// retired so long ago that its seal row has ended. One of a deleted queue is sealed to be removed.
+func (h *Host) neverSealed(ctx context.Context, e core.Extent) error {
+	if _, known := h.extents.Get(e.ID); known || !metadata.SealMayHaveEnded(e.ID, h.deps.now()) {
+		return nil
+	}
+	created, err := h.createdRow(ctx, e)
+	if err == nil && !created.Created.IsZero() {
+		return nil
+	}
+	var q metadata.QueueRecord
+	if err == nil {
+		q, _, err = metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
+	}
+	if (err == nil || core.CodeOf(err) == core.CodeNotFound) && q.Spec.Status != core.StatusDeleted {
+		err = core.Errorf(core.CodeConflict, "it has no rows, and may have been retired long ago; if the metadata lost its rows, restore a newer copy")
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
+	}
+	return nil
 }
 
 // firstHome is who reads an extent until a seal row says it: of one that was lost its queue knows.

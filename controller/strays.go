@@ -41,6 +41,7 @@ type stray struct {
 	since  time.Time
 	after  time.Time // when it is looked at next
 	orphan bool      // its queue is not known either: kept as it is
+	old    bool      // it may have been retired so long ago that its seal row has ended: kept as it is, too
 }
 
 func newStrays() *strays {
@@ -49,7 +50,7 @@ func newStrays() *strays {
 	return s
 }
 
-// add notes that a store has an extent that is not known here. Orphans, about which nothing can be done, make room.
+// add notes that a store has an extent that is not known here. Those about which nothing can be done make room.
 func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +67,7 @@ func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
 
 func (s *strays) dropOrphanLocked() bool {
 	for id, x := range s.mu.byID {
-		if x.orphan {
+		if x.orphan || x.old {
 			delete(s.mu.byID, id)
 			return true
 		}
@@ -88,15 +89,27 @@ func (s *strays) due(now time.Time) (out []stray) {
 	return out
 }
 
-// looked notes what came of a look; done forgets the stray.
-func (s *strays) looked(id core.ExtentID, done, orphan bool, after time.Time) {
+// looked notes what came of a look; strayKnown forgets the stray.
+func (s *strays) looked(id core.ExtentID, v strayVerdict, after time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.mu.byID[id]; done {
+	if x := s.mu.byID[id]; v == strayKnown {
 		delete(s.mu.byID, id)
 	} else if x != nil {
-		x.orphan, x.after = orphan, after
+		x.orphan, x.old, x.after = v == strayOrphan, v == strayOld, after
 	}
+}
+
+// countOld is how many are kept because their seal rows may have ended.
+func (s *strays) countOld() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.mu.byID {
+		if x.old {
+			n++
+		}
+	}
+	return n
 }
 
 // orphaned are those of no known queue.
@@ -132,7 +145,8 @@ func (s *strays) lookAgain(now time.Time) {
 }
 
 // settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
-// rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. A miss or a failed answer removes nothing.
+// rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. Old ones without rows stay, too: they
+// may be retired, or their rows were lost. A miss or a failed answer removes nothing.
 func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	s.keep(h.inventories)
 	for _, x := range s.due(h.deps.now()) {
@@ -145,16 +159,28 @@ func (h *Host) settleStrays(ctx context.Context, s *strays) {
 		switch {
 		case err != nil:
 			h.log.Info("an extent without rows stays as it is for now", "extent", x.extent.ID, "err", err)
+			switch verdict = strayEarly; { // what was known of it still holds
+			case x.orphan:
+				verdict = strayOrphan
+			case x.old:
+				verdict = strayOld
+			}
 		case verdict == strayEarly:
 			after = x.since.Add(strayAfter)
+		case verdict == strayOld:
+			after = now.Add(orphanAgain)
+			if !x.old {
+				h.log.Warn("a store has an old extent without rows: the extent may have been retired, so it is not registered again, and the store keeps it. If the metadata lost the rows, restore a newer copy", "extent", x.extent.ID, "queue", x.extent.Queue)
+			}
 		case verdict == strayOrphan:
 			after = now.Add(orphanAgain)
 			if s.orphans.seen(x.extent, now) && h.endOrphan(ctx, x) {
 				after = now // its queue is known as deleted from now on
 			}
 		}
-		s.looked(x.extent.ID, err == nil && verdict == strayKnown, verdict == strayOrphan || err != nil && x.orphan, after)
+		s.looked(x.extent.ID, verdict, after)
 	}
+	h.metrics.old.Set(float64(s.countOld()))
 	all := s.orphaned()
 	h.metrics.orphans.Set(float64(len(all)))
 	if some, news := s.orphans.dueLog(h.deps.now()); news > 0 {
@@ -170,6 +196,7 @@ const (
 	strayKnown  strayVerdict = iota // or removed: none any more
 	strayEarly                      // its row may still come
 	strayOrphan                     // of no queue
+	strayOld                        // its seal row may have ended, and it has no create row
 )
 
 func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
@@ -198,7 +225,7 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	if !created.Extent.Equal(x.extent) {
 		return strayEarly, core.Errorf(core.CodeConflict, "a store has extent %s with another tuple than its row", id)
 	}
-	_, _, err = metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(x.extent.Queue), metadata.Quorum)
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(x.extent.Queue), metadata.Quorum)
 	if core.CodeOf(err) == core.CodeNotFound {
 		return strayOrphan, nil
 	}
@@ -207,6 +234,9 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	}
 	if !created.Created.IsZero() {
 		return strayKnown, h.adopt(ctx, created)
+	}
+	if q.Spec.Status != core.StatusDeleted && metadata.SealMayHaveEnded(id, h.deps.now()) { // else it is registered to be removed
+		return strayOld, nil
 	}
 	h.log.Warn("an extent whose rows were lost is registered again", "extent", id, "queue", x.extent.Queue)
 	_, err = h.seal(ctx, order{extent: x.extent, reason: "registered again"})

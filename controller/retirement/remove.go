@@ -81,6 +81,9 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	if err := r.removeRow(ctx, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID)); err != nil {
 		return err
 	}
+	if err := r.endRow(ctx, e.Extent); err != nil {
+		return err
+	}
 	for _, hint := range []metadata.Hint{metadata.HintOpen, metadata.HintLive} { // the hint by which all this is found again goes last
 		if err := r.removeRow(ctx, metadata.Work, metadata.HintKey(hint, e.ID)); err != nil {
 			return err
@@ -93,6 +96,28 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	}
 	r.owner.Forget(e.Extent, e.Home)
 	return nil
+}
+
+// endRow has the seal row of a removed extent end after metadata.SealRowLife. From then on only the age of the extent says
+// that it may have been retired. So the create row, which would say that the extent is open, has to be gone before. The
+// head of a CP queue keeps its seal row: the head record names the extent, and a head without a seal row is open.
+func (r *Runner) endRow(ctx context.Context, e core.Extent) error {
+	if e.Chain > 0 {
+		head, err := metadata.ReadHead(ctx, r.cfg.Meta, e.Queue, metadata.Serial)
+		if err != nil || head.Extent.ID == e.ID {
+			return err
+		}
+	}
+	_, err := metadata.ChangeFor(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.SealRowLife, func(row *metadata.SealRecord) error {
+		if row.State != core.ExtentRetired {
+			return core.Errorf(core.CodeConflict, "the row of extent %s says %s", e.ID, row.State)
+		}
+		return nil
+	})
+	if core.CodeOf(err) == core.CodeNotFound {
+		return nil
+	}
+	return err
 }
 
 // removeRow removes a row that nobody changes, by the time when it was written: the clock of its writer may be ahead of this
