@@ -17,8 +17,11 @@ type Faults struct {
 	Seed   uint64
 	Before float64       // the call does nothing and answers CodeUnavailable
 	Lost   float64       // a write answers CodeUnknown: a half of them is done, a quarter never, a quarter later
+	CAS    float64       // a compare-and-set answers CodeUnknown after Timeout: a half of them is never done, a quarter at once, a quarter later
 	Stale  float64       // a row read at One is as it was before its last change
 	Delay  time.Duration // calls wait up to that long before they are done
+
+	Timeout time.Duration // see CAS; what is done later is done within twice that long
 }
 
 // Store is a metadata.Store with faults. Close waits for the writes that come late, and closes the store behind.
@@ -31,6 +34,7 @@ type Store struct {
 		sync.Mutex
 		die    *rand.Rand
 		before map[place]metadata.Row // rows as they were before their last change; the zero Row: there was none
+		missed int                    // compare-and-sets that timed out
 		closed bool
 	}
 }
@@ -90,21 +94,21 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 
 // Insert implements metadata.Store.
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
+	return s.compareAndSet(ctx, t, k, func(ctx context.Context) error {
 		return s.behind.Insert(ctx, t, k, value)
 	})
 }
 
 // Update implements metadata.Store.
 func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
-	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
+	return s.compareAndSet(ctx, t, k, func(ctx context.Context) error {
 		return s.behind.Update(ctx, t, k, old, value, ttl)
 	})
 }
 
 // Delete implements metadata.Store.
 func (s *Store) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
-	return s.write(ctx, t, []metadata.Key{k}, func(ctx context.Context) error {
+	return s.compareAndSet(ctx, t, k, func(ctx context.Context) error {
 		return s.behind.Delete(ctx, t, k, old)
 	})
 }
@@ -139,6 +143,13 @@ func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, c
 	return s.behind.Watch(ctx, t, partition, changed)
 }
 
+// TimedOut is how many compare-and-sets have timed out, see Faults.CAS.
+func (s *Store) TimedOut() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.missed
+}
+
 // Close implements metadata.Store.
 func (s *Store) Close() error {
 	s.mu.Lock()
@@ -162,16 +173,51 @@ func (s *Store) write(ctx context.Context, t metadata.Table, keys []metadata.Key
 	case fateNever:
 		return lost
 	case fateLate:
-		s.doLater(ctx, do)
+		s.doLater(ctx, s.pause(), do)
 		return lost
 	}
 	return do(ctx)
 }
 
-// doLater does a change after its caller was told that the outcome is unknown.
-func (s *Store) doLater(ctx context.Context, do func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), metadata.DefaultDeadline)
-	pause := s.pause()
+// compareAndSet is write for changes that have a condition, which may time out besides.
+func (s *Store) compareAndSet(ctx context.Context, t metadata.Table, k metadata.Key, do func(context.Context) error) error {
+	keys := []metadata.Key{k}
+	timesOut, fate, after := s.casFate()
+	if !timesOut {
+		return s.write(ctx, t, keys, do)
+	}
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	s.remember(ctx, t, keys)
+	switch fate {
+	case fateLost:
+		do(ctx) // whatever it says, no one hears it
+	case fateLate:
+		s.doLater(ctx, after, do)
+	}
+	sleep(ctx, s.faults.Timeout)
+	return core.Errorf(core.CodeUnknown, "injected: the compare-and-set timed out")
+}
+
+// casFate decides whether a compare-and-set times out, what becomes of it, and when, if that is later.
+func (s *Store) casFate() (timesOut bool, f fate, after time.Duration) {
+	if s.faults.CAS <= 0 {
+		return false, fateAnswered, 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.die.Float64() >= s.faults.CAS {
+		return false, fateAnswered, 0
+	}
+	s.mu.missed++
+	f = []fate{fateLost, fateLate, fateNever, fateNever}[s.mu.die.IntN(4)]
+	return true, f, time.Duration(s.mu.die.Int64N(max(2*int64(s.faults.Timeout), 1)))
+}
+
+// doLater does a change after a pause, whatever its caller was told meanwhile.
+func (s *Store) doLater(ctx context.Context, pause time.Duration, do func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pause+metadata.DefaultDeadline)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {

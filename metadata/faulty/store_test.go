@@ -1,7 +1,9 @@
 package faulty_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,6 +74,50 @@ func TestStore_Lost(t *testing.T) {
 			s.Close()
 		})
 	}
+}
+
+// Of the compare-and-sets that time out a quarter is done at once, a quarter later, and a half never. Reads and other writes are answered.
+func TestStore_CAS(t *testing.T) {
+	const n = 400
+	synctest.Test(t, func(t *testing.T) {
+		behind := memory.New()
+		s := faulty.New(behind, faulty.Faults{Seed: 7, CAS: 1, Timeout: time.Second})
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				if err := s.Insert(t.Context(), swaps, key(fmt.Sprint(i)), nil); core.CodeOf(err) != core.CodeUnknown {
+					t.Errorf("insert: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		var got [2]int
+		for i, settle := range []func(){func() {}, func() { time.Sleep(time.Minute) }} {
+			settle()
+			rows, _, err := s.List(t.Context(), swaps, "p", "", 2*n, metadata.Serial)
+			if err != nil {
+				t.Error(err)
+			}
+			got[i] = len(rows)
+		}
+		wg.Wait()
+		if got[0] < n*15/100 || got[0] > n*35/100 || got[1] < n*4/10 || got[1] > n*6/10 {
+			t.Errorf("%d done at once, %d in the end, of %d", got[0], got[1], n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		began := time.Now()
+		if err := s.Insert(ctx, swaps, key("short"), nil); core.CodeOf(err) != core.CodeUnknown || time.Since(began) != time.Second/2 {
+			t.Errorf("insert by a caller with half a second: %v after %s", err, time.Since(began))
+		}
+		if err := s.Put(t.Context(), puts, key("a"), nil, time.Now(), 0, metadata.One); err != nil {
+			t.Errorf("put: %v", err)
+		}
+		if got := s.TimedOut(); got != n+1 {
+			t.Errorf("%d timed out, want %d", got, n+1)
+		}
+		s.Close()
+	})
 }
 
 func TestStore_Stale(t *testing.T) {

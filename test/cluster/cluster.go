@@ -51,10 +51,11 @@ type Options struct {
 	Controller func(*controller.Config)
 	Input      func(*inputhost.Config)
 	Output     func(*outputhost.Config)
-	Meta       func(metadata.Store) metadata.Store // stands before the metadata, for faults
-	Divergence *faulty.Divergence                  // of the replicas of the metadata; nil: each read sees each write
-	Logs       func(string)                        // takes what the hosts said when the test has failed; nil: the test's log does
-	Gossip     func() time.Duration                // how long one host takes to hear of another's coming or going; nil: no time
+	Meta       func(metadata.Store) metadata.Store              // stands before the metadata, for faults
+	MetaOf     func(core.HostID, metadata.Store) metadata.Store // stands before that, for each run of a host
+	Divergence *faulty.Divergence                               // of the replicas of the metadata; nil: each read sees each write
+	Logs       func(string)                                     // takes what the hosts said when the test has failed; nil: the test's log does
+	Gossip     func() time.Duration                             // how long one host takes to hear of another's coming or going; nil: no time
 }
 
 // Cluster is a running cluster. Its methods are for one goroutine.

@@ -57,7 +57,11 @@ func (h *host) start() error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(h.c.log, nil)).With("host", h.id)
-	h.meta = &gate{Store: h.c.behind, net: h.c.net, addr: h.addr}
+	behind := h.c.behind
+	if of := h.c.o.MetaOf; of != nil {
+		behind = of(h.id, behind)
+	}
+	h.meta = &gate{Store: behind, net: h.c.net, addr: h.addr}
 	p := &process{meta: h.meta, port: h.c.net.attach(h.addr)}
 	p.pool = peer.NewPool(peer.Config{NetDial: p.port.dial, Log: log})
 	if p.role, err = h.role(p, log, members); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, what is acknowledged, and
-// the order of a chain, whose next extent is made when the one before has its end.
+// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, its retirement, the end of an operation, what is
+// acknowledged, and the order of a chain, whose next extent is made when the one before has its end.
 // Safe for concurrent use.
 type witness struct {
 	metadata.Store
@@ -25,6 +25,7 @@ type witness struct {
 		levels map[metadata.Key]core.Seq  // of acknowledgements, by checkpoint
 		stamps map[metadata.Key]time.Time // of the checkpoints that say so
 		once   map[string]bool            // ids of groups that deliver at most once
+		ended  map[core.ID]metadata.OperationState
 		wrong  []string
 	}
 }
@@ -34,6 +35,7 @@ func newWitness(behind metadata.Store) *witness {
 	w.mu.seals = make(map[metadata.Key]metadata.SealRecord)
 	w.mu.stamps = make(map[metadata.Key]time.Time)
 	w.mu.once = make(map[string]bool)
+	w.mu.ended = make(map[core.ID]metadata.OperationState)
 	w.mu.levels = make(map[metadata.Key]core.Seq)
 	return w
 }
@@ -49,6 +51,15 @@ func (w *witness) Insert(ctx context.Context, t metadata.Table, k metadata.Key, 
 }
 
 func (w *witness) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	if t.Name == metadata.Operations.Name && k.Partition == metadata.PartitionOperation {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		err := w.Store.Update(ctx, t, k, old, value, ttl)
+		if err == nil {
+			w.operationLocked(value)
+		}
+		return err
+	}
 	if t.Name != metadata.Seals.Name {
 		premature := w.premature(ctx, t, value)
 		err := w.Store.Update(ctx, t, k, old, value, ttl)
@@ -111,6 +122,21 @@ func (w *witness) PutAll(ctx context.Context, t metadata.Table, rows []metadata.
 	return w.Store.PutAll(ctx, t, rows, c)
 }
 
+// operationLocked looks at the row of the last operation of an object.
+func (w *witness) operationLocked(value []byte) {
+	var r metadata.OperationRecord
+	if err := json.Unmarshal(value, &r); err != nil {
+		w.sayLocked("an operation does not decode: %v", err)
+		return
+	}
+	if was, ended := w.mu.ended[r.ID]; ended && was != r.State {
+		w.sayLocked("operation %s had ended as %s, and became %s", r.ID, was, r.State)
+	}
+	if r.Ended() {
+		w.mu.ended[r.ID] = r.State
+	}
+}
+
 func (w *witness) seal(k metadata.Key, value []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,6 +160,8 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 	case r.LostFrom > 0 && r.LostFrom <= r.Floor:
 		w.sayLocked("extent %s was given up from %d on, its writer had acknowledged up to %d", k.Row, r.LostFrom, r.Floor)
 	case !known:
+	case old.State == core.ExtentRetired && r.State != core.ExtentRetired:
+		w.sayLocked("extent %s was retired, and became %s", k.Row, r.State)
 	case !r.Extent.Equal(old.Extent):
 		w.sayLocked("the tuple of extent %s became %+v, was %+v", k.Row, r.Extent, old.Extent)
 	case old.State.HasEnd() && (!r.State.HasEnd() || r.L != old.L || r.Checksum != old.Checksum):
