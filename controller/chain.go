@@ -65,8 +65,9 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 	if err != nil {
 		return core.Extent{}, err
 	}
+	r.Before = old.Extent.ID
 	now := h.deps.now()
-	next := metadata.HeadRecord{Queue: w.queue, Extent: r.Extent, Changed: now, Attempt: core.NewID(now)}
+	next := metadata.HeadRecord{Queue: w.queue, Extent: r.Extent, Before: r.Before, Changed: now, Attempt: core.NewID(now)}
 	if err := metadata.MoveHead(ctx, h.deps.Meta, old, next); err != nil {
 		code := core.CodeOf(err)
 		if code == core.CodeConflict || code == core.CodeUnknown { // who asks again is told how it ended
@@ -104,22 +105,55 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 			return err
 		}
 	}
+	if err := h.fillGaps(ctx, last.Queue); err != nil {
+		return err
+	}
 	h.shares.touch(last.Queue)
 	h.knows(last)
+	return nil
+}
+
+// fillGaps takes in places of a chain that this controller does not know since their create rows and hints were lost: the next place names each of
+// them, and its seal row has the tuple. One without a seal row is left to the inventories of its stores.
+func (h *Host) fillGaps(ctx context.Context, queue core.QueueID) error {
+	for _, e := range h.extents.Of(queue) {
+		for before := e.Before; !before.IsZero(); {
+			if _, known := h.extents.Get(before); known {
+				break
+			}
+			row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(before), metadata.Serial)
+			if core.CodeOf(err) == core.CodeNotFound || err == nil && row.State == core.ExtentRetired {
+				break
+			}
+			var r metadata.ExtentRecord
+			if err == nil {
+				r, err = h.registration(ctx, row.Extent)
+			}
+			if err == nil {
+				err = h.writeExtent(ctx, r, h.deps.now())
+			}
+			if err != nil {
+				return core.Errorf(core.CodeOf(err), "register extent %s, the place before %d: %w", before, e.Chain, err)
+			}
+			h.log.Warn("an extent in the middle of a chain, whose rows were lost, is registered again", "extent", before, "queue", queue)
+			h.meet(catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}.Took(row))
+			before = r.Before
+		}
+	}
 	return nil
 }
 
 // knowPlaces is knowChain up to the last place of a queue that this controller knows, and answers that place. It may have heard of that one from another
 // controller, which could not tell it of those before.
 func (h *Host) knowPlaces(ctx context.Context, queue core.QueueID) (last uint64, err error) {
-	if h.cfg.Alone {
-		return math.MaxUint64, nil
-	}
 	e, some := h.extents.LastOfChain(queue)
-	if !some {
-		return 0, nil
+	if some {
+		err = h.knowChain(ctx, e)
 	}
-	return e.Chain, h.knowChain(ctx, e)
+	if h.cfg.Alone {
+		return math.MaxUint64, err
+	}
+	return e.Chain, err
 }
 
 // takeInSealed takes in extents of a chain that have a successor, and so an end.

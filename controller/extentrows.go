@@ -24,7 +24,23 @@ func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.Extent
 		return r, err
 	}
 	r.Created, r.Wanted, r.Home = e.ID.Time(), q.Spec.Replicas, q.Home
-	return r, nil
+	if e.Chain > 1 {
+		r.Before, err = h.placeBefore(ctx, e)
+	}
+	return r, err
+}
+
+// placeBefore is the place before an extent whose create row was lost: its seal row knows it, or, while the extent is the head, the row of the head.
+func (h *Host) placeBefore(ctx context.Context, e core.Extent) (core.ExtentID, error) {
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
+	if core.CodeOf(err) != core.CodeNotFound {
+		return row.Before, err
+	}
+	head, err := metadata.ReadHead(ctx, h.deps.Meta, e.Queue, metadata.Serial)
+	if err != nil || head.Extent.ID != e.ID {
+		return core.ExtentID{}, err
+	}
+	return head.Before, nil
 }
 
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.

@@ -202,11 +202,11 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Plac
 func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
 	e := o.extent
-	home, err := h.firstHome(ctx, e)
+	home, before, err := h.origin(ctx, e)
 	if err != nil {
 		return metadata.SealRecord{}, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
-	fresh := metadata.SealRecord{Extent: e, Home: home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
+	fresh := metadata.SealRecord{Extent: e, Before: before, Home: home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -267,16 +267,20 @@ func (h *Host) neverSealed(ctx context.Context, e core.Extent) error {
 	return nil
 }
 
-// firstHome is who reads an extent until a seal row says it: of one that was lost its queue knows.
-func (h *Host) firstHome(ctx context.Context, e core.Extent) (core.Home, error) {
+// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that was lost its queue knows the first.
+func (h *Host) origin(ctx context.Context, e core.Extent) (home core.Home, before core.ExtentID, err error) {
 	if known, ok := h.extents.Get(e.ID); ok {
-		return known.Home, nil
+		return known.Home, known.Before, nil
+	}
+	if e.Chain > 1 {
+		r, err := h.registration(ctx, e)
+		return r.Home, r.Before, err
 	}
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
 	if core.CodeOf(err) == core.CodeNotFound {
 		err = nil
 	}
-	return q.Home, err
+	return q.Home, before, err
 }
 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.

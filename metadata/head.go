@@ -11,10 +11,11 @@ import (
 // of the old one is fixed. It has the whole tuple: the extent's other rows are written after it, and again by any
 // controller that finds them missing.
 type HeadRecord struct {
-	Queue   core.QueueID `json:"queue"`
-	Extent  core.Extent  `json:"extent"`
-	Changed time.Time    `json:"changed"`
-	Attempt core.ID      `json:"attempt"` // of the last move, to recognise one's own after a lost answer
+	Queue   core.QueueID  `json:"queue"`
+	Extent  core.Extent   `json:"extent"`
+	Before  core.ExtentID `json:"before,omitzero"` // see ExtentRecord
+	Changed time.Time     `json:"changed"`
+	Attempt core.ID       `json:"attempt"` // of the last move, to recognise one's own after a lost answer
 }
 
 // HeadKey is where Heads keeps the head of a queue's chain.

@@ -10,7 +10,8 @@ import (
 
 // SealRecord is the state of an extent; it changes by CAS only, always.
 type SealRecord struct {
-	Extent   core.Extent      `json:"extent"` // a seal must not need the create row
+	Extent   core.Extent      `json:"extent"`          // a seal must not need the create row
+	Before   core.ExtentID    `json:"before,omitzero"` // see ExtentRecord
 	State    core.ExtentState `json:"state"`
 	Floor    core.Seq         `json:"floor"`
 	L        core.Seq         `json:"l"`
