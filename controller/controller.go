@@ -107,7 +107,7 @@ type Host struct {
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
 	gate        *gate            // of the work that nobody waits for
-	majority    majority
+	majority    metadata.Majority
 	minority    *minority
 	extents     *catalog.Extents
 	shares      *shares

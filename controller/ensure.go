@@ -62,9 +62,9 @@ const (
 // the extent, or nobody writes to it. An AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065).
 func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
 	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, h.deps.now())
-	if !h.majority.lacks() {
+	if !h.majority.Lacks() {
 		e, err := h.ensureAt(ctx, w)
-		if h.cfg.Alone || !errors.As(err, new(lacking)) {
+		if h.cfg.Alone || !errors.As(err, new(metadata.NoMajority)) {
 			return e, err
 		}
 	}

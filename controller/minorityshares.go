@@ -108,9 +108,9 @@ func (h *Host) assignMinority(ctx context.Context, own []catalog.Extent) error {
 	return errors.Join(slices.Collect(maps.Values(unknown))...)
 }
 
-// readersOfMinority is groupsOfMinority within majorityWait: where the one copy lacks the row of a queue, a majority is asked for it.
+// readersOfMinority is groupsOfMinority within metadata.MajorityWait: where the one copy lacks the row of a queue, a majority is asked for it.
 func (h *Host) readersOfMinority(ctx context.Context, queue core.QueueID) ([]metadata.GroupRecord, error) {
-	ctx, cancel := context.WithTimeout(ctx, majorityWait)
+	ctx, cancel := context.WithTimeout(ctx, metadata.MajorityWait)
 	defer cancel()
 	return h.groupsOfMinority(ctx, queue)
 }
@@ -229,7 +229,7 @@ func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Ass
 		}
 	}
 	for k, l := range m.lists {
-		if l.empty && now.Sub(l.said) >= dispatch.OwnerGone+majorityWait { // its lease is over; a list of before may still be on its way
+		if l.empty && now.Sub(l.said) >= dispatch.OwnerGone+metadata.MajorityWait { // its lease is over; a list of before may still be on its way
 			l.parked = true
 		}
 		all = all || m.lists[k] != nil && l.empty && !l.parked

@@ -27,7 +27,7 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 	var err error
 	if name != "" {
 		groups = make([]metadata.GroupRecord, 1)
-		q, groups[0], err = s.group(ctx, path, name)
+		q, groups[0], err = s.groupToShow(ctx, path, name)
 	} else {
 		q, groups, err = s.groups(ctx, path)
 	}

@@ -33,7 +33,7 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 			return nil, err
 		}
 	}
-	_, q, err := s.resolve(ctx, path)
+	q, err := s.queueToShow(ctx, path)
 	if err != nil {
 		return nil, err
 	}

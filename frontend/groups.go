@@ -24,6 +24,28 @@ func (s *service) groupAt(ctx context.Context, path, name string, c metadata.Con
 	if err != nil {
 		return q, metadata.GroupRecord{}, err
 	}
+	return s.groupOf(ctx, q, name, c)
+}
+
+// groupToShow is group, or what one copy has while no majority of the metadata answers. It is for calls that change nothing.
+func (s *service) groupToShow(ctx context.Context, path, name string) (q metadata.QueueRecord, g metadata.GroupRecord, err error) {
+	if err := checkGroupNames(path, name); err != nil {
+		return q, g, err
+	}
+	g, err = metadata.SerialOrOne(ctx, &s.majority, func(ctx context.Context, c metadata.Consistency) (g metadata.GroupRecord, err error) {
+		if c != metadata.One {
+			q, g, err = s.group(ctx, path, name)
+		} else if q, err = s.copyOf(ctx, path); err == nil {
+			q, g, err = s.groupOf(ctx, q, name, c)
+		}
+		return g, err
+	})
+	return q, g, err
+}
+
+// groupOf is the group of a queue that may be used; CodeNotFound.
+func (s *service) groupOf(ctx context.Context, q metadata.QueueRecord, name string, c metadata.Consistency) (metadata.QueueRecord, metadata.GroupRecord, error) {
+	path := q.Spec.Path
 	g, _, err := metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, name), c)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound || err == nil && g.Spec.Status == core.StatusDeleted:
@@ -38,7 +60,7 @@ func (s *service) groupAt(ctx context.Context, path, name string, c metadata.Con
 
 // GetGroup looks a group up by its queue and name.
 func (s *service) GetGroup(ctx context.Context, req *connect.Request[pb.GetGroupRequest]) (*connect.Response[pb.Group], error) {
-	_, g, err := s.group(ctx, req.Msg.GetQueue(), req.Msg.GetName())
+	_, g, err := s.groupToShow(ctx, req.Msg.GetQueue(), req.Msg.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +86,7 @@ func (s *service) groups(ctx context.Context, path string) (metadata.QueueRecord
 	if err != nil {
 		return metadata.QueueRecord{}, nil, err
 	}
-	_, q, err := s.resolve(ctx, path)
+	q, err := s.queueToShow(ctx, path)
 	if err != nil {
 		return q, nil, err
 	}

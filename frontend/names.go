@@ -21,15 +21,35 @@ const maxTries = 8
 // lookUp is the live queue behind a path, built-in ones too; CodeNotFound. It reads a copy that may be seconds old, and asks again
 // before it says that there is none.
 func (s *service) lookUp(ctx context.Context, path string) (metadata.QueueRecord, error) {
-	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(path), metadata.One)
-	if err == nil && !name.Queue.IsZero() {
-		q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
-		if err == nil && q.Spec.Status != core.StatusDeleted {
-			return q, nil
-		}
+	if q, err := s.copyOf(ctx, path); err == nil {
+		return q, nil
 	}
 	_, q, err := s.resolve(ctx, path)
 	return q, err
+}
+
+// copyOf is the live queue behind a path as one copy of the metadata has it; CodeNotFound.
+func (s *service) copyOf(ctx context.Context, path string) (metadata.QueueRecord, error) {
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(path), metadata.One)
+	if err != nil {
+		return metadata.QueueRecord{}, err
+	}
+	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), metadata.One)
+	if err == nil && q.Spec.Status == core.StatusDeleted {
+		err = noQueue(path)
+	}
+	return q, err
+}
+
+// queueToShow is the live queue behind a path as it is now, or as one copy has it while no majority of the metadata answers.
+func (s *service) queueToShow(ctx context.Context, path string) (metadata.QueueRecord, error) {
+	return metadata.SerialOrOne(ctx, &s.majority, func(ctx context.Context, c metadata.Consistency) (metadata.QueueRecord, error) {
+		if c == metadata.One {
+			return s.copyOf(ctx, path)
+		}
+		_, q, err := s.resolve(ctx, path)
+		return q, err
+	})
 }
 
 // resolve is the live queue behind a path as it is now; CodeNotFound. A half-made queue is finished.

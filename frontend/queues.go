@@ -99,7 +99,7 @@ func (s *service) GetQueue(ctx context.Context, req *connect.Request[pb.GetQueue
 	if err != nil {
 		return nil, err
 	}
-	_, q, err := s.resolve(ctx, path)
+	q, err := s.queueToShow(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,8 @@ type service struct {
 	turns    *turns.Turns // of pulls
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
-	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
+	majority metadata.Majority // of look-ups to show
+	limited  chan struct{}     // capacity 1: a queue of a namespace with a limit of queues is made
 
 	publishers *publishers.Pool
 }

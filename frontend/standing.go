@@ -48,7 +48,7 @@ func (f *findings) add(x finding) {
 // WhyStuck names the oldest message that a group has not settled, and says why: as the owners of its shares see it, and of those without an
 // owner as the metadata do.
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
-	q, group, err := s.group(ctx, req.Msg.GetQueue(), req.Msg.GetGroup())
+	q, group, err := s.groupToShow(ctx, req.Msg.GetQueue(), req.Msg.GetGroup())
 	if err != nil {
 		return nil, err
 	}
