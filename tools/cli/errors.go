@@ -93,6 +93,9 @@ func splitHint(text string) (what, todo string) {
 
 // hint says what to do about an error whose text does not.
 func hint(code core.Code, what string) string {
+	if code == core.CodeUnavailable && ofMetadata(what) {
+		return metadataHint
+	}
 	if code != core.CodeNotFound {
 		return hints[code]
 	}
@@ -102,6 +105,19 @@ func hint(code core.Code, what string) string {
 		}
 	}
 	return hints[code]
+}
+
+// metadataHint is for errors of Cassandra, whose nodes are no hosts of the cluster.
+const metadataHint = "start the Cassandra nodes that are down, or ask where most of them are: `columba schema show` with the URL of --metadata lists them"
+
+// ofMetadata reports whether the text of an error says that the metadata do not answer.
+func ofMetadata(what string) bool {
+	for _, part := range []string{"Cassandra", "cassandra", "majority of the metadata", "copy of the metadata"} {
+		if strings.Contains(what, part) {
+			return true
+		}
+	}
+	return false
 }
 
 // finders say how to find a thing of a kind.
