@@ -53,8 +53,8 @@ func (o *oneHead) Insert(ctx context.Context, t metadata.Table, k metadata.Key, 
 	return o.change(t, value, func() error { return o.Store.Insert(ctx, t, k, value) })
 }
 
-func (o *oneHead) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte) error {
-	return o.change(t, value, func() error { return o.Store.Update(ctx, t, k, old, value) })
+func (o *oneHead) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	return o.change(t, value, func() error { return o.Store.Update(ctx, t, k, old, value, ttl) })
 }
 
 func (o *oneHead) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
