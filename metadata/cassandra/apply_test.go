@@ -190,7 +190,7 @@ func TestApply_KeepsTheReplication(t *testing.T) {
 	}
 	want := map[string]string{"class": "SimpleStrategy", "replication_factor": "1"}
 	for _, replicas := range []int{0, 1} {
-		cfg.Replicas = replicas
+		cfg.Replicas, cfg.Replication = replicas, nil
 		got, err := ApplySchema(ctx, cfg, func() {})
 		if err != nil || got.Created || !maps.Equal(got.Replication, want) || got.Differs != (replicas > 0) {
 			t.Errorf("%d replicas: %+v, %v", replicas, got, err)
