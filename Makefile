@@ -40,14 +40,14 @@ TESTENV := COLUMBA_CASSANDRA=$(or $(COLUMBA_CASSANDRA),skip) GOGC=400 GORACE="$(
 CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench)(/|$$)
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
-RACESEEDS := 15
+RACESEEDS := 10
 
 # Floods of requests, and attacks, are compared with calm: they want the machine for themselves.
 ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first.
 components = $(if $(filter ./...,$(PACKAGES)),./core/dispatch ./storehost/extentlog ./controller ./client/clienttest ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
-clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/cluster ./test/integration ./core/dispatch ./tools/demo) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
+clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./test/cluster ./test/integration ./core/dispatch ./controller/session ./tools/demo) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
@@ -80,7 +80,7 @@ else
 endif
 
 .PHONY: test
-test: ## all tests but attacks, rings 1 and 2 under the race detector, within 5 minutes on 2 cores
+test: ## all tests but attacks, rings 1 and 2 under the race detector, 5 to 7 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
 	@$(MAKE) -j2 -O test-components test-clusters
 

@@ -10,6 +10,9 @@ import (
 // TestOutage_AtTheRetryLimit: the messages that were in flight when an outage began are more retries than the group may
 // have, so no first delivery is made. Attempts of the outage do not count all the same, and the first success ends it.
 func TestOutage_AtTheRetryLimit(t *testing.T) {
+	if underRace {
+		t.Skip("three hours of seconds: runs without the race detector")
+	}
 	g := NewGroup(core.GroupSpec{MaxDeliveries: 3, MaxDelayedRetries: 100, NoNackThrottle: true}.WithDefaults())
 	s := g.AddShare(extent(1), State{}, start)
 	if err := s.Offer(light(1, 5000), start); err != nil {
