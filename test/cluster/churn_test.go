@@ -46,6 +46,7 @@ func TestChurn(t *testing.T) {
 		seed := *firstFlag + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
+			oneUnderRace(t, i == 0)
 			tryChurn(t, seed, lasts)
 		})
 	}
