@@ -174,14 +174,8 @@ func newChurnLoad() *load {
 }
 
 func (t *trial) runChurn(doubt *doubtful) {
-	for _, q := range t.load.queues {
-		_, err := t.Client.Admin().CreateQueue(t.t.Context(), q)
-		t.must(err)
-	}
-	for _, g := range t.load.groups {
-		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
-		t.must(err)
-	}
+	t.createQueues()
+	t.createGroups()
 	defer t.watchDuties()()
 	random := rand.New(rand.NewPCG(t.plan.seed, 5))
 	var publishers, consumers sync.WaitGroup

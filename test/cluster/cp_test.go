@@ -103,14 +103,8 @@ func newChains(s *schedule) *load {
 }
 
 func (t *trial) runChains(random *rand.Rand, timeout time.Duration) {
-	for _, q := range t.load.queues {
-		_, err := t.Client.Admin().CreateQueue(t.t.Context(), q)
-		t.must(err)
-	}
-	for _, g := range t.load.groups {
-		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
-		t.must(err)
-	}
+	t.createQueues()
+	t.createGroups()
 	defer t.watchDuties()()
 	var publishers, consumers sync.WaitGroup
 	stopPublishers, stopConsumers := make(chan struct{}), make(chan struct{})

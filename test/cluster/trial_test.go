@@ -71,11 +71,24 @@ func (t *trial) watched(behind metadata.Store) metadata.Store {
 	return t.witness
 }
 
-func (t *trial) run() {
+// createQueues makes the queues of the load.
+func (t *trial) createQueues() {
 	for _, q := range t.load.queues {
 		_, err := t.Client.Admin().CreateQueue(t.t.Context(), q)
 		t.must(err)
 	}
+}
+
+// createGroups makes the groups of the load.
+func (t *trial) createGroups() {
+	for _, g := range t.load.groups {
+		_, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
+		t.must(err)
+	}
+}
+
+func (t *trial) run() {
+	t.createQueues()
 	for _, g := range t.load.groups {
 		asked := time.Now()
 		made, err := t.Client.Admin().CreateGroup(t.t.Context(), g)
