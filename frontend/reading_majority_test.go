@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -72,5 +73,25 @@ func TestShow_WithoutAMajority(t *testing.T) {
 	wantCode(t, "show a queue that the copy lacks", err, core.CodeUnavailable)
 	if err != nil && !strings.Contains(err.Error(), "no majority of the metadata") {
 		t.Errorf("the error does not say why: %v", err)
+	}
+}
+
+// TestShow_OneCopyIsWaitedFor: where the metadata are in one place, nothing is read in another way while they do not answer.
+func TestShow_OneCopyIsWaitedFor(t *testing.T) {
+	away := core.Errorf(core.CodeUnavailable, "no answer")
+	for _, oneCopy := range []bool{true, false} {
+		s, asked := &service{cfg: Config{OneCopy: oneCopy}}, []metadata.Consistency{}
+		_, err := toShow(t.Context(), s, func(_ context.Context, c metadata.Consistency) (int, error) {
+			asked = append(asked, c)
+			return 0, away
+		})
+		wantCode(t, "read", err, core.CodeUnavailable)
+		want := []metadata.Consistency{metadata.Serial}
+		if !oneCopy {
+			want = append(want, metadata.One)
+		}
+		if !slices.Equal(asked, want) {
+			t.Errorf("one copy %t: asked at %v, want %v", oneCopy, asked, want)
+		}
 	}
 }
