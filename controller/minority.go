@@ -58,19 +58,19 @@ func (m *minority) made() { poke(m.wake) }
 
 // minorityLoop looks after the extents of minorities until ctx ends.
 func (h *Host) minorityLoop(ctx context.Context) {
-	next := time.NewTimer(0)
+	next := time.NewTimer(minorityIdle)
 	defer next.Stop()
 	for {
+		pause := minorityIdle
+		if h.minorityRound(ctx) {
+			pause = minorityEvery
+		}
+		next.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return
 		case <-next.C:
 		case <-h.minority.wake:
-		}
-		if h.minorityRound(ctx) {
-			next.Reset(minorityEvery)
-		} else {
-			next.Reset(minorityIdle)
 		}
 	}
 }
