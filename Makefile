@@ -116,6 +116,7 @@ faults: ## clusters under faults: SEEDS schedules in virtual time with one, two 
 	$(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) || status=1; \
 	for n in 2 3; do $(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) -controllers=$$n -stale=0.3 || status=1; done; \
 	$(GO) test -count=1 -timeout 6h -run '^TestChurn$$' ./test/cluster -churnseeds=$$(( ($(SEEDS) + 99) / 100 )) || status=1; \
+	$(GO) test -count=1 -timeout 1h -run '^TestStandstill$$' ./test/cluster -stillall || status=1; \
 	$(GO) test -v -count=1 -timeout 4h ./test/faults || status=1; \
 	$(GO) test -v -count=1 -timeout 1h ./test/sabotage || status=1; \
 	$(MAKE) cassandra NODES=3 TESTFLAGS=-v || status=1; \

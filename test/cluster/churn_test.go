@@ -42,6 +42,9 @@ func TestChurn(t *testing.T) {
 	if *churnSeeds > 0 {
 		many, lasts = *churnSeeds, churnFor
 	}
+	if underRace {
+		many = min(many, 1)
+	}
 	for i := range many {
 		seed := *firstFlag + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

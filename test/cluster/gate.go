@@ -26,8 +26,9 @@ type gate struct {
 	net    *network
 	addr   string
 	before atomic.Pointer[func(ctx context.Context, op Op) error]
-	way    atomic.Pointer[metadata.Store] // instead of Store, unless nil
-	late   atomic.Pointer[delayed]        // nil: writes are done at once
+	halt   atomic.Pointer[func(op Op) (held bool)] // waits while the process stands still; a call that it held is done whatever its deadline
+	way    atomic.Pointer[metadata.Store]          // instead of Store, unless nil
+	late   atomic.Pointer[delayed]                 // nil: writes are done at once
 }
 
 // delayed are writes that are on their way.
@@ -71,6 +72,9 @@ func (g *gate) sent(ctx context.Context, from, to string, code core.Code) error 
 // through does a call, if it gets there, and answers what comes back of its answer.
 func through[T any](ctx context.Context, g *gate, op Op, do func(context.Context, metadata.Store) (T, error)) (T, error) {
 	var none T
+	if f := g.halt.Load(); f != nil && (*f)(op) {
+		ctx = context.WithoutCancel(ctx)
+	}
 	if err := g.sent(ctx, g.addr, metaAddr, core.CodeUnavailable); err != nil {
 		return none, err
 	}

@@ -25,7 +25,7 @@ type witness struct {
 		levels map[metadata.Key]core.Seq  // of acknowledgements, by checkpoint
 		stamps map[metadata.Key]time.Time // of the checkpoints that say so
 		once   map[string]bool            // ids of groups that deliver at most once
-		ended  map[core.ID]metadata.OperationState
+		ended  map[core.ID]metadata.OperationRecord
 		wrong  []string
 	}
 }
@@ -35,7 +35,7 @@ func newWitness(behind metadata.Store) *witness {
 	w.mu.seals = make(map[metadata.Key]metadata.SealRecord)
 	w.mu.stamps = make(map[metadata.Key]time.Time)
 	w.mu.once = make(map[string]bool)
-	w.mu.ended = make(map[core.ID]metadata.OperationState)
+	w.mu.ended = make(map[core.ID]metadata.OperationRecord)
 	w.mu.levels = make(map[metadata.Key]core.Seq)
 	return w
 }
@@ -129,11 +129,11 @@ func (w *witness) operationLocked(value []byte) {
 		w.sayLocked("an operation does not decode: %v", err)
 		return
 	}
-	if was, ended := w.mu.ended[r.ID]; ended && was != r.State {
-		w.sayLocked("operation %s had ended as %s, and became %s", r.ID, was, r.State)
+	if was, ended := w.mu.ended[r.ID]; ended && (was.State != r.State || !was.Changed.Equal(r.Changed)) {
+		w.sayLocked("operation %s had ended as %s by %s, and became %s by %s", r.ID, was.State, was.By, r.State, r.By)
 	}
 	if r.Ended() {
-		w.mu.ended[r.ID] = r.State
+		w.mu.ended[r.ID] = r
 	}
 }
 
