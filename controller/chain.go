@@ -36,7 +36,7 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 	var old metadata.HeadRecord
 	err := h.withMajority(ctx, func(ctx context.Context) (err error) {
-		old, err = metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Serial)
+		old, err = metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Quorum) // the move compares it
 		return err
 	})
 	if err != nil {
@@ -210,7 +210,7 @@ func (h *Host) headOf(head core.Extent, w wish) (bool, error) {
 // adoptHead brings what is known of the head up to its seal row, and writes the rows of one whose maker did not come to that.
 func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.ExtentState, error) {
 	id := head.Extent.ID
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
+	row, err := h.sealRow(ctx, id)
 	switch {
 	case err == nil:
 		return row.State, h.note(ctx, row)

@@ -87,46 +87,6 @@ func TestEnsure_DeletionFindsEachExtent(t *testing.T) {
 	})
 }
 
-// paxos counts the calls that are a round of Paxos in Cassandra.
-type paxos struct {
-	metadata.Store
-	rounds atomic.Int64
-}
-
-func (s *paxos) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
-	if c == metadata.Serial && t.Rule == metadata.RuleCAS && t != metadata.Leases {
-		s.rounds.Add(1)
-	}
-	return s.Store.Get(ctx, t, k, c)
-}
-
-func (s *paxos) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	if t != metadata.Leases {
-		s.rounds.Add(1)
-	}
-	return s.Store.Insert(ctx, t, k, value)
-}
-
-func (s *paxos) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
-	if t != metadata.Leases {
-		s.rounds.Add(1)
-	}
-	return s.Store.Update(ctx, t, k, old, value, ttl)
-}
-
-func TestEnsure_OfAnAPQueueIsNoLWT(t *testing.T) {
-	counted := &paxos{Store: memory.New()}
-	bubble(t, harnessOptions{stores: 1, edit: beside, meta: counted}, func(r *harness) {
-		queue := r.queue(1, 1)
-		before := counted.rounds.Load()
-		_, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
-		r.ok(err)
-		if n := counted.rounds.Load() - before; n > 0 {
-			t.Errorf("%d rounds of Paxos for an extent of an AP queue", n)
-		}
-	})
-}
-
 func TestMinority_MakesExtentsOfAPQueues(t *testing.T) {
 	apart(t, harnessOptions{stores: 2, outputs: 1}, func(r *harness, meta *faulty.Replicas) {
 		queue := r.queue(2, 1)

@@ -208,7 +208,7 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 	}
 	fresh := metadata.SealRecord{Extent: e, Before: before, Home: home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
+	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Quorum) // the row only goes on from there
 	if core.CodeOf(err) == core.CodeNotFound {
 		if err := h.neverSealed(ctx, e); err != nil {
 			return row, err

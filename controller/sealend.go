@@ -23,17 +23,23 @@ func (h *Host) sealed(ctx context.Context, o order) (metadata.SealRecord, error)
 	return h.answerEnd(ctx, row, o)
 }
 
-// endRow reads the row of an extent that has its end. A read below Serial may answer an older row, without the end: it is
-// read again.
-func (h *Host) endRow(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
+// endRow reads the row of an extent that has its end.
+func (h *Host) endRow(ctx context.Context, id core.ExtentID) (metadata.SealRecord, error) {
+	row, err := h.sealRow(ctx, id)
+	if err == nil && !row.State.HasEnd() {
+		err = core.Errorf(core.CodeCorrupt, "its row has no end any more")
+	}
+	return row, err
+}
+
+// sealRow reads the row of an extent; CodeNotFound. An end stays as it is, so one that is read at Quorum counts. What has none there is read again at
+// Serial, which costs a round of Paxos.
+func (h *Host) sealRow(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
 	for _, c := range []metadata.Consistency{metadata.Quorum, metadata.Serial} {
 		row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), c)
-		if err == nil && row.State.HasEnd() {
-			return row, nil
+		if err == nil && row.State.HasEnd() || err != nil && core.CodeOf(err) != core.CodeNotFound {
+			break
 		}
-	}
-	if err == nil {
-		err = core.Errorf(core.CodeCorrupt, "its row has no end any more")
 	}
 	return row, err
 }

@@ -59,11 +59,14 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 	}
 }
 
-// Change changes a CAS row. It reads the row (Serial), calls change to alter the value, and stores the value at the
-// version that it read. On a conflict it begins again, with growing pauses, until ctx ends. It returns the stored
-// value. change may run several times and must not keep the pointer. An error of change ends the Change and is returned
-// unchanged, with the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not
-// changed), CodeUnknown (it may be changed). T is a JSON object.
+// Change changes a CAS row. It reads the row, calls change to alter the value, and stores the value at the version that
+// it read. On a conflict it begins again, with growing pauses, until ctx ends. It returns the stored value. change may
+// run several times and must not keep the pointer. An error of change ends the Change and is returned unchanged, with
+// the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not changed), CodeUnknown
+// (it may be changed). T is a JSON object.
+//
+// The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value is
+// stored. What ends the Change without that is read at Serial.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
 	return ChangeFor(ctx, s, t, k, 0, change)
 }
@@ -74,30 +77,30 @@ func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Dur
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
 	var zero T
+	at := Quorum
 	for pause := minPause; ; pause = nextPause(pause) {
-		row, err := s.Get(ctx, t, k, Serial)
+		row, err := s.Get(ctx, t, k, at)
+		if core.CodeOf(err) == core.CodeNotFound && at != Serial {
+			at = Serial
+			continue
+		}
 		if err != nil {
 			return zero, err
 		}
-		current, err := decode[T](t, row)
-		if err != nil {
-			return zero, err
+		current, next, err := altered(t, row, change)
+		value, same := row.Value, errors.Is(err, ErrNoChange)
+		if err == nil {
+			value, err = encodeAttempt(t, k, next, core.NewID(time.Now()).String())
+			same = err == nil && ttl == 0 && sameRecord(row.Value, value)
 		}
-		next, err := decode[T](t, row) // its own copy, so that current stays what it was
-		if err != nil {
-			return zero, err
-		}
-		if err := change(&next); errors.Is(err, ErrNoChange) {
+		switch {
+		case (same || err != nil) && at != Serial:
+			at = Serial
+			continue
+		case same:
 			return current, nil
-		} else if err != nil {
+		case err != nil:
 			return current, err
-		}
-		value, err := encodeAttempt(t, k, next, core.NewID(time.Now()).String())
-		if err != nil {
-			return current, err
-		}
-		if ttl == 0 && sameRecord(row.Value, value) {
-			return current, nil
 		}
 		stored, err := update(ctx, s, t, k, row.Version, value, ttl)
 		if stored {
@@ -106,10 +109,22 @@ func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Dur
 		if err != nil {
 			return current, err
 		}
+		at = Serial
 		if err := wait(ctx, pause); err != nil {
 			return current, core.Errorf(core.CodeUnavailable, "%s %s could not be changed in time: %w", t.Name, clip(k.Row), err)
 		}
 	}
+}
+
+// altered is the value of a row, and what change makes of its own copy of it.
+func altered[T any](t Table, row Row, change func(*T) error) (current, next T, err error) {
+	if current, err = decode[T](t, row); err == nil {
+		next, err = decode[T](t, row)
+	}
+	if err != nil {
+		return current, next, err
+	}
+	return current, next, change(&next)
 }
 
 // Delete removes a row at version old; a lost answer is resolved by reading back, and a row that is gone then counts as removed.
