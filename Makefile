@@ -112,7 +112,7 @@ flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the 
 .PHONY: faults
 faults: ## clusters under faults: SEEDS schedules in virtual time with one, two and three controllers, real processes, builds broken on purpose, three Cassandra nodes; tables in bin/faults.md
 	@mkdir -p bin && rm -f bin/faults.md
-	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md; status=0; \
+	@export COLUMBA_FAULTS=$(FAULTTIME) COLUMBA_FAULTS_REPORT=$(CURDIR)/bin/faults.md COLUMBA_CASSANDRA_NODES=3; status=0; \
 	$(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) || status=1; \
 	for n in 2 3; do $(GO) test -count=1 -timeout 6h -run '^TestSeeds$$' ./test/cluster -many=$(SEEDS) -controllers=$$n -stale=0.3 || status=1; done; \
 	$(GO) test -count=1 -timeout 6h -run '^TestChurn$$' ./test/cluster -churnseeds=$$(( ($(SEEDS) + 99) / 100 )) || status=1; \

@@ -60,10 +60,16 @@ const (
 // none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it at Quorum, then reads the create rows at Quorum, and seals
 // these extents. An extent that is answered has its create row at Quorum, and the mark is looked for at Quorum after that. So either the deletion seals
 // the extent, or nobody writes to it. An AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065).
-func (h *Host) ensureExtent(ctx context.Context, w wish) (core.Extent, error) {
-	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, h.deps.now())
+func (h *Host) ensureExtent(ctx context.Context, w wish) (e core.Extent, err error) {
+	began := h.deps.now()
+	defer func() {
+		if err == nil && !e.ID.Time().Before(began.Truncate(time.Millisecond)) { // it is a new one
+			h.metrics.creating.Observe(h.deps.now().Sub(began).Seconds())
+		}
+	}()
+	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, began)
 	if !h.majority.Lacks() {
-		e, err := h.ensureAt(ctx, w)
+		e, err = h.ensureAt(ctx, w)
 		if h.cfg.Alone || !errors.As(err, new(metadata.NoMajority)) {
 			return e, err
 		}

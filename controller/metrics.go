@@ -1,9 +1,15 @@
 package controller
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/internal/telemetry"
+)
 
 type metrics struct {
 	created     prometheus.Counter
+	creating    prometheus.Histogram
+	sealing     prometheus.Histogram
 	retired     prometheus.Counter
 	sealed      *prometheus.CounterVec
 	alarms      *prometheus.CounterVec
@@ -28,6 +34,8 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		created:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_created_total", Help: "Extents created."}),
+		creating:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_create_seconds", Help: "From the question of an input host to the answer with a new extent.", Buckets: telemetry.LatencyBuckets()}),
+		sealing:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_seal_seconds", Help: "From the beginning of a try to seal an extent to its end, of tries that decided it.", Buckets: telemetry.LatencyBuckets()}),
 		retired:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retired_total", Help: "Extents removed."}),
 		sealed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_extents_sealed_total", Help: "Extents whose end was decided, by reason."}, []string{"reason"}),
 		alarms:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_seal_alarms_total", Help: "Seals that cannot be decided and need an operator, by cause."}, []string{"cause"}),
@@ -49,6 +57,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of extents retired by the unconsumed retention that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while no extent is retired because the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }

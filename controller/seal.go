@@ -112,7 +112,9 @@ const sealTimeout = 20 * time.Second
 func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
+	var began time.Time
 	if free, err := h.sealSlot(ctx, o); err == nil {
+		began = h.deps.now()
 		s.record, s.decided, s.err = h.sealOnce(ctx, o)
 		<-free
 	} else {
@@ -124,6 +126,7 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	if !s.decided {
 		return
 	}
+	h.metrics.sealing.Observe(h.deps.now().Sub(began).Seconds())
 	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()
 	h.shares.touch(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: s.record.Extent}, Home: s.record.Home}.Reader())
 	if e, ok := h.extents.Get(o.extent.ID); ok && !sameStores(e) {
