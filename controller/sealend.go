@@ -32,8 +32,8 @@ func (h *Host) endRow(ctx context.Context, id core.ExtentID) (metadata.SealRecor
 	return row, err
 }
 
-// sealRow reads the row of an extent; CodeNotFound. An end stays as it is, so one that is read at Quorum counts. What has none there is read again at
-// Serial, which costs a round of Paxos.
+// sealRow reads the row of an extent; CodeNotFound. An end stays as it is, so one that is read at Quorum counts. A row without one is read
+// again at Serial, which costs a round of Paxos.
 func (h *Host) sealRow(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
 	for _, c := range []metadata.Consistency{metadata.Quorum, metadata.Serial} {
 		row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), c)

@@ -12,7 +12,7 @@ import (
 )
 
 // TestSpeedOnCassandra measures how long queues, extents and seals take on three real nodes, beside nothing else. Its figures depend on the machine, and fail
-// nothing. What a creation and a seal cost in calls is in controller's TestPaxos_OfExtents.
+// nothing. TestPaxos_OfExtents of controller counts their calls.
 func TestSpeedOnCassandra(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{Stores: 3, Inputs: 1, Outputs: 1, Metadata: onCassandra(t, "all")})
@@ -38,7 +38,7 @@ func TestSpeedOnCassandra(t *testing.T) {
 	rate(core.CP, 1, many)
 	rate(core.AP, 16, 8*many)
 	for _, kind := range []core.Consistency{core.AP, core.CP} {
-		created, sealed := c.Controller.Histogram("columba_controller_create_seconds"), c.Controller.Histogram("columba_controller_seal_seconds")
+		created, sealed := c.Controller.Histogram("columba_controller_extent_created_seconds"), c.Controller.Histogram("columba_controller_extent_sealed_seconds")
 		for n := range many {
 			path := fmt.Sprintf("/t/%s-1-0-%d", kind, n)
 			publishOne(t, c.Controller.Client(), path)
@@ -48,7 +48,7 @@ func TestSpeedOnCassandra(t *testing.T) {
 				}
 			}
 		}
-		created, sealed = c.Controller.Histogram("columba_controller_create_seconds").Since(created), c.Controller.Histogram("columba_controller_seal_seconds").Since(sealed)
+		created, sealed = c.Controller.Histogram("columba_controller_extent_created_seconds").Since(created), c.Controller.Histogram("columba_controller_extent_sealed_seconds").Since(sealed)
 		if created.Count() < many || sealed.Count() < many {
 			t.Errorf("%s: %d extents were created and %d sealed, want %d at least", kind, created.Count(), sealed.Count(), many)
 		}
