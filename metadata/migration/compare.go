@@ -20,16 +20,31 @@ type Count struct {
 // fading is how long a row must live on to be compared: one that ends meanwhile is in one of the stores only.
 const fading = time.Hour
 
-// sums are the rows of each table: how many, and a digest that does not depend on their order.
+// blurred is by how much the end of a row may differ in its copy: Cassandra counts it in whole seconds from when it is written and read.
+const blurred = 10 // seconds
+
+// sums are the rows of each table: how many, a digest that does not depend on their order, and when they end on average.
 type sums struct {
 	seed  maphash.Seed
 	rows  map[string]int
 	total map[string]uint64
+	end   map[string]int
+	ends  map[string]int64 // seconds after began, of all together
+	began time.Time
 	say   func()
 }
 
-func newSums(seed maphash.Seed, say func()) *sums {
-	return &sums{seed: seed, rows: make(map[string]int), total: make(map[string]uint64), say: say}
+func newSums(seed maphash.Seed, began time.Time, say func()) *sums {
+	return &sums{
+		seed: seed, rows: make(map[string]int), total: make(map[string]uint64), end: make(map[string]int), ends: make(map[string]int64), began: began, say: say,
+	}
+}
+
+// same reports whether a table has the same rows, which end at the same times.
+func (s *sums) same(o *sums, table string) bool {
+	n := s.end[table]
+	return s.rows[table] == o.rows[table] && s.total[table] == o.total[table] && n == o.end[table] &&
+		max(s.ends[table]-o.ends[table], o.ends[table]-s.ends[table]) <= int64(n)*blurred
 }
 
 func (s *sums) add(r metadata.Stored) {
@@ -46,6 +61,10 @@ func (s *sums) add(r metadata.Stored) {
 		number(uint64(r.Row.Written.UnixMicro()))
 	}
 	h.Write(r.Row.Value)
+	if !r.Expires.IsZero() {
+		s.end[r.Table.Name]++
+		s.ends[r.Table.Name] += int64(r.Expires.Sub(s.began) / time.Second)
+	}
 	s.rows[r.Table.Name]++
 	s.total[r.Table.Name] += h.Sum64()
 	s.say()
@@ -59,9 +78,10 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 			say(Progress{Rows: read, Check: true})
 		}
 	}
-	want, got := newSums(seed, told), newSums(seed, told)
+	now := time.Now()
+	want, got := newSums(seed, now, told), newSums(seed, now, told)
 	faded := make(map[Position]bool)
-	end := time.Now().Add(fading)
+	end := now.Add(fading)
 	err := from.Stored(ctx, "", "", "", func(r metadata.Stored) error {
 		switch {
 		case own(r):
@@ -86,7 +106,7 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 	}
 	var counts []Count
 	for _, t := range metadata.Tables {
-		if want.rows[t.Name] != got.rows[t.Name] || want.total[t.Name] != got.total[t.Name] {
+		if !want.same(got, t.Name) {
 			return nil, core.Errorf(core.CodeCorrupt, "table %s differs after the copy: %d rows there, %d rows here; drop the keyspace and copy again",
 				t.Name, got.rows[t.Name], want.rows[t.Name])
 		}

@@ -214,6 +214,36 @@ func TestCopy_FindsEveryDifference(t *testing.T) {
 	}
 }
 
+// TestCopy_FindsWrongEnds has rows of the copy end at other times, or never. Some seconds do not count.
+func TestCopy_FindsWrongEnds(t *testing.T) {
+	for what, c := range map[string]struct {
+		spoil func(end time.Time) time.Time
+		wrong bool
+	}{
+		"all live on":      {func(time.Time) time.Time { return time.Time{} }, true},
+		"all end too late": {func(end time.Time) time.Time { return end.Add(time.Minute) }, true},
+		"all end early":    {func(end time.Time) time.Time { return end.Add(-time.Minute) }, true},
+		"seconds":          {func(end time.Time) time.Time { return end.Add(2 * time.Second) }, false},
+	} {
+		from, to := some(100), newTarget(t)
+		if _, err := Copy(t.Context(), from, to, call, quiet); err != nil {
+			t.Fatal(err)
+		}
+		for p, r := range to.rows {
+			if !r.Expires.IsZero() {
+				r.Expires = c.spoil(r.Expires)
+				to.rows[p] = r
+			}
+		}
+		_, err := compare(t.Context(), from, to, quiet)
+		if c.wrong {
+			wantCode(t, what, err, core.CodeCorrupt, "table audit differs")
+		} else if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestCopy_ARowThatEndsMeanwhile is in the embedded store only when both are compared.
 func TestCopy_ARowThatEndsMeanwhile(t *testing.T) {
 	from, to := some(100), newTarget(t)
