@@ -108,6 +108,7 @@ type Host struct {
 	reload      chan struct{}    // another controller acted for some queues before
 	gate        *gate            // of the work that nobody waits for
 	majority    metadata.Majority
+	watch       *majorityWatch
 	minority    *minority
 	extents     *catalog.Extents
 	shares      *shares
@@ -147,7 +148,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
-		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{},
+		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
@@ -215,7 +216,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.minorityLoop} {
+	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.minorityLoop, h.majorityLoop} {
 		wg.Go(func() { loop(ctx) })
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)

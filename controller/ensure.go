@@ -135,7 +135,7 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 		create = h.ensureHead
 	}
 	if chained && w.minority {
-		return core.Extent{}, noMajority(w.queue)
+		return core.Extent{}, h.noMajority(w.queue)
 	}
 	for _, e := range h.extents.OpenOf(w.queue) {
 		if chained || e.InputRun != w.run || e.Kind != w.kind || e.Horizon != w.ahead || slices.Contains(w.have, e.ID) || w.minority != (e.Minority == h.maker()) {
@@ -192,7 +192,7 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 		return r, err
 	}
 	if w.minority && q.Spec.Consistency == core.CP { // its timers, too
-		return r, noMajority(w.queue)
+		return r, h.noMajority(w.queue)
 	}
 	now := h.deps.now()
 	if wait := h.backOff(w.key(), now); wait > 0 {

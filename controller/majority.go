@@ -4,12 +4,40 @@ import (
 	"context"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/majority"
 	"github.com/columbamq/columba/metadata"
 )
 
 // noMajority refuses messages of a CP queue.
-func noMajority(queue core.QueueID) error {
-	return core.Errorf(core.CodeUnavailable, "the metadata have no majority here, so queue %s, which is CP, takes no messages: publish where most of the metadata are, or start those that are away", queue)
+func (h *Host) noMajority(queue core.QueueID) error {
+	v, _ := h.lacksMajority()
+	advice := "publish where most of the metadata are, or start those that are away"
+	switch v.State {
+	case majority.Cut:
+		advice = "publish where most of the metadata are, or check the network"
+	case majority.Outage:
+		advice = "start the Cassandra nodes that are away"
+	}
+	return core.Errorf(core.CodeUnavailable, "the metadata have no majority here%s, so queue %s, which is CP, takes no messages; %s", inBrackets(v.Text()), queue, advice)
+}
+
+func inBrackets(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// nowhere adds to an error which metadata have no majority, if this controller lacks one.
+func (h *Host) nowhere(err error) error {
+	if core.CodeOf(err) != core.CodeUnavailable || h.duties.Holds() {
+		return err
+	}
+	why := ", as it seems"
+	if v, lacks := h.lacksMajority(); lacks {
+		why = inBrackets(v.Text())
+	}
+	return core.Errorf(core.CodeUnavailable, "the metadata have no majority here%s: %w", why, err)
 }
 
 // withMajority does a call that needs a majority of the metadata. The error is metadata.NoMajority if none answers within metadata.MajorityWait.

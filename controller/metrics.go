@@ -3,6 +3,7 @@ package controller
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/core/majority"
 	"github.com/columbamq/columba/internal/telemetry"
 )
 
@@ -25,6 +26,7 @@ type metrics struct {
 	orphans     prometheus.Gauge
 	old         prometheus.Gauge
 	skew        *prometheus.GaugeVec
+	majority    *prometheus.GaugeVec
 
 	expired          prometheus.Counter
 	expiredMessages  prometheus.Counter
@@ -53,10 +55,24 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),
 
+		majority: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_majority", Help: "1 for the state of this controller: it has a majority of the metadata, or is in a cut of the network or an outage of the metadata."}, []string{"state"}),
+
 		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retention_dropped_total", Help: "Extents retired by the unconsumed retention that a group had not consumed, or whose queue had no group."}),
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of extents retired by the unconsumed retention that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while no extent is retired because the clocks of hosts differ or too few hosts answer."}),
 	}
-	reg.MustRegister(m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
+	m.showMajority(majority.Has)
+	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
+}
+
+// showMajority makes a state the one that holds.
+func (m *metrics) showMajority(is majority.State) {
+	for _, s := range majority.States() {
+		v := 0.0
+		if s == is {
+			v = 1
+		}
+		m.majority.WithLabelValues(string(s)).Set(v)
+	}
 }

@@ -92,11 +92,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	}
 	r, err := s.h.seal(ctx, o)
 	ended(ctx, err)
-	if core.CodeOf(err) == core.CodeUnavailable && !s.h.duties.Holds() {
-		err = core.Errorf(core.CodeUnavailable, "the metadata have no majority here, as it seems: %w", err)
-	}
 	if err != nil {
-		return nil, convert.RPCError(err)
+		return nil, convert.RPCError(s.h.nowhere(err))
 	}
 	out := &pb.SealExtentResponse{L: uint64(r.L), Bytes: r.Bytes}
 	for _, holder := range r.Holders {

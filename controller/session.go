@@ -22,6 +22,8 @@ type duties interface {
 	Holds() bool
 	// Handovers is how often it stopped being responsible for something.
 	Handovers() uint64
+	// Others are the other controllers that hold a session lease, as far as is known.
+	Others() []core.HostID
 	// Unchanged is for how long nothing has changed in what it is responsible for.
 	Unchanged() time.Duration
 	// Acknowledge counts another controller as a member.
@@ -36,6 +38,7 @@ type alone struct{}
 func (alone) Responsible(core.ID) bool { return true }
 func (alone) Holds() bool              { return true }
 func (alone) Handovers() uint64        { return 0 }
+func (alone) Others() []core.HostID    { return nil }
 func (alone) Unchanged() time.Duration { return math.MaxInt64 }
 func (alone) Run(context.Context)      {}
 
@@ -120,6 +123,9 @@ func (c colleague) Changed() {
 	c.h.letters.Wake()
 	poke(c.h.reload)
 }
+
+// Looked implements session.Owner.
+func (c colleague) Looked(began time.Time, err error) { c.h.heardMajority(began, err) }
 
 // newDuties are those of a controller beside others, unless the metadata are this process's.
 func (h *Host) newDuties() duties {

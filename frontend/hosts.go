@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,8 +22,9 @@ import (
 const (
 	hostUp      = "up"
 	hostRefuses = "refuses" // a store host that is up and takes no new extents: its log has failed, its disk hangs or is full
-	hostDown    = "down"    // it does not answer
-	hostLeft    = "left"    // it stopped in good order
+	// A controller that is up and lacks a majority of the metadata says so, see standpoint.
+	hostDown = "down" // it does not answer
+	hostLeft = "left" // it stopped in good order
 )
 
 // describeTimeout is how long a list of hosts waits for stores to say how they fare.
@@ -34,8 +36,13 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 	for _, h := range s.members.Hosts("") {
 		out.Hosts = append(out.Hosts, hostInfo(h, hostUp))
 	}
+	var said map[string]standpoint
+	var asked sync.WaitGroup
+	asked.Go(func() { said = s.standpoints(ctx) })
 	s.askClocks(ctx, out.Hosts)
 	s.askStores(ctx, out.Hosts)
+	asked.Wait()
+	addStandpoints(out.Hosts, said)
 	for _, g := range s.members.Gone() {
 		state := hostDown
 		if g.Left {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -45,10 +44,10 @@ func (f *findings) add(x finding) {
 	}
 }
 
-// WhyStuck names the oldest message that a group has not settled, and says why: as the owners of its shares see it, and of those without an
+// whyStuck names the oldest message that a group has not settled, and says why: as the owners of its shares see it, and of those without an
 // owner as the metadata do.
-func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
-	q, group, err := s.groupToShow(ctx, req.Msg.GetQueue(), req.Msg.GetGroup())
+func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.WhyStuckResponse, error) {
+	q, group, err := s.groupToShow(ctx, req.GetQueue(), req.GetGroup())
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +77,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	out.Queue, out.Group, out.Extents = group.Spec.Queue, group.Spec.Name, f.mu.extents
 	out.Text = stuck.InGroup(out.Text, out.Queue, out.Group)
 	s.setAge(out.Message)
-	return connect.NewResponse(out), nil
+	return out, nil
 }
 
 // addPendingSeek adds that a seek is under way: the reason of a group that has nothing else to wait for.

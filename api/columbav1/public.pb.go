@@ -1631,9 +1631,11 @@ type HostInfo struct {
 	Roles         []string               `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
 	Addr          string                 `protobuf:"bytes,3,opt,name=addr,proto3" json:"addr,omitempty"`
 	Zone          string                 `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // up; refuses: a store that takes no new extents; clock +1h0m0s: up, and its clock is ahead of the others' by so much; for an hour after it was seen: down, or left when it stopped in good order
+	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // up; refuses: a store that takes no new extents; clock +1h0m0s: up, and its clock is ahead of the others' by so much; no majority: …: a controller that is up and lacks a majority of the metadata, in a cut or in an outage; for an hour after it was seen: down, or left when it stopped in good order
 	Run           string                 `protobuf:"bytes,6,opt,name=run,proto3" json:"run,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,100,opt,name=since,proto3" json:"since,omitempty"` // of a host that is down or left: when the answering server noticed it
+	Majority      string                 `protobuf:"bytes,7,opt,name=majority,proto3" json:"majority,omitempty"`                                // of a controller that answers: majority; cut or outage, while it lacks a majority of the metadata; empty: the metadata are embedded
+	MajoritySince *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=majority_since,json=majoritySince,proto3" json:"majority_since,omitempty"` // of a cut or an outage, by the controller's clock
+	Since         *timestamppb.Timestamp `protobuf:"bytes,100,opt,name=since,proto3" json:"since,omitempty"`                                    // of a host that is down or left: when the answering server noticed it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1708,6 +1710,20 @@ func (x *HostInfo) GetRun() string {
 		return x.Run
 	}
 	return ""
+}
+
+func (x *HostInfo) GetMajority() string {
+	if x != nil {
+		return x.Majority
+	}
+	return ""
+}
+
+func (x *HostInfo) GetMajoritySince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.MajoritySince
+	}
+	return nil
 }
 
 func (x *HostInfo) GetSince() *timestamppb.Timestamp {
@@ -4218,14 +4234,16 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06stores\x18\x03 \x03(\tR\x06stores\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x12\n" +
-	"\x10ListHostsRequest\"\xb6\x01\n" +
+	"\x10ListHostsRequest\"\x95\x02\n" +
 	"\bHostInfo\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x12\n" +
 	"\x04addr\x18\x03 \x01(\tR\x04addr\x12\x12\n" +
 	"\x04zone\x18\x04 \x01(\tR\x04zone\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x10\n" +
-	"\x03run\x18\x06 \x01(\tR\x03run\x120\n" +
+	"\x03run\x18\x06 \x01(\tR\x03run\x12\x1a\n" +
+	"\bmajority\x18\a \x01(\tR\bmajority\x12A\n" +
+	"\x0emajority_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\rmajoritySince\x120\n" +
 	"\x05since\x18d \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"?\n" +
 	"\x11ListHostsResponse\x12*\n" +
 	"\x05hosts\x18\x01 \x03(\v2\x14.columba.v1.HostInfoR\x05hosts\"=\n" +
@@ -4564,136 +4582,137 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	25, // 11: columba.v1.VerifyExtentResponse.replicas:type_name -> columba.v1.VerifiedReplica
 	28, // 12: columba.v1.DeleteOrphansResponse.extents:type_name -> columba.v1.OrphanExtent
 	78, // 13: columba.v1.OrphanExtent.since:type_name -> google.protobuf.Timestamp
-	78, // 14: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
-	30, // 15: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	79, // 16: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	79, // 17: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
-	78, // 18: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
-	80, // 19: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	40, // 20: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	81, // 21: columba.v1.CancelResult.error:type_name -> columba.v1.Error
-	41, // 22: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	82, // 23: columba.v1.ListDelayedResponse.messages:type_name -> columba.v1.DelayedMessage
-	78, // 24: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 25: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	45, // 26: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	84, // 27: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	85, // 28: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	84, // 29: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	78, // 30: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
-	78, // 31: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	54, // 32: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
-	83, // 33: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	71, // 34: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	86, // 35: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	78, // 36: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 37: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	60, // 38: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	86, // 39: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	86, // 40: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	72, // 41: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	87, // 42: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	74, // 43: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	81, // 44: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	81, // 45: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	81, // 46: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 47: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 48: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 49: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 50: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 51: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 52: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 53: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 54: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 55: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 56: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 57: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	88, // 58: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	88, // 59: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
-	16, // 60: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 61: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 62: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 63: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 64: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
-	26, // 65: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	29, // 66: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	32, // 67: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	34, // 68: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	89, // 69: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	90, // 70: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	36, // 71: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	42, // 72: columba.v1.AdminService.ListDelayed:input_type -> columba.v1.ListDelayedRequest
-	91, // 73: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	92, // 74: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	93, // 75: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	94, // 76: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	44, // 77: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	47, // 78: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	48, // 79: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	49, // 80: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	51, // 81: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	52, // 82: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	55, // 83: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
-	57, // 84: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	59, // 85: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	62, // 86: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	63, // 87: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	64, // 88: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	65, // 89: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	38, // 90: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	67, // 91: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	68, // 92: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	74, // 93: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 94: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	74, // 95: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 96: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	74, // 97: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 98: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	76, // 99: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	76, // 100: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 101: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	76, // 102: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 103: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	76, // 104: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	95, // 105: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
-	17, // 106: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	77, // 107: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	77, // 108: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 109: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 110: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
-	27, // 111: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	31, // 112: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	33, // 113: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	35, // 114: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	96, // 115: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	97, // 116: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageInfo
-	37, // 117: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	43, // 118: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
-	98, // 119: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	98, // 120: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	98, // 121: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	99, // 122: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	46, // 123: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	85, // 124: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	85, // 125: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	50, // 126: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	85, // 127: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	53, // 128: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	56, // 129: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
-	58, // 130: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	61, // 131: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	66, // 132: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	66, // 133: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	66, // 134: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	66, // 135: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	39, // 136: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	69, // 137: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	69, // 138: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	93, // [93:139] is the sub-list for method output_type
-	47, // [47:93] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	78, // 14: columba.v1.HostInfo.majority_since:type_name -> google.protobuf.Timestamp
+	78, // 15: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
+	30, // 16: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
+	79, // 17: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	79, // 18: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
+	78, // 19: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
+	80, // 20: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	40, // 21: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	81, // 22: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	41, // 23: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	82, // 24: columba.v1.ListDelayedResponse.messages:type_name -> columba.v1.DelayedMessage
+	78, // 25: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 26: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	45, // 27: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	84, // 28: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	85, // 29: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	84, // 30: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	78, // 31: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
+	78, // 32: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	54, // 33: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
+	83, // 34: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	71, // 35: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	86, // 36: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	78, // 37: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 38: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	60, // 39: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	86, // 40: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	86, // 41: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	72, // 42: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	87, // 43: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	74, // 44: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	81, // 45: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	81, // 46: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	81, // 47: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 48: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 49: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 50: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 51: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 52: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 53: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 54: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 55: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 56: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 57: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 58: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	88, // 59: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	88, // 60: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
+	16, // 61: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 62: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 63: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 64: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 65: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
+	26, // 66: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	29, // 67: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	32, // 68: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	34, // 69: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	89, // 70: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	90, // 71: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	36, // 72: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	42, // 73: columba.v1.AdminService.ListDelayed:input_type -> columba.v1.ListDelayedRequest
+	91, // 74: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	92, // 75: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	93, // 76: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	94, // 77: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	44, // 78: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	47, // 79: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	48, // 80: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	49, // 81: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	51, // 82: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	52, // 83: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	55, // 84: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	57, // 85: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	59, // 86: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	62, // 87: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	63, // 88: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	64, // 89: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	65, // 90: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	38, // 91: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	67, // 92: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	68, // 93: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	74, // 94: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 95: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	74, // 96: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 97: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	74, // 98: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 99: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	76, // 100: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	76, // 101: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 102: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	76, // 103: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 104: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	76, // 105: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	95, // 106: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
+	17, // 107: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	77, // 108: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	77, // 109: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 110: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 111: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
+	27, // 112: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	31, // 113: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	33, // 114: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	35, // 115: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	96, // 116: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	97, // 117: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageInfo
+	37, // 118: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	43, // 119: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
+	98, // 120: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	98, // 121: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	98, // 122: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	99, // 123: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	46, // 124: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	85, // 125: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	85, // 126: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	50, // 127: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	85, // 128: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	53, // 129: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	56, // 130: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	58, // 131: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	61, // 132: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	66, // 133: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	66, // 134: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	66, // 135: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	66, // 136: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	39, // 137: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	69, // 138: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	69, // 139: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	94, // [94:140] is the sub-list for method output_type
+	48, // [48:94] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }

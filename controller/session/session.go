@@ -4,6 +4,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"log/slog"
 	"sync"
@@ -30,6 +31,9 @@ type Owner interface {
 	Yield() (counter uint64)
 	// Changed is told that the controller may be responsible for other keys than before. It does not block.
 	Changed()
+	// Looked is told how each reading of the leases ended, which needs a majority of the metadata and began at that time, by
+	// Config.Now. There is one a second. It does not block.
+	Looked(began time.Time, err error)
 }
 
 // Config of a Session.
@@ -113,6 +117,9 @@ func (s *Session) first(key core.ID, others []core.HostID) bool {
 	all := append(make([]core.HostID, 0, Slots+1), others...)
 	return core.Rank(key.String(), append(all, s.cfg.Self), func(id core.HostID) core.HostID { return id })[0] == s.cfg.Self
 }
+
+// Others are the members besides this controller, as far as they were seen. The caller does not change them.
+func (s *Session) Others() []core.HostID { return s.view.Load().hosts }
 
 // Handovers is how often this controller stopped being responsible for some keys.
 func (s *Session) Handovers() uint64 {
@@ -216,6 +223,9 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 		slots[keys[i]] = i
 	}
 	rows, err := metadata.GetRows(ctx, s.cfg.Meta, metadata.Leases, keys, metadata.Quorum)
+	if !errors.Is(ctx.Err(), context.Canceled) { // else the caller has left
+		s.owner.Looked(asked, err)
+	}
 	if err != nil {
 		return err
 	}

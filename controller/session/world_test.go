@@ -131,6 +131,8 @@ func (c *controller) Yield() uint64 {
 
 func (c *controller) Changed() {}
 
+func (c *controller) Looked(time.Time, error) {}
+
 // responsible are those for a key. Each makes a list then: newer than those of the one before.
 func (w *world) responsible(key core.ID) (out []*controller) {
 	w.mu.Lock()

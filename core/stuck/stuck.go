@@ -43,6 +43,8 @@ const (
 	OwnerUnreachable   Reason = "owner_unreachable"
 	NotSealed          Reason = "not_sealed"
 	SeekPending        Reason = "seek_pending"
+	MetadataCut        Reason = "metadata_cut"
+	MetadataOutage     Reason = "metadata_outage"
 )
 
 // texts say what a reason means and what to do about it.
@@ -76,6 +78,10 @@ var texts = map[Reason]string{
 	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
 	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",
 	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group QUEUE GROUP` shows the new place, `columba list audit QUEUE` how it ended",
+	MetadataCut: "the network is cut, and this side has no majority of the metadata. Here a group of an AP queue gets only messages that were published on this side since; " +
+		"groups of CP queues, and groups that deliver at most once, wait. Run the command on the other side for the rest. `columba list hosts` names what cannot be reached: check the network",
+	MetadataOutage: "no controller has a majority of the metadata. Output hosts go on with the shares that they have, and nothing moves: no extent is sealed, and an output host " +
+		"that dies is not replaced. Start the Cassandra nodes that are away; `columba schema show` names them",
 	NotSealed: "extents of the queue stay sealing, because their ends cannot be decided; groups get only their committed messages, and a CP queue " +
 		"takes no messages. Start the stores that are away. For a store whose disk is lost for good: `columba seal --force --all-of-store STORE`",
 }

@@ -239,7 +239,7 @@ func TestCut_CPQueueIsPublishedToByTheMajority(t *testing.T) {
 				h.ok(p.Close(h.t.Context()))
 			}
 			cancel()
-			if core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), "no majority") {
+			if core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), "no majority here (cut off from controller-0, controller-1)") {
 				h.t.Errorf("a publish on the side without a majority: %v", err)
 			}
 			if took := time.Since(began); took > 3*time.Second {

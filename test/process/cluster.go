@@ -161,7 +161,7 @@ func (c *Cluster) AwaitHosts() {
 	Eventually(c.t, "every process is in the list of hosts", func() bool {
 		up := make(map[string]bool)
 		for _, h := range c.Hosts() {
-			up[h.Addr] = up[h.Addr] || h.State == "up" || strings.HasPrefix(h.State, "clock ") // an earlier host of the address may be down
+			up[h.Addr] = up[h.Addr] || h.State == "up" || strings.HasPrefix(h.State, "clock ") || strings.HasPrefix(h.State, "no majority") // an earlier host of the address may be down
 		}
 		missing = missing[:0]
 		for _, s := range c.All() {

@@ -172,6 +172,8 @@ func hostFields(h *pb.HostInfo) []field {
 		{name: "zone", value: h.GetZone()},
 		{name: "state", value: h.GetState()},
 		{name: "since", value: instant(h.GetSince())},
+		{name: "majority", value: h.GetMajority(), detail: true},
+		{name: "majority_since", value: instant(h.GetMajoritySince()), detail: true},
 		{name: "run", value: h.GetRun()},
 	}
 }

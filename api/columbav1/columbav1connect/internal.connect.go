@@ -79,6 +79,9 @@ const (
 	// ControllerServiceAcknowledgeSessionProcedure is the fully-qualified name of the
 	// ControllerService's AcknowledgeSession RPC.
 	ControllerServiceAcknowledgeSessionProcedure = "/columba.v1.ControllerService/AcknowledgeSession"
+	// ControllerServiceDescribeMajorityProcedure is the fully-qualified name of the ControllerService's
+	// DescribeMajority RPC.
+	ControllerServiceDescribeMajorityProcedure = "/columba.v1.ControllerService/DescribeMajority"
 	// ControllerServiceHearSharesProcedure is the fully-qualified name of the ControllerService's
 	// HearShares RPC.
 	ControllerServiceHearSharesProcedure = "/columba.v1.ControllerService/HearShares"
@@ -196,6 +199,9 @@ type ControllerServiceClient interface {
 	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
+	// DescribeMajority answers whether the controller has a majority of the metadata, and if not, whether that is a cut or an outage. It is cheap: it
+	// reads no metadata. Controllers without a majority ask each other once a second.
+	DescribeMajority(context.Context, *connect.Request[columbav1.DescribeMajorityRequest]) (*connect.Response[columbav1.DescribeMajorityResponse], error)
 	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
 	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
 	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
@@ -308,6 +314,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
 			connect.WithClientOptions(opts...),
 		),
+		describeMajority: connect.NewClient[columbav1.DescribeMajorityRequest, columbav1.DescribeMajorityResponse](
+			httpClient,
+			baseURL+ControllerServiceDescribeMajorityProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("DescribeMajority")),
+			connect.WithClientOptions(opts...),
+		),
 		hearShares: connect.NewClient[columbav1.HearSharesRequest, columbav1.HearSharesResponse](
 			httpClient,
 			baseURL+ControllerServiceHearSharesProcedure,
@@ -363,6 +375,7 @@ type controllerServiceClient struct {
 	getAssignments     *connect.Client[columbav1.GetAssignmentsRequest, columbav1.GetAssignmentsResponse]
 	renewShares        *connect.Client[columbav1.RenewSharesRequest, columbav1.RenewSharesResponse]
 	acknowledgeSession *connect.Client[columbav1.AcknowledgeSessionRequest, columbav1.AcknowledgeSessionResponse]
+	describeMajority   *connect.Client[columbav1.DescribeMajorityRequest, columbav1.DescribeMajorityResponse]
 	hearShares         *connect.Client[columbav1.HearSharesRequest, columbav1.HearSharesResponse]
 	learnExtent        *connect.Client[columbav1.LearnExtentRequest, columbav1.LearnExtentResponse]
 	leaseQuota         *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
@@ -441,6 +454,11 @@ func (c *controllerServiceClient) AcknowledgeSession(ctx context.Context, req *c
 	return c.acknowledgeSession.CallUnary(ctx, req)
 }
 
+// DescribeMajority calls columba.v1.ControllerService.DescribeMajority.
+func (c *controllerServiceClient) DescribeMajority(ctx context.Context, req *connect.Request[columbav1.DescribeMajorityRequest]) (*connect.Response[columbav1.DescribeMajorityResponse], error) {
+	return c.describeMajority.CallUnary(ctx, req)
+}
+
 // HearShares calls columba.v1.ControllerService.HearShares.
 func (c *controllerServiceClient) HearShares(ctx context.Context, req *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error) {
 	return c.hearShares.CallUnary(ctx, req)
@@ -502,6 +520,9 @@ type ControllerServiceHandler interface {
 	// AcknowledgeSession has another controller count the caller as a member. The answer comes when nothing that the other
 	// decided without the caller is under way any more.
 	AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error)
+	// DescribeMajority answers whether the controller has a majority of the metadata, and if not, whether that is a cut or an outage. It is cheap: it
+	// reads no metadata. Controllers without a majority ask each other once a second.
+	DescribeMajority(context.Context, *connect.Request[columbav1.DescribeMajorityRequest]) (*connect.Response[columbav1.DescribeMajorityResponse], error)
 	// HearShares has the controller that is responsible for a queue take in extents that another one changed. The answer comes when the output hosts that
 	// are there have confirmed their lists of the queue, or names those that have not in time. Another controller answers that the queue has moved.
 	HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error)
@@ -610,6 +631,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("AcknowledgeSession")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceDescribeMajorityHandler := connect.NewUnaryHandler(
+		ControllerServiceDescribeMajorityProcedure,
+		svc.DescribeMajority,
+		connect.WithSchema(controllerServiceMethods.ByName("DescribeMajority")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceHearSharesHandler := connect.NewUnaryHandler(
 		ControllerServiceHearSharesProcedure,
 		svc.HearShares,
@@ -676,6 +703,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceRenewSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceAcknowledgeSessionProcedure:
 			controllerServiceAcknowledgeSessionHandler.ServeHTTP(w, r)
+		case ControllerServiceDescribeMajorityProcedure:
+			controllerServiceDescribeMajorityHandler.ServeHTTP(w, r)
 		case ControllerServiceHearSharesProcedure:
 			controllerServiceHearSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceLearnExtentProcedure:
@@ -751,6 +780,10 @@ func (UnimplementedControllerServiceHandler) RenewShares(context.Context, *conne
 
 func (UnimplementedControllerServiceHandler) AcknowledgeSession(context.Context, *connect.Request[columbav1.AcknowledgeSessionRequest]) (*connect.Response[columbav1.AcknowledgeSessionResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.AcknowledgeSession is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) DescribeMajority(context.Context, *connect.Request[columbav1.DescribeMajorityRequest]) (*connect.Response[columbav1.DescribeMajorityResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.DescribeMajority is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) HearShares(context.Context, *connect.Request[columbav1.HearSharesRequest]) (*connect.Response[columbav1.HearSharesResponse], error) {
