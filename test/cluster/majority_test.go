@@ -99,7 +99,7 @@ func TestCut_IsNamed(t *testing.T) {
 		h.become(h.far, 10*time.Second, everyController("up"))
 		h.why(h.far, "")
 		if n, back := h.said("and the network is cut"), h.said("a majority of the metadata answers again"); n != 1 || back != 1 {
-			t.Errorf("a controller logged %d times that the network is cut, and %d times that a majority answers again", n, back)
+			h.t.Errorf("a controller logged %d times that the network is cut, and %d times that a majority answers again", n, back)
 		}
 	})
 }
@@ -127,7 +127,7 @@ func TestOutage_IsNamed(t *testing.T) {
 			w.OnMeta(id, refuse)
 		}
 		sleep(3 * time.Second)
-		if _, err := w.Client.Admin().WhyStuck(t.Context(), queue, "g"); core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), outage) {
+		if _, err := w.Client.Admin().WhyStuck(w.t.Context(), queue, "g"); core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), outage) {
 			w.t.Errorf("without all of the metadata why-stuck says %v", err)
 		}
 		for _, id := range w.All() {
