@@ -171,6 +171,7 @@ type fakeController struct {
 	}
 	meta metadata.Store // where it starts groups
 	fakeDepths
+	fakeMajority
 	orphans []*pb.OrphanExtent // set before it is asked; nil: there are 7
 }
 
