@@ -55,6 +55,10 @@ func TestCassandraIsAway(t *testing.T) {
 		if i < 2 {
 			refusals(t, at, i)
 		}
+		if i == 1 {
+			says(t, at, "no majority: outage of the metadata", "list", "hosts")
+			says(t, at, "outage of the metadata", "why-stuck", queue, "work")
+		}
 		<-time.After(min(10*time.Second, lasting-time.Since(from)))
 	}
 	until := time.Now()
@@ -76,6 +80,7 @@ func TestCassandraIsAway(t *testing.T) {
 		return "a queue can be created: " + at.Run("", "create", "queue", "/t/new").Stderr
 	})
 	t.Logf("a queue is created %s after Cassandra is back", time.Since(returned).Round(100*time.Millisecond))
+	sound(t, at)
 	at.Must("one\n", "publish", "/t/new")
 	for _, line := range [][]string{{"depth"}, {"why-stuck", queue, "work"}, {"why-stuck", cpQueue, "g"}} {
 		at.Ask(line...)

@@ -165,6 +165,11 @@ func TestZoneIsCutOff(t *testing.T) {
 	nets.Cut([]int{0, 1}, []int{2})
 	<-time.After(apart / 2)
 	half := time.Now()
+	says(t, zones[2].at, "no majority: cut off from ", "list", "hosts")
+	says(t, zones[2].at, "cut off from ", "why-stuck", apQueue, "g")
+	if r := zones[0].at.Run("", "list", "hosts"); r.Code != 0 || strings.Contains(r.Stdout, "no majority") {
+		t.Errorf("on the side of the majority list hosts says: %s%s", r.Stdout, r.Stderr)
+	}
 	<-time.After(apart / 2)
 	for _, z := range zones {
 		for _, q := range []string{apQueue, cpQueue} {
@@ -195,6 +200,7 @@ func TestZoneIsCutOff(t *testing.T) {
 		flowing(apQueue, z, healed)
 		flowing(cpQueue, z, healed)
 	}
+	sound(t, zones[2].at)
 	t.Logf("all zones publish to both queues %s after the heal", time.Since(healed).Round(100*time.Millisecond))
 	for _, p := range publishers {
 		p.Interrupt()
@@ -235,6 +241,26 @@ func TestZoneIsCutOff(t *testing.T) {
 	for _, consumer := range consumers {
 		consumer.Interrupt()
 	}
+}
+
+// says runs a command, whose output or error has a text.
+func says(t *testing.T, at *process.Server, want string, line ...string) {
+	t.Helper()
+	began := time.Now()
+	r := at.Run("", line...)
+	t.Logf("columba %s: exit code %d after %s: %.600s%.300s", strings.Join(line, " "), r.Code, time.Since(began).Round(100*time.Millisecond), r.Stdout, r.Stderr)
+	if !strings.Contains(r.Stdout+r.Stderr, want) {
+		t.Errorf("columba %s does not say %q", strings.Join(line, " "), want)
+	}
+}
+
+// sound waits until each controller in the list of hosts has a majority of the metadata.
+func sound(t *testing.T, at *process.Server) {
+	t.Helper()
+	process.Eventually(t, "all controllers have a majority", func() bool {
+		r := at.Run("", "list", "hosts")
+		return r.Code == 0 && !strings.Contains(r.Stdout, "no majority")
+	})
 }
 
 func (z *zone) ordered() []string {
