@@ -101,8 +101,8 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	switch {
 	case err == nil && lacks != nil:
 		lacks.addTo(out)
-	case lacks != nil && core.CodeOf(err) == core.CodeUnavailable:
-		err = core.Errorf(core.CodeUnavailable, "%w; %s", err, lacks.detail())
+	case lacks != nil && (core.CodeOf(err) == core.CodeUnavailable || core.CodeOf(err) == core.CodeDeadline):
+		err = core.Errorf(core.CodeOf(err), "%w; %s", err, lacks.detail())
 	}
 	if err != nil {
 		return nil, err
