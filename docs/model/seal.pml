@@ -5,6 +5,7 @@
  *
  * Scope (-D)   RECORDS the writer may send · SEALERS 1 or 2 · FAULTS restarts and disk faults of stores together
  *              KINDS of fault: 1 restart + 2 lying disk + 4 wiped disk · INSTANT: an append is synced in one step
+ *              LOST: the CAS to SEALED of the first sealer may have no answer: it is done at any time later, or never
  *              STOPS: a sealer that has not decided when the row is sealed stops, instead of asking on for nothing
  *              OPENED: all replicas were opened before the run · UNSORTED: no symmetry reduction, for reading a trail
  *              CHAIN: a CP queue, with MESSAGES of one publisher that changes its session at most MOVES times
@@ -33,6 +34,7 @@
 #define UNKNOWN_AGAIN      20  /* CP: what was reported unknown, or of a session that is gone, is appended again */
 #define PAST_UNKNOWN       21  /* CP: a session goes on behind a record reported unknown, which a new session sends again */
 #define ABSENCE_IS_LOSS    22  /* a sealer takes a store that it does not reach for one whose disk is gone for good */
+#define LATE_UNGUARDED     23  /* a CAS that is done late does not compare */
 
 #ifndef BREAK
 #define BREAK NONE
@@ -76,6 +78,9 @@ typedef Replica {
   unsigned knows : 2; /* committed seq it heard of */
   unsigned end   : 3; /* L it was told, or NOEND */
   unsigned odd   : 3; /* bit s-1: at seq s stands a record that the writer never sent */
+#ifdef LOST
+  bit late;           /* the CAS that is under way lists it */
+#endif
   byte mark[2];       /* of each sealer */
   byte size[2]
 };
@@ -87,6 +92,13 @@ mtype row = OPEN;
 unsigned floor : 2;
 unsigned L     : 2;
 unsigned sum   : 3;   /* stands for the checksum at L */
+
+#ifdef LOST
+/* A CAS that is under way, and that nobody waits for: what it writes, and the floor in the row that it compares. */
+bit pending;
+unsigned lateL : 2;
+unsigned lateFloor : 2;
+#endif
 
 /* The writer. The link to replica r is FIFO: what is on its way there is (R[r].got, sent]. */
 mtype = { RUN, ASKED, SETTLED };
@@ -270,6 +282,9 @@ init {
     EACH(BEGINS)
     run stores();
     run mishaps();
+#ifdef LOST
+    run network();
+#endif
     startWriter();
     run sealer(0);
     if :: SEALERS > 1 -> run sealer(1) :: else fi

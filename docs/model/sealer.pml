@@ -75,6 +75,10 @@ inline record() {
   assert(row != SEALED || L == goal);              /* I6 */
   row = SEALED; L = goal;
   EACH(LISTS)
+  recorded()
+}
+
+inline recorded() {
   EACH(HOLDS)                                      /* I5 */
   assert(committed <= L);                          /* I1 */
   assert(seen <= L);                               /* I3 */
@@ -84,6 +88,30 @@ inline record() {
   orderKept();                                     /* I5 */
   order()
 }
+
+#ifdef LOST
+#define SENDS(r) R[r].late = (R[r].mark[id] == FULL);
+inline send() { pending = 1; lateL = goal; lateFloor = floor; EACH(SENDS) order() }
+
+#define LISTS_LATE(r) R[r].holds = R[r].late; \
+    if :: R[r].holds && !R[r].ruined -> sum = R[r].odd & UPTO(L) :: else fi;
+#define CLEARS(r) R[r].late = 0;
+inline arrived() { pending = 0; lateL = 0; lateFloor = 0; EACH(CLEARS) }
+
+/* A change of the floor is a new version of the row: a CAS from before does nothing any more. */
+proctype network() {
+  do
+  :: atomic { pending && (row == SEALING && floor == lateFloor || BREAK == LATE_UNGUARDED) ->
+       assert(row != SEALED || L == lateL);        /* I6 */
+       row = SEALED; L = lateL;
+       EACH(LISTS_LATE)
+       arrived()
+       recorded() }
+  :: atomic { pending && BREAK != LATE_UNGUARDED && (row == SEALED || floor != lateFloor) -> /* it does nothing any more */
+       arrived() order() }
+  od
+}
+#endif
 
 proctype sealer(byte id) {
   unsigned base : 2;      /* the floor in the row, when it was read */
@@ -110,6 +138,10 @@ begin:
   COPIES(0, 1) COPIES(0, 2) COPIES(1, 0) COPIES(1, 2) COPIES(2, 0) COPIES(2, 1)
   EACH(COMPLETES)
   :: atomic { decided && (row == SEALED && BREAK != SEALED_UNGUARDED || goal < floor) -> goto end } /* the CAS fails */
+#ifdef LOST
+  /* No answer: it reads the row, tries again, or begins anew, until it is seen or another one is. */
+  :: atomic { decided && id == 0 && row == SEALING && goal >= floor && !pending -> send() }
+#endif
   :: atomic { decided && (row == SEALING && goal >= floor || BREAK == SEALED_UNGUARDED) -> record(); goto end }
   od;
 end:
