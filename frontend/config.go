@@ -14,8 +14,6 @@ type Config struct {
 	Replicas int
 	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas, 0 for 2 or, with one replica, 1.
 	MinReplicas int
-	// OneCopy: the metadata are in one place, so a read that waits for them has no other copy to ask.
-	OneCopy bool
 	// CallTimeout bounds every call but the wait of Pull, and VerifyExtent, which reads whole extents. Callers may ask for less.
 	CallTimeout time.Duration
 	// DrainTimeout is how long a stopping frontend waits for the calls under way.

@@ -223,9 +223,7 @@ func (s *service) retryLengths(ctx context.Context, group metadata.GroupRecord) 
 
 // consumed are the extents that a group has consumed to their end.
 func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {
-	out, err := metadata.QuorumOrOne(func(c metadata.Consistency) (map[core.ExtentID]time.Time, error) {
-		return metadata.Consumed(ctx, s.meta, group.ID, group.Epoch, c)
-	})
+	out, err := metadata.Consumed(ctx, s.shown, group.ID, group.Epoch, metadata.Quorum)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "look up what group %s has consumed: %w", group.Spec.Name, err)
 	}
@@ -272,12 +270,8 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 }
 
 // saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in any.
-func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (dispatch.State, error) {
-	return metadata.QuorumOrOne(func(c metadata.Consistency) (dispatch.State, error) { return s.savedAt(ctx, group, e, c) })
-}
-
-func (s *service) savedAt(ctx context.Context, group metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
-	for row, err := range metadata.Rows(ctx, s.meta, metadata.Checkpoints, metadata.CheckpointPartition(group.ID, e.ID), c) {
+func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (state dispatch.State, err error) {
+	for row, err := range metadata.Rows(ctx, s.shown, metadata.Checkpoints, metadata.CheckpointPartition(group.ID, e.ID), metadata.Quorum) {
 		if err != nil {
 			return state, core.Errorf(core.CodeOf(err), "look up how far group %s is in extent %s: %w", group.Spec.Name, e.ID, err)
 		}

@@ -37,11 +37,7 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	if err != nil {
 		return nil, err
 	}
-	var more bool
-	records, err := metadata.QuorumOrOne(func(c metadata.Consistency) (page []metadata.Record[metadata.ExtentRecord], err error) {
-		page, more, err = metadata.Prefix[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, q.ID.String(), "", after, limit, c)
-		return page, err
-	})
+	records, more, err := metadata.Prefix[metadata.ExtentRecord](ctx, s.shown, metadata.Extents, q.ID.String(), "", after, limit, metadata.Quorum)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list extents of queue %s: %w", path, err)
 	}
@@ -252,10 +248,7 @@ func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path 
 	for _, r := range e.Replicas {
 		info.Replicas = append(info.Replicas, string(r))
 	}
-	seal, err := metadata.QuorumOrOne(func(c metadata.Consistency) (seal metadata.SealRecord, err error) {
-		seal, _, err = metadata.Read[metadata.SealRecord](ctx, s.meta, metadata.Seals, metadata.SealKey(e.ID), c)
-		return seal, err
-	})
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, s.shown, metadata.Seals, metadata.SealKey(e.ID), metadata.Quorum)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 	case err != nil:
@@ -294,7 +287,7 @@ func (s *service) replica(ctx context.Context, e core.Extent) *pb.Replica {
 }
 
 // gauge tells how far extents may be read.
-func (s *service) gauge() lengths.Gauge { return lengths.Gauge{Meta: s.meta, Stores: storeCalls{s}} }
+func (s *service) gauge() lengths.Gauge { return lengths.Gauge{Meta: s.shown, Stores: storeCalls{s}} }
 
 // storeCalls is what lengths are asked from.
 type storeCalls struct{ *service }

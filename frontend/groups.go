@@ -27,12 +27,12 @@ func (s *service) groupAt(ctx context.Context, path, name string, c metadata.Con
 	return s.groupOf(ctx, q, name, c)
 }
 
-// groupToShow is group, or what one copy has while no majority of the metadata answers; see toShow.
+// groupToShow is group, or what one copy has while no majority of the metadata answers. It is for calls that change nothing.
 func (s *service) groupToShow(ctx context.Context, path, name string) (q metadata.QueueRecord, g metadata.GroupRecord, err error) {
 	if err := checkGroupNames(path, name); err != nil {
 		return q, g, err
 	}
-	g, err = toShow(ctx, s, func(ctx context.Context, c metadata.Consistency) (g metadata.GroupRecord, err error) {
+	g, err = metadata.SerialOrOne(ctx, s.meta, func(ctx context.Context, c metadata.Consistency) (g metadata.GroupRecord, err error) {
 		if c != metadata.One {
 			q, g, err = s.group(ctx, path, name)
 		} else if q, err = s.copyOf(ctx, path); err == nil {

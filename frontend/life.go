@@ -55,7 +55,7 @@ func (s *service) GetMessage(ctx context.Context, req *connect.Request[pb.GetMes
 	for _, id := range l.Readers() {
 		out.Stores = append(out.Stores, string(id))
 	}
-	if out.Detail, err = removal.Told(ctx, s.meta, l.Seal, at.Seq); err != nil {
+	if out.Detail, err = removal.Told(ctx, s.shown, l.Seal, at.Seq); err != nil {
 		return nil, err
 	}
 	if out.Stored != storedGone && out.Detail == "" {
@@ -258,7 +258,7 @@ func (s *service) taken(ctx context.Context, receipt string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return removal.Told(ctx, s.meta, l.Seal, at.Seq)
+	return removal.Told(ctx, s.shown, l.Seal, at.Seq)
 }
 
 // readersOf are the groups that read a queue, which has that id; none when it was deleted.

@@ -41,18 +41,10 @@ func (s *service) copyOf(ctx context.Context, path string) (metadata.QueueRecord
 	return q, err
 }
 
-// toShow reads what is now, or, while no majority of the metadata answers, what one of several copies has. It is for calls
-// that change nothing.
-func toShow[T any](ctx context.Context, s *service, read func(context.Context, metadata.Consistency) (T, error)) (T, error) {
-	if s.cfg.OneCopy {
-		return read(ctx, metadata.Serial)
-	}
-	return metadata.SerialOrOne(ctx, &s.majority, read)
-}
-
-// queueToShow is the live queue behind a path as it is now, or as one copy has it while no majority of the metadata answers.
+// queueToShow is the live queue behind a path as it is now, or as one copy has it while no majority of the metadata answers. It is
+// for calls that change nothing.
 func (s *service) queueToShow(ctx context.Context, path string) (metadata.QueueRecord, error) {
-	return toShow(ctx, s, func(ctx context.Context, c metadata.Consistency) (metadata.QueueRecord, error) {
+	return metadata.SerialOrOne(ctx, s.meta, func(ctx context.Context, c metadata.Consistency) (metadata.QueueRecord, error) {
 		if c == metadata.One {
 			return s.copyOf(ctx, path)
 		}

@@ -130,7 +130,7 @@ func (s *service) CancelOperation(ctx context.Context, req *connect.Request[pb.C
 
 // ListOperations answers the operations that run, and if asked for those that ended within the last days.
 func (s *service) ListOperations(ctx context.Context, req *connect.Request[pb.ListOperationsRequest]) (*connect.Response[pb.ListOperationsResponse], error) {
-	list, err := metadata.ListOperations(ctx, s.meta, req.Msg.GetEnded())
+	list, err := metadata.ListOperations(ctx, s.shown, req.Msg.GetEnded())
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list operations: %w", err)
 	}

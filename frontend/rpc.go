@@ -27,6 +27,7 @@ type service struct {
 	log      *slog.Logger
 	metrics  *metrics
 	meta     metadata.Store
+	shown    metadata.Store // meta for answers that change nothing: at Quorum it answers without a majority, too
 	peers    *peer.Pool
 	members  membership.Monitor
 	now      func() time.Time
@@ -35,8 +36,7 @@ type service struct {
 	turns    *turns.Turns // of pulls
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
-	majority metadata.Majority // of look-ups to show
-	limited  chan struct{}     // capacity 1: a queue of a namespace with a limit of queues is made
+	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
 
 	publishers *publishers.Pool
 }

@@ -62,26 +62,50 @@ func (m *Majority) Ask(ctx context.Context, call func(context.Context) error) er
 	return err
 }
 
-// SerialOrOne reads at Serial, and at One while no majority answers. A copy that lacks the row does not show that there
-// is none: the error then is CodeUnavailable.
-func SerialOrOne[T any](ctx context.Context, m *Majority, read func(context.Context, Consistency) (T, error)) (out T, err error) {
+// Copied is a Store of several copies, which has in one place what the callers in this process know of its majority.
+type Copied interface {
+	Majority() *Majority
+}
+
+// MajorityOf is what is known of the majority of a store; nil: the metadata are in one place, or Majority is nil.
+func MajorityOf(s Store) *Majority {
+	if c, ok := s.(Copied); ok {
+		return c.Majority()
+	}
+	return nil
+}
+
+// SerialOrOne reads at Serial, and at One while no majority of the store answers. A copy that lacks the row does not show that
+// there is none: the error then is CodeUnavailable. A store in one place is asked once, and waited for.
+func SerialOrOne[T any](ctx context.Context, s Store, read func(context.Context, Consistency) (T, error)) (T, error) {
+	m := MajorityOf(s)
+	if m == nil {
+		return read(ctx, Serial)
+	}
+	out, one, err := orOne(ctx, m, Serial, read)
+	switch {
+	case err == nil || !one:
+		return out, err
+	case core.CodeOf(err) == core.CodeNotFound:
+		return out, core.Errorf(core.CodeUnavailable, "no majority of the metadata answers, and the copy here says: %w; ask where most of the metadata are, or start those that are away", err)
+	}
+	return out, core.Errorf(core.CodeOf(err), "no copy of the metadata answers: %w", err)
+}
+
+// orOne reads at c, for MajorityWait at most, and at One if no majority answers, or did not a moment ago. one: the answer is
+// that of one copy.
+func orOne[T any](ctx context.Context, m *Majority, c Consistency, read func(context.Context, Consistency) (T, error)) (out T, one bool, err error) {
 	if !m.Lacks() {
 		err = m.Ask(ctx, func(ctx context.Context) (err error) {
-			out, err = read(ctx, Serial)
+			out, err = read(ctx, c)
 			return err
 		})
 		if _, lacks := err.(NoMajority); !lacks {
-			return out, err
+			return out, false, err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, MajorityWait)
 	defer cancel()
-	out, one := read(ctx, One)
-	switch {
-	case core.CodeOf(one) == core.CodeNotFound:
-		return out, core.Errorf(core.CodeUnavailable, "no majority of the metadata answers, and the copy here says: %w; ask where most of the metadata are, or start those that are away", one)
-	case one != nil:
-		return out, core.Errorf(core.CodeOf(one), "no copy of the metadata answers: %w", one)
-	}
-	return out, nil
+	out, err = read(ctx, One)
+	return out, true, err
 }

@@ -106,10 +106,10 @@ func FindOperation(ctx context.Context, s Store, id core.ID) (OperationRecord, e
 	return r, err
 }
 
-// ListOperations reads those that run, or all, the newest first.
+// ListOperations reads those that run, or all, the newest first. It reads at Quorum.
 func ListOperations(ctx context.Context, s Store, ended bool) (out []OperationRecord, err error) {
 	for _, partition := range []string{PartitionEnded, PartitionOperation} {
-		for r, err := range AllQuorumOrOne[OperationRecord](ctx, s, Operations, partition) {
+		for r, err := range All[OperationRecord](ctx, s, Operations, partition, Quorum) {
 			if err != nil {
 				return nil, err
 			}

@@ -1,42 +1,48 @@
 package metadata
 
-import (
-	"context"
-	"iter"
+import "context"
 
-	"github.com/columbamq/columba/core"
-)
-
-// QuorumOrOne reads at Quorum, and at One if that fails. A reader at One misses rows that its copy lacks, again and again: such a
-// read repairs no copy. It is for answers that say how many of something there are, or that there is none.
-func QuorumOrOne[T any](read func(c Consistency) (T, error)) (T, error) {
-	out, err := read(Quorum)
-	if err != nil && core.CodeOf(err) != core.CodeNotFound {
-		return read(One)
+// QuorumOrOne is a store of which each read at Quorum is one at One while no majority answers. Such a read misses rows that
+// its copy lacks, again and again: it repairs no copy. So it is for answers that say how many of something there are, or that
+// there is none. All other calls are those of s. A store in one place is returned as it is.
+func QuorumOrOne(s Store) Store {
+	if m := MajorityOf(s); m != nil {
+		return quorumOrOne{s, m}
 	}
-	return out, err
+	return s
 }
 
-// AllQuorumOrOne is All at Quorum, and at One if the first page cannot be read at Quorum.
-func AllQuorumOrOne[T any](ctx context.Context, s Store, t Table, partition string) iter.Seq2[Record[T], error] {
-	return func(yield func(Record[T], error) bool) {
-		c, begun := Quorum, false
-		for r, err := range All[T](ctx, s, t, partition, Quorum) {
-			if err != nil && !begun {
-				c = One
-				break
-			}
-			if begun = true; !yield(r, err) {
-				return
-			}
-		}
-		if c == Quorum {
-			return
-		}
-		for r, err := range All[T](ctx, s, t, partition, One) {
-			if !yield(r, err) {
-				return
-			}
-		}
+type quorumOrOne struct {
+	Store
+	majority *Majority
+}
+
+// Majority implements Copied.
+func (s quorumOrOne) Majority() *Majority { return s.majority }
+
+// Get implements Store.
+func (s quorumOrOne) Get(ctx context.Context, t Table, k Key, c Consistency) (Row, error) {
+	return atQuorumOrOne(ctx, s, c, func(ctx context.Context, c Consistency) (Row, error) { return s.Store.Get(ctx, t, k, c) })
+}
+
+// List implements Store.
+func (s quorumOrOne) List(ctx context.Context, t Table, partition, after string, limit int, c Consistency) (_ []Row, more bool, _ error) {
+	rows, err := atQuorumOrOne(ctx, s, c, func(ctx context.Context, c Consistency) (rows []Row, err error) {
+		rows, more, err = s.Store.List(ctx, t, partition, after, limit, c)
+		return rows, err
+	})
+	return rows, more, err
+}
+
+// GetRows implements RowsGetter.
+func (s quorumOrOne) GetRows(ctx context.Context, t Table, keys []Key, c Consistency) ([]Row, error) {
+	return atQuorumOrOne(ctx, s, c, func(ctx context.Context, c Consistency) ([]Row, error) { return GetRows(ctx, s.Store, t, keys, c) })
+}
+
+func atQuorumOrOne[T any](ctx context.Context, s quorumOrOne, c Consistency, read func(context.Context, Consistency) (T, error)) (T, error) {
+	if c != Quorum {
+		return read(ctx, c)
 	}
+	out, _, err := orOne(ctx, s.majority, c, read)
+	return out, err
 }

@@ -75,7 +75,7 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 		})
 	case RoleFrontend:
 		cfg := frontend.DefaultConfig()
-		cfg.Replicas, cfg.OneCopy = n.cfg.replicas(), !n.cfg.usesCassandra()
+		cfg.Replicas = n.cfg.replicas()
 		return frontend.New(cfg, frontend.Deps{
 			Log: log, Metrics: res.metrics, Meta: res.meta, Peers: res.peers, Members: res.members,
 		})

@@ -58,7 +58,7 @@ type Stores interface {
 	Seek(ctx context.Context, h membership.Host, timeout time.Duration, req *pb.SeekRequest) (*pb.SeekResponse, error)
 }
 
-// Gauge tells lengths. It keeps nothing.
+// Gauge tells lengths. It keeps nothing, and reads at Quorum.
 type Gauge struct {
 	Meta   metadata.Store
 	Stores Stores
@@ -78,7 +78,7 @@ const (
 // OfQueue are the lengths of a queue's extents that a group reads, the zero one stands for its own, oldest first.
 func (g Gauge) OfQueue(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*Length, error) {
 	var all []*Length
-	for r, err := range metadata.AllQuorumOrOne[metadata.ExtentRecord](ctx, g.Meta, metadata.Extents, queue.String()) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, g.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
 		}
@@ -119,9 +119,7 @@ func (g Gauge) readSeals(ctx context.Context, all []*Length) error {
 		keys[i] = metadata.SealKey(l.ID)
 		byKey[keys[i]] = l
 	}
-	rows, err := metadata.QuorumOrOne(func(c metadata.Consistency) ([]metadata.Row, error) {
-		return metadata.GetRows(ctx, g.Meta, metadata.Seals, keys, c)
-	})
+	rows, err := metadata.GetRows(ctx, g.Meta, metadata.Seals, keys, metadata.Quorum)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "look up the ends of %d extents: %w", len(keys), err)
 	}

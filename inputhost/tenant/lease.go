@@ -97,11 +97,9 @@ func (t *Tenants) read(ctx context.Context, all bool) error {
 	for i, n := range tenants {
 		keys[i] = metadata.NamespaceKey(n.name)
 	}
-	rows, err := metadata.QuorumOrOne(func(c metadata.Consistency) ([]metadata.Row, error) {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout/2)
-		defer cancel()
-		return metadata.GetRows(ctx, t.deps.Meta, metadata.Namespaces, keys, c)
-	})
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	rows, err := metadata.GetRows(ctx, metadata.QuorumOrOne(t.deps.Meta), metadata.Namespaces, keys, metadata.Quorum)
 	if err != nil {
 		return err
 	}

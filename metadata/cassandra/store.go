@@ -23,6 +23,7 @@ const (
 // Store keeps rows in Cassandra. Safe for concurrent use, also by many processes.
 type Store struct {
 	session  session
+	majority metadata.Majority
 	cfg      Config
 	prefix   string // of the names of tables, so that tests do not see each other's rows
 	writer   string // names this store in notes
@@ -42,6 +43,7 @@ type Store struct {
 var (
 	_ metadata.Store      = (*Store)(nil)
 	_ metadata.RowsGetter = (*Store)(nil)
+	_ metadata.Copied     = (*Store)(nil)
 )
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
@@ -88,6 +90,9 @@ func newStore(s session, cfg Config) *Store {
 	store.ctx, store.stop = context.WithCancelCause(context.Background())
 	return store
 }
+
+// Majority implements metadata.Copied.
+func (s *Store) Majority() *metadata.Majority { return &s.majority }
 
 // connectUntil connects and checks the schema. It tries again until ctx ends: a node that has started just now may not
 // see enough others to read the schema's version.

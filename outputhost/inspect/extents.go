@@ -23,7 +23,7 @@ const peekBytes = 1 << 20
 // receipt, extent by extent, oldest first, until it says false. Extents that skip is true for are left out; nil: none
 // is.
 func (x *Inspector) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(stored) (bool, error)) error {
-	for r, err := range metadata.AllQuorumOrOne[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String()) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.shown, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -263,8 +263,6 @@ func (x *Inspector) allDue(ctx context.Context, e core.Extent, now time.Time) (b
 
 // seal reads the seal row of an extent; CodeNotFound: nobody seals it.
 func (x *Inspector) seal(ctx context.Context, e core.Extent) (metadata.SealRecord, error) {
-	return metadata.QuorumOrOne(func(c metadata.Consistency) (seal metadata.SealRecord, err error) {
-		seal, _, err = metadata.Read[metadata.SealRecord](ctx, x.host.Meta(), metadata.Seals, metadata.SealKey(e.ID), c)
-		return seal, err
-	})
+	seal, _, err := metadata.Read[metadata.SealRecord](ctx, x.shown, metadata.Seals, metadata.SealKey(e.ID), metadata.Quorum)
+	return seal, err
 }

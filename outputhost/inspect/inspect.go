@@ -127,16 +127,19 @@ type Config struct {
 
 // Inspector answers questions. Safe for concurrent use.
 type Inspector struct {
-	cfg  Config
-	host Host
-	mu   struct {
+	cfg   Config
+	host  Host
+	shown metadata.Store // for answers that change nothing: at Quorum it answers without a majority, too
+	mu    struct {
 		sync.Mutex        // one look at the counts of all shares at a time; taken before a group's
 		position   uint64 // number of the last look
 	}
 }
 
 // New makes an inspector of a host. It does no I/O.
-func New(cfg Config, host Host) *Inspector { return &Inspector{cfg: cfg, host: host} }
+func New(cfg Config, host Host) *Inspector {
+	return &Inspector{cfg: cfg, host: host, shown: metadata.QuorumOrOne(host.Meta())}
+}
 
 func timers(s Share) bool { return s.Extent().Kind == core.KindTimer }
 

@@ -29,6 +29,8 @@ type gate struct {
 	halt   atomic.Pointer[func(op Op) (held bool)] // waits while the process stands still; a call that it held is done whatever its deadline
 	way    atomic.Pointer[metadata.Store]          // instead of Store, unless nil
 	late   atomic.Pointer[delayed]                 // nil: writes are done at once
+
+	majority *metadata.Majority // nil: the metadata are in one place
 }
 
 // delayed are writes that are on their way.
@@ -41,6 +43,9 @@ const (
 	metaAddr    = "metadata-0:1" // of the metadata, as the network sees it
 	metaTimeout = 3 * time.Second
 )
+
+// Majority implements metadata.Copied.
+func (g *gate) Majority() *metadata.Majority { return g.majority }
 
 // set makes f decide about each call; nil lets all pass.
 func (g *gate) set(f func(ctx context.Context, op Op) error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -62,6 +63,9 @@ func (h *host) start() error {
 		behind = of(h.id, behind)
 	}
 	h.meta = &gate{Store: behind, net: h.c.net, addr: h.addr}
+	if h.c.copies != nil {
+		h.meta.majority = new(metadata.Majority)
+	}
 	p := &process{meta: h.meta, port: h.c.net.attach(h.addr)}
 	p.pool = peer.NewPool(peer.Config{NetDial: p.port.dial, Log: log})
 	if p.role, err = h.role(p, log, members); err != nil {
