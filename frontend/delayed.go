@@ -36,7 +36,7 @@ func (s *service) ListDelayed(ctx context.Context, req *connect.Request[pb.ListD
 	}
 	var group *metadata.GroupRecord
 	if m.GetGroup() != "" {
-		_, g, err := s.group(ctx, m.GetQueue(), m.GetGroup())
+		_, g, err := s.groupToShow(ctx, m.GetQueue(), m.GetGroup())
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +102,7 @@ func delayedPart(m *pb.ListDelayedRequest) (part, after string, err error) {
 
 // delayedHeld answers messages that the owners of the group's shares hold: each page is of all owners.
 func (s *service) delayedHeld(ctx context.Context, group *metadata.GroupRecord, after string, limit int32) (*pb.ListDelayedResponse, error) {
-	q, err := s.lookUp(ctx, group.Spec.Queue)
+	q, err := s.queueToShow(ctx, group.Spec.Queue)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func (s *service) delayedByPublish(ctx context.Context, queue string, group *met
 	if err != nil {
 		return nil, err
 	}
-	q, err := s.lookUp(ctx, path)
+	q, err := s.queueToShow(ctx, path)
 	if err != nil {
 		return nil, err
 	}

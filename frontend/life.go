@@ -266,7 +266,7 @@ func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID
 	id := queue
 	if of, name, ok := core.SplitRetryPath(path); ok {
 		var g metadata.GroupRecord
-		_, g, err = s.group(ctx, of, name)
+		_, g, err = s.groupToShow(ctx, of, name)
 		out, id = []metadata.GroupRecord{g}, g.Retry
 	} else {
 		var q metadata.QueueRecord

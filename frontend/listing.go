@@ -31,7 +31,7 @@ func (s *service) listed(ctx context.Context, l listing) (metadata.GroupRecord, 
 			return metadata.GroupRecord{}, err
 		}
 	}
-	_, g, err := s.group(ctx, l.GetQueue(), l.GetGroup())
+	_, g, err := s.groupToShow(ctx, l.GetQueue(), l.GetGroup())
 	return g, err
 }
 
@@ -64,7 +64,7 @@ func (s *service) Peek(ctx context.Context, req *connect.Request[pb.PeekRequest]
 	if err := checkPage(m.GetAfter(), m.GetLimit()); err != nil {
 		return nil, err
 	}
-	q, err := s.lookUp(ctx, path)
+	q, err := s.queueToShow(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (x inspectedHost) Holders(e core.Extent, holders []core.HostID) []membershi
 }
 
 func (x inspectedHost) Cancelled(ctx context.Context, extent core.ExtentID) (func(core.Seq) bool, error) {
-	decided, err := x.h.cancels.Read(ctx, extent)
+	decided, err := x.h.cancels.ReadToShow(ctx, extent)
 	return decided.ForAll, err
 }
 

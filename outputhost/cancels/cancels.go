@@ -46,8 +46,17 @@ func New(meta metadata.Store, now func() time.Time) *Desk {
 
 // Read reads what was decided of an extent's messages.
 func (d *Desk) Read(ctx context.Context, extent core.ExtentID) (Decided, error) {
+	return read(ctx, d.meta, extent, metadata.Serial)
+}
+
+// ReadToShow is Read for a listing: without a majority of the metadata it reads one copy.
+func (d *Desk) ReadToShow(ctx context.Context, extent core.ExtentID) (Decided, error) {
+	return read(ctx, metadata.QuorumOrOne(d.meta), extent, metadata.Quorum)
+}
+
+func read(ctx context.Context, meta metadata.Store, extent core.ExtentID, c metadata.Consistency) (Decided, error) {
 	out := Decided{called: &acklevel.Window{}}
-	book, _, err := metadata.Read[cancel.Book](ctx, d.meta, metadata.Cancels, metadata.CancelKey(extent), metadata.Serial)
+	book, _, err := metadata.Read[cancel.Book](ctx, meta, metadata.Cancels, metadata.CancelKey(extent), c)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound:
 		return out, nil
