@@ -9,13 +9,15 @@ type Error = core.Error
 
 // Sentinels for errors.Is. ErrUnknownOutcome is neither success nor failure: the message may or may not be stored, or
 // the change may or may not be made. After an error whose Code.Class is not unknown, nothing was stored or changed.
-// ErrUnavailable and ErrThrottled: try again later. The others: change the call.
+// ErrUnavailable and ErrThrottled: try again later; ErrNoMajority is a case of ErrUnavailable. The others: change the
+// call.
 var (
 	ErrNotFound       = core.ErrNotFound
 	ErrExists         = core.ErrExists
 	ErrConflict       = core.ErrConflict
 	ErrThrottled      = core.ErrThrottled
 	ErrUnavailable    = core.ErrUnavailable
+	ErrNoMajority     = core.ErrNoMajority
 	ErrUnknownOutcome = core.ErrUnknownOutcome
 	ErrStale          = core.ErrStale
 	ErrBadToken       = core.ErrBadToken

@@ -84,7 +84,7 @@ func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], re
 // elsewhere reports whether another server may do better.
 func elsewhere(err error) bool {
 	switch core.CodeOf(convert.FromRPC(err)) {
-	case core.CodeUnavailable, core.CodeDraining:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining:
 		return true
 	}
 	return false

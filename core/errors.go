@@ -54,6 +54,7 @@ const (
 	CodeUnsupported   Code = "unsupported"
 	CodeThrottled     Code = "throttled"
 	CodeUnavailable   Code = "unavailable"
+	CodeNoMajority    Code = "no_majority" // of the metadata answers; nothing was done
 	CodeDeadline      Code = "deadline_exceeded"
 	CodeDraining      Code = "draining"
 	CodeFenced        Code = "fenced"
@@ -100,6 +101,7 @@ var codes = map[Code]struct {
 	CodeUnsupported:   {ClassFatal, ExitUsage},
 	CodeThrottled:     {ClassThrottled, ExitUnavailable},
 	CodeUnavailable:   {ClassRetryable, ExitUnavailable},
+	CodeNoMajority:    {ClassRetryable, ExitUnavailable},
 	CodeDeadline:      {ClassUnknown, ExitUnavailable},
 	CodeDraining:      {ClassRetryable, ExitUnavailable},
 	CodeFenced:        {ClassRetryable, ExitFailed},
@@ -146,10 +148,11 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches another Error of the same code, so that errors.Is(err, core.ErrNotFound) works through wraps.
+// Is matches another Error of the same code, so that errors.Is(err, core.ErrNotFound) works through wraps. CodeNoMajority
+// is also a case of ErrUnavailable.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && t.Code == e.Code
+	return ok && (t.Code == e.Code || t.Code == CodeUnavailable && e.Code == CodeNoMajority)
 }
 
 // Sentinels for errors.Is.
@@ -159,6 +162,7 @@ var (
 	ErrConflict       = &Error{Code: CodeConflict, Text: "conflict"}
 	ErrThrottled      = &Error{Code: CodeThrottled, Text: "throttled"}
 	ErrUnavailable    = &Error{Code: CodeUnavailable, Text: "unavailable"}
+	ErrNoMajority     = &Error{Code: CodeNoMajority, Text: "no majority of the metadata answers"}
 	ErrUnknownOutcome = &Error{Code: CodeUnknown, Text: "unknown outcome"}
 	ErrDraining       = &Error{Code: CodeDraining, Text: "draining"}
 	ErrFenced         = &Error{Code: CodeFenced, Text: "fenced"}

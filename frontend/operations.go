@@ -119,6 +119,9 @@ func (s *service) CancelOperation(ctx context.Context, req *connect.Request[pb.C
 	if err != nil {
 		return nil, err
 	}
+	if _, err := metadata.FindOperation(ctx, s.meta, id); err != nil { // also when no majority of the metadata answers, so that none can end it
+		return nil, err
+	}
 	order := &pb.EndOperationRequest{Id: id.String(), Who: req.Peer().Addr}
 	if _, err := ask(ctx, s.ranked(roleController, id), roleController, order, func(addr string) rpc[pb.EndOperationRequest, pb.EndOperationResponse] {
 		return s.peers.Controller(addr).EndOperation

@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,7 +79,17 @@ func TestShow_WithoutAMajority(t *testing.T) {
 	store := &noQuorum{Store: memory.New()}
 	c := newHarness(t, store)
 	c.createQueue("/t/a")
-	c.createGroup("/t/a", "g")
+	e := newExtent(c.createGroup("/t/a", "g"))
+	c.addExtent(e)
+	c.out.onStuck = func(*pb.WhyStuckRequest) (*pb.WhyStuckResponse, error) { return &pb.WhyStuckResponse{}, nil }
+	c.out.onDead = func(*pb.ListDeadLettersRequest) (*pb.ListDeadLettersResponse, error) {
+		return &pb.ListDeadLettersResponse{}, nil
+	}
+	c.out.onTimers = func(*pb.ListTimersRequest) (*pb.PeekResponse, error) { return &pb.PeekResponse{}, nil }
+	c.out.onPeek = func(*pb.PeekRequest) (*pb.PeekResponse, error) { return &pb.PeekResponse{}, nil }
+	c.out.onRetryQueue = func(*pb.ListRetryQueueRequest) (*pb.ListRetryQueueResponse, error) {
+		return &pb.ListRetryQueueResponse{}, nil
+	}
 	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }
 	store.cut.Store(true)
 	began := time.Now()
@@ -96,14 +107,61 @@ func TestShow_WithoutAMajority(t *testing.T) {
 		"why-stuck":       asks(t, c.admin.WhyStuck, &pb.WhyStuckRequest{Queue: "/t/a", Group: "g"}),
 		"list extents":    asks(t, c.admin.ListExtents, &pb.ListExtentsRequest{Queue: "/t/a"}),
 		"list operations": asks(t, c.admin.ListOperations, &pb.ListOperationsRequest{}),
+		"list delayed":    asks(t, c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: "/t/a", Group: "g"}),
+		"dlq list":        asks(t, c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: "/t/a", Group: "g"}),
+		"peek":            asks(t, c.admin.Peek, &pb.PeekRequest{Queue: "/t/a"}),
+		"show message":    asks(t, c.admin.GetMessage, &pb.GetMessageRequest{Receipt: core.Receipt{Extent: e.ID, Seq: 1}.String()}),
 	})
 	if took := time.Since(began); took > 8*time.Second {
 		t.Errorf("took %v", took)
 	}
 	store.empty.Store(true)
 	_, err := call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"})
-	wantCode(t, "show a queue that the copy lacks", err, core.CodeUnavailable)
+	wantCode(t, "show a queue that the copy lacks", err, core.CodeNoMajority)
 	if err != nil && !strings.Contains(err.Error(), "no majority of the metadata") {
 		t.Errorf("the error does not say why: %v", err)
 	}
+}
+
+// refused does calls at once that are to be refused within 3 s or, on a slow machine, 5.
+func (c *harness) refused(calls map[string]func() error) {
+	var all sync.WaitGroup
+	for what, call := range calls {
+		all.Go(func() {
+			began := time.Now()
+			err := call()
+			wantCode(c.t, what, err, core.CodeNoMajority)
+			if took := time.Since(began); took > 5*time.Second || err != nil && !strings.Contains(err.Error(), "nothing can be changed") {
+				c.t.Errorf("%s: %v after %s", what, err, took)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestChange_WithoutAMajority: what changes something is refused soon, and says why, and nothing was written.
+func TestChange_WithoutAMajority(t *testing.T) {
+	store := &noQuorum{Store: memory.New()}
+	c := newHarness(t, store)
+	c.createQueue("/t/a")
+	e := newExtent(c.createGroup("/t/a", "g"))
+	c.addExtent(e)
+	store.cut.Store(true)
+	id := core.NewID(time.Now()).String()
+	c.refused(map[string]func() error{
+		"create queue":     asks(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/b"}}),
+		"update queue":     asks(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Status: "disabled"}}),
+		"delete queue":     asks(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}),
+		"create group":     asks(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "h"}}),
+		"update group":     asks(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 9}}),
+		"delete group":     asks(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}),
+		"create namespace": asks(t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/n"}}),
+		"purge":            asks(t, c.admin.StartOperation, &pb.StartOperationRequest{Kind: "purge", Queue: "/t/a"}),
+		"merge":            asks(t, c.admin.StartOperation, &pb.StartOperationRequest{Kind: "merge", Queue: "/t/a", Group: "g"}),
+		"seek":             asks(t, c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "earliest"}),
+		"cancel operation": asks(t, c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id}),
+		"seal extent":      asks(t, c.admin.SealExtent, &pb.SealExtentAdminRequest{Queue: "/t/a", Extent: e.ID.String()}),
+	})
+	store.cut.Store(false)
+	c.createQueue("/t/b") // nothing of the refused one is there
 }

@@ -233,7 +233,7 @@ func askOne[Q, R any](ctx context.Context, h membership.Host, timeout time.Durat
 // elsewhere reports whether another host may do better.
 func elsewhere(err error) bool {
 	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDraining, core.CodeMoved, core.CodeDeadline, core.CodeIncomplete, core.CodeReadOnly:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining, core.CodeMoved, core.CodeDeadline, core.CodeIncomplete, core.CodeReadOnly:
 		return true
 	}
 	return false

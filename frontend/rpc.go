@@ -26,8 +26,8 @@ type service struct {
 	cfg      Config
 	log      *slog.Logger
 	metrics  *metrics
-	meta     metadata.Store
-	shown    metadata.Store // meta for answers that change nothing: at Quorum it answers without a majority, too
+	meta     metadata.Store // metadata.Refusing
+	shown    metadata.Store // metadata.QuorumOrOne, for answers that change nothing
 	peers    *peer.Pool
 	members  membership.Monitor
 	now      func() time.Time

@@ -47,19 +47,28 @@ func (m *Majority) note(answered bool) {
 
 // Ask does a call that needs a majority. The error is NoMajority if none answers within MajorityWait.
 func (m *Majority) Ask(ctx context.Context, call func(context.Context) error) error {
-	cctx, cancel := context.WithTimeout(ctx, MajorityWait)
+	lacks, err := m.ask(ctx, MajorityWait, call)
+	if lacks {
+		return NoMajority{core.Errorf(core.CodeUnavailable, "no majority of the metadata answers: %w", err)}
+	}
+	return err
+}
+
+// ask does a call that needs a majority, and ends it when wait is over. lacks: none answered.
+func (m *Majority) ask(ctx context.Context, wait time.Duration, call func(context.Context) error) (lacks bool, err error) {
+	cctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err := call(cctx)
+	err = call(cctx)
 	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDeadline, core.CodeUnknown:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDeadline, core.CodeUnknown:
 		if ctx.Err() == nil {
 			m.note(false)
-			return NoMajority{core.Errorf(core.CodeUnavailable, "no majority of the metadata answers: %w", err)}
+			return true, err
 		}
 	case "", core.CodeNotFound, core.CodeExists, core.CodeConflict:
 		m.note(true)
 	}
-	return err
+	return false, err
 }
 
 // Copied is a Store of several copies, which has in one place what the callers in this process know of its majority.
@@ -76,7 +85,7 @@ func MajorityOf(s Store) *Majority {
 }
 
 // SerialOrOne reads at Serial, and at One while no majority of the store answers. A copy that lacks the row does not show that
-// there is none: the error then is CodeUnavailable. A store in one place is asked once, and waited for.
+// there is none: the error then is CodeNoMajority. A store in one place is asked once, and waited for.
 func SerialOrOne[T any](ctx context.Context, s Store, read func(context.Context, Consistency) (T, error)) (T, error) {
 	m := MajorityOf(s)
 	if m == nil {
@@ -87,9 +96,16 @@ func SerialOrOne[T any](ctx context.Context, s Store, read func(context.Context,
 	case err == nil || !one:
 		return out, err
 	case core.CodeOf(err) == core.CodeNotFound:
-		return out, core.Errorf(core.CodeUnavailable, "no majority of the metadata answers, and the copy here says: %w; ask where most of the metadata are, or start those that are away", err)
+		return out, core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, and the copy here says: %w; ask where most of the metadata are, or start those that are away", err)
+	case core.CodeOf(err) == core.CodeUnavailable:
+		err = noCopy(err)
 	}
-	return out, core.Errorf(core.CodeOf(err), "no copy of the metadata answers: %w", err)
+	return out, err
+}
+
+// noCopy hides the cause: that a wait for it was over is not that the call's time is.
+func noCopy(err error) error {
+	return core.Errorf(core.CodeNoMajority, "no copy of the metadata answers: %v", err)
 }
 
 // orOne reads at c, for MajorityWait at most, and at One if no majority answers, or did not a moment ago. one: the answer is

@@ -1,6 +1,10 @@
 package metadata
 
-import "context"
+import (
+	"context"
+
+	"github.com/columbamq/columba/core"
+)
 
 // QuorumOrOne is a store of which each read at Quorum is one at One while no majority answers. Such a read misses rows that
 // its copy lacks, again and again: it repairs no copy. So it is for answers that say how many of something there are, or that
@@ -43,6 +47,9 @@ func atQuorumOrOne[T any](ctx context.Context, s quorumOrOne, c Consistency, rea
 	if c != Quorum {
 		return read(ctx, c)
 	}
-	out, _, err := orOne(ctx, s.majority, c, read)
+	out, one, err := orOne(ctx, s.majority, c, read)
+	if one && core.CodeOf(err) == core.CodeUnavailable {
+		err = noCopy(err)
+	}
 	return out, err
 }

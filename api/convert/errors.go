@@ -126,7 +126,7 @@ func status(code core.Code) connect.Code {
 		return connect.CodeFailedPrecondition
 	case core.CodeThrottled, core.CodeNoSpace:
 		return connect.CodeResourceExhausted
-	case core.CodeUnavailable, core.CodeDraining, core.CodeMoved, core.CodeIncomplete, core.CodeReadOnly:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining, core.CodeMoved, core.CodeIncomplete, core.CodeReadOnly:
 		return connect.CodeUnavailable
 	case core.CodeDeadline:
 		return connect.CodeDeadlineExceeded

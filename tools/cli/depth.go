@@ -230,7 +230,7 @@ func (a *app) watchDepth(ctx context.Context, show func(context.Context) (rows i
 // passing reports whether a question that failed may be answered in a while.
 func passing(err error) bool {
 	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDeadline, core.CodeDraining, core.CodeMoved, core.CodeIncomplete, core.CodeThrottled:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDeadline, core.CodeDraining, core.CodeMoved, core.CodeIncomplete, core.CodeThrottled:
 		return true
 	}
 	return false

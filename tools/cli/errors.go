@@ -145,6 +145,7 @@ var hints = map[core.Code]string{
 	core.CodeMoved:         "try again",
 	core.CodeDisabled:      "enable it with `columba update … --status enabled`",
 	core.CodeThrottled:     "try again later, or slower",
+	core.CodeNoMajority:    metadataHint,
 	core.CodeUnavailable:   "try again in a few seconds; `columba list hosts` shows which hosts are there",
 	core.CodeDeadline:      "it may or may not have been done: look before you try again, or allow more with --timeout",
 	core.CodeDraining:      "try again in a few seconds",

@@ -1,0 +1,115 @@
+package metadata_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// severed is metadata of several copies, which are cut off from each other for a while. A change that is sent then is lost.
+type severed struct {
+	oneCopy
+	until time.Time // no majority answers
+	sent  int       // changes
+}
+
+func (l *severed) wait(ctx context.Context, code core.Code) error {
+	select {
+	case <-time.After(time.Until(l.until)):
+		return nil
+	case <-ctx.Done():
+		return core.Errorf(code, "no answer: %w", context.Cause(ctx))
+	}
+}
+
+func (l *severed) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if err := l.wait(ctx, core.CodeUnavailable); err != nil {
+		return metadata.Row{}, err
+	}
+	return l.Store.Get(ctx, t, k, c)
+}
+
+func (l *severed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	l.sent++
+	if err := l.wait(ctx, core.CodeUnknown); err != nil {
+		return err
+	}
+	return l.Store.Insert(ctx, t, k, value)
+}
+
+func (l *severed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	l.sent++
+	l.until = time.Now().Add(time.Hour)
+	return l.wait(ctx, core.CodeUnknown)
+}
+
+func (l *severed) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
+	l.sent++
+	return l.wait(ctx, core.CodeUnknown)
+}
+
+// TestRefusing: without a majority a change is refused soon, and not sent. A loss of a second and a half fails nothing.
+func TestRefusing(t *testing.T) {
+	key := metadata.OperationKey(core.ID{1})
+	calls := map[string]func(context.Context, metadata.Store) error{
+		"create": func(ctx context.Context, s metadata.Store) error {
+			return metadata.Create(ctx, s, metadata.Operations, key, metadata.OperationRecord{ID: core.ID{2}})
+		},
+		"change": func(ctx context.Context, s metadata.Store) error {
+			_, err := metadata.Change(ctx, s, metadata.Operations, key, func(*metadata.OperationRecord) error { return metadata.ErrNoChange })
+			if core.CodeOf(err) == core.CodeNotFound { // a majority has said so
+				err = nil
+			}
+			return err
+		},
+		"audit": func(ctx context.Context, s metadata.Store) error {
+			_, err := metadata.BeginAudit(ctx, s, "who", "what", "object", time.Now)
+			return err
+		},
+	}
+	for name, call := range calls {
+		for _, lost := range []time.Duration{0, 1500 * time.Millisecond, time.Hour} {
+			t.Run(name+" "+lost.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					began := time.Now()
+					l := &severed{oneCopy: *filled(t), until: began.Add(lost)}
+					err := call(t.Context(), metadata.Refusing(l))
+					took := time.Since(began)
+					if lost < metadata.ChangeWait {
+						if err != nil || took != lost {
+							t.Errorf("%v after %s", err, took)
+						}
+						return
+					}
+					if core.CodeOf(err) != core.CodeNoMajority || !strings.Contains(err.Error(), "nothing can be changed") || took != metadata.ChangeWait || l.sent > 0 {
+						t.Errorf("%v after %s, %d sent", err, took, l.sent)
+					}
+					if !l.majority.Lacks() {
+						t.Error("nobody knows that there is no majority")
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRefusing_SentChangeIsUnknown: a change that was sent may be stored, so it is never called refused.
+func TestRefusing_SentChangeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &severed{oneCopy: *filled(t)}
+		key := metadata.OperationKey(core.ID{1})
+		s := metadata.Refusing(l)
+		if err := metadata.Create(t.Context(), s, metadata.Operations, key, metadata.OperationRecord{ID: core.ID{2}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := metadata.Change(t.Context(), s, metadata.Operations, key, func(o *metadata.OperationRecord) error { o.Name = "x"; return nil })
+		if core.CodeOf(err) != core.CodeUnknown {
+			t.Errorf("got %v", err)
+		}
+	})
+}
