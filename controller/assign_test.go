@@ -200,7 +200,7 @@ func TestAssign_ConsumedSharesAreDropped(t *testing.T) {
 
 // TestAssign_ReadersLearnOfHolders: an extent is repaired onto a store that is none of its replicas.
 func TestAssign_ReadersLearnOfHolders(t *testing.T) {
-	bubble(t, harnessOptions{stores: 4, outputs: 1}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 4, outputs: 1, edit: seldom}, func(r *harness) {
 		queue := r.queue(3, 2)
 		r.group(queue, "g")
 		e := r.sealed(queue, 3)

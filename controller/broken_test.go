@@ -51,7 +51,7 @@ func TestStores_RefusalIsAnAnswer(t *testing.T) {
 
 // TestRepair_ReadsFromAnotherHolder: the first of two good holders answers everything but reads.
 func TestRepair_ReadsFromAnotherHolder(t *testing.T) {
-	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 4, edit: seldom}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 7)
 		holders := r.row(e).Holders
 		r.refuse(r.store(holders[0]), "ReadRange")

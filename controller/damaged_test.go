@@ -54,7 +54,7 @@ func TestSeal_DamagedOnlyReplica(t *testing.T) {
 
 // TestSeal_DamagedReplicas: all replicas of three are damaged. Only an operator's force ends the extent.
 func TestSeal_DamagedReplicas(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)
 		for _, s := range r.replicas(e) {
 			s.edit(e.ID, func(x *fakeReplica) { x.wrong = true })

@@ -56,7 +56,7 @@ func TestLost_FoundByAnotherController(t *testing.T) {
 // TestLost_WhenControllersChange: what a controller reports as lost is found by another one, which took over the queue. It is not reported any more.
 func TestLost_WhenControllersChange(t *testing.T) {
 	for copies := range 2 {
-		two(t, harnessOptions{stores: 2}, func(r *harness, both [2]*running) {
+		two(t, harnessOptions{stores: 2, edit: seldom}, func(r *harness, both [2]*running) {
 			var all []core.Extent
 			for i := range 16 {
 				all = append(all, r.copied(both, copies+1, i%2, i/2%2))

@@ -37,7 +37,8 @@ type harness struct {
 	further []*static.Monitor // of further controllers
 	cut     *refusing         // the metadata of the second controller, see two
 	ctl     *running
-	log     logText // of the controller
+	config  func(*Config) // of controllers of two
+	log     logText       // of the controller
 	wg      sync.WaitGroup
 	mu      struct {
 		sync.Mutex
@@ -63,6 +64,9 @@ type harnessOptions struct {
 	edit            func(*Config)
 	meta            metadata.Store // of the first controller, and of the test; nil: new ones
 }
+
+// seldom is for tests of many minutes, in which stores come and go by membership only. Each description is a call.
+func seldom(c *Config) { c.DescribeEvery = 20 * time.Second }
 
 // bubble runs f with a harness.
 func bubble(t *testing.T, o harnessOptions, f func(r *harness)) {

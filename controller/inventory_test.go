@@ -87,9 +87,9 @@ func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 
 // TestStrays_OfAnotherController: a controller finds an extent in stores that another one has just made, and that is well.
 func TestStrays_OfAnotherController(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
-		other := r.startController(nil)
+		other := r.startController(calm)
 		defer other.end()
 		r.sleep(2*unopenedAfter + time.Minute) // it has read the hints again, and does so next in ten minutes
 		e := r.extent(queue, 5)
@@ -105,7 +105,7 @@ func TestStrays_OfAnotherController(t *testing.T) {
 
 // TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.
 func TestInventory_HintThatCameLateIsFound(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
 		e, err := r.ctl.newExtent(r.t.Context(), w, 0)
 		r.ok(err)
@@ -206,7 +206,7 @@ func TestInventory_ReplicaThatVanished(t *testing.T) {
 
 // TestInventory_AsksForChangesOnly counts what is listed when nothing changes.
 func TestInventory_AsksForChangesOnly(t *testing.T) {
-	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 1, edit: seldom}, func(r *harness) {
 		queue := r.queue(1, 1)
 		for range 10 {
 			r.sealed(queue, 2)
@@ -264,7 +264,7 @@ func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
 
 // TestInventory_ManyReplicasThatVanished: more than are looked after at once, while nothing else changes.
 func TestInventory_ManyReplicasThatVanished(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		queue := r.queue(3, 2)
 		const extents = looksAtOnce + 40
 		for range extents {

@@ -95,7 +95,7 @@ func TestLeft_DamagedHolderIsReplaced(t *testing.T) {
 
 // TestLeft_BetterCopyComesBack: a disk that has all of the extent counts as a copy of what is left, and keeps what it has.
 func TestLeft_BetterCopyComesBack(t *testing.T) {
-	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 4, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
 		batches := others[0].has(e.ID).batches
 		others[0].cut(e, 4)
@@ -194,7 +194,7 @@ func TestLeft_NotCopied(t *testing.T) {
 		"a row of before": func(s *metadata.SealRecord) { s.LeftChecksum = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+			bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 				e, others := r.sealedAloneOf(5, 3)
 				_, err := metadata.Change(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), func(s *metadata.SealRecord) error {
 					err := s.GiveUp(5, sumOf(others[0].has(e.ID).batches[:4]), time.Now())

@@ -41,7 +41,7 @@ func TestLeft_QuarantinedHolderProvesNothing(t *testing.T) {
 // TestLeft_BeyondAnAcceptedEnd: a disk comes back that has all of an extent that was given up in part, and more than
 // its end, which an operator accepted. Its records are kept: no other store has them.
 func TestLeft_BeyondAnAcceptedEnd(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.leftOf(4, 3)
 		batches := others[0].has(e.ID).batches
 		r.allLeft(e, 3, time.Minute)

@@ -140,7 +140,7 @@ func TestLost_Acknowledged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+			bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 				e := lose(r)
 				r.eventually("it is reported", 2*time.Minute, func() bool { return r.value(r.ctl.metrics.lost) == 1 })
 				r.sleep(5 * time.Minute)
@@ -202,7 +202,7 @@ func TestLost_ForceIsRefused(t *testing.T) {
 func TestLost_WhatIsLeftIsReadable(t *testing.T) {
 	for name, acknowledged := range map[string]core.Seq{"given up": 3, "kept": 5} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+			bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				holder, others := r.replicas(e)[0], r.replicas(e)[1:]
 				for _, s := range others {
@@ -309,7 +309,7 @@ func (r *harness) givenUpInPart() (core.Extent, []*fakeStore) {
 // TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that does not know the end, though
 // readers need it, is told.
 func TestLost_GivenUpIsQuiet(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.givenUpInPart()
 		r.sleep(time.Minute)
 		wiped := r.replicas(e)[0]

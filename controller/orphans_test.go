@@ -15,7 +15,7 @@ import (
 // hours is calm for tests that only wait for hours to pass.
 func hours(c *Config) {
 	calm(c)
-	c.InventoryEvery, c.RetainEvery = 3*time.Minute, 10*time.Minute
+	c.ReconcileEvery, c.InventoryEvery, c.RetainEvery = 2*time.Minute, 3*time.Minute, 10*time.Minute
 }
 
 // orphanOn writes an extent of a queue that nobody knows to a store.

@@ -75,7 +75,7 @@ func (r *harness) lost() float64 {
 
 // TestPromote_NothingWhole: what is left is shorter, of another content, or damaged: nobody is made a holder, and it is reported.
 func TestPromote_NothingWhole(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAlone(5)
 		others[0].edit(e.ID, func(x *fakeReplica) { x.batches = x.batches[:4] })
 		others[1].edit(e.ID, func(x *fakeReplica) {
@@ -143,7 +143,7 @@ func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 func TestRepair_CommittedBeyondTheEndIsKept(t *testing.T) {
 	for name, stores := range map[string]int{"a copy is missing": 3, "all copies are there": 4} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, harnessOptions{stores: stores}, func(r *harness) {
+			bubble(t, harnessOptions{stores: stores, edit: calm}, func(r *harness) {
 				e := r.extent(r.queue(3, 2), 5)
 				away := r.replicas(e)[1]
 				r.kill(away.id)

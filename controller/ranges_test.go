@@ -33,7 +33,7 @@ func (r *harness) listed() (n int) {
 
 // TestInventory_IsDivided: two controllers compare a store. Each replica is listed for one of them.
 func TestInventory_IsDivided(t *testing.T) {
-	two(t, harnessOptions{stores: 2}, func(r *harness, both [2]*running) {
+	two(t, harnessOptions{stores: 2, edit: seldom}, func(r *harness, both [2]*running) {
 		q := r.queue(2, 1)
 		r.sleep(time.Minute)
 		before := r.listed()
@@ -55,7 +55,7 @@ func TestInventory_IsDivided(t *testing.T) {
 // TestInventory_TakeOver: the controller of some ranges ends. The other one compares these soon, in full: it finds a replica
 // that vanished, and holds nothing for unknown or superfluous.
 func TestInventory_TakeOver(t *testing.T) {
-	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+	two(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness, both [2]*running) {
 		q := r.queue(2, 1)
 		some := r.inRangesOf(both[0], q, 40)
 		r.sleep(2 * time.Minute) // the other one knows all, and has compared its own
@@ -105,7 +105,7 @@ func TestInventory_TakeOverOfAnEmptyBucket(t *testing.T) {
 // TestInventory_OrphansAreDivided: each of two controllers knows the orphans of its ranges. When one of them ends, or begins,
 // the ranges move, and none is deleted for that.
 func TestInventory_OrphansAreDivided(t *testing.T) {
-	two(t, harnessOptions{stores: 1}, func(r *harness, both [2]*running) {
+	two(t, harnessOptions{stores: 1, edit: seldom}, func(r *harness, both [2]*running) {
 		const many = 60
 		for range many {
 			r.orphanOn(r.stores[0])

@@ -21,7 +21,7 @@ func (r *harness) sealed(queue core.QueueID, records int) core.Extent {
 }
 
 func TestRepair_StoreThatIsGone(t *testing.T) {
-	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 4, edit: seldom}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 7)
 		dead, spare := r.replicas(e)[0], r.others(e)[0]
 		r.kill(dead.id)
@@ -123,7 +123,7 @@ func TestRepair_WipedHolder(t *testing.T) {
 
 // TestRepair_LastCopyStays damages all but one, then the last one too.
 func TestRepair_LastCopyStays(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 5)
 		for _, s := range r.stores {
 			s.edit(e.ID, func(x *fakeReplica) { x.wrong = true })

@@ -23,7 +23,7 @@ const (
 
 // calm has the controller look at what these tests do not change less often: they take hours.
 func calm(c *Config) {
-	c.DescribeEvery, c.ReconcileEvery, c.CountEvery = 20*time.Second, 20*time.Second, 10*time.Minute
+	c.DescribeEvery, c.ReconcileEvery, c.CountEvery = 2*time.Minute, 20*time.Second, 10*time.Minute
 }
 
 // keeping is a queue with retentions.

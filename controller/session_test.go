@@ -20,8 +20,14 @@ import (
 // two has a second controller, and both act for a part of the queues each.
 func two(t *testing.T, o harnessOptions, f func(r *harness, both [2]*running)) {
 	t.Helper()
-	o.edit = beside
+	edit := o.edit
+	o.edit = func(cfg *Config) {
+		if beside(cfg); edit != nil {
+			edit(cfg)
+		}
+	}
 	bubble(t, o, func(r *harness) {
+		r.config = o.edit
 		all := r.meta
 		r.cut = &refusing{Store: all}
 		r.use(r.cut)
@@ -59,7 +65,7 @@ func (r *harness) beside(id core.HostID) *running {
 	r.ok(err)
 	r.join(self)
 	r.further = append(r.further, members)
-	c := r.startAs(members, beside)
+	c := r.startAs(members, r.config)
 	r.answer(c)
 	return c
 }

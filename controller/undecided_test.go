@@ -89,7 +89,7 @@ func (r *harness) declareGone(gone *fakeStore, extents []core.Extent) {
 
 // TestUndecided_PowerCutAndLostStore: extents that stay sealing are an alarm, and one command ends them all.
 func TestUndecided_PowerCutAndLostStore(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		extents, gone := r.loseStore(mostNamed + 2)
 		r.sleep(10 * time.Minute)
 		const said = "extents stay sealing"

@@ -60,7 +60,7 @@ func TestUntold(t *testing.T) {
 
 // TestTell_OtherDiskIsToldOfNowAndThen: a holder has another disk and nobody decides what becomes of the extent: the log is not filled with it.
 func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 5)
 		for _, s := range others {
 			s.cut(e, 3)
