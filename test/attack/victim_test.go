@@ -32,6 +32,7 @@ const (
 const (
 	turns     = 2
 	turnTime  = time.Second
+	calmTime  = 2 * time.Second // a calm turn at most: it has a thousand calls
 	onsetTime = time.Second // from the begin of an attack to the turn
 )
 
@@ -80,7 +81,7 @@ func percentile99(d []time.Duration) time.Duration {
 // withstand starts a server and attacks it in every second turn. Another client must not become slow.
 func withstand(t *testing.T, name string) { attackIn(t, name, turns, turnTime) }
 
-// attackIn attacks in so many turns, and returns the server.
+// attackIn attacks in so many turns, and returns the server. Calm turns are as long, but for those of long attacks.
 func attackIn(t *testing.T, name string, turns int, turn time.Duration) *process.Server {
 	t.Helper()
 	a := startAttacker(t, name)
@@ -95,7 +96,7 @@ func attackIn(t *testing.T, name string, turns int, turn time.Duration) *process
 	v.publish(t, 200*time.Millisecond, nil) // opens an extent
 	var calm, beginning, attacked []time.Duration
 	for range turns {
-		calm = v.publish(t, turn, calm)
+		calm = v.publish(t, min(turn, calmTime), calm)
 		a.begin(s.Addr)
 		beginning = v.publish(t, onsetTime, beginning)
 		attacked = v.publish(t, turn, attacked)

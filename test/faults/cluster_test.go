@@ -13,6 +13,7 @@ import (
 // TestClusterSurvivesKillsInTurn is `columba publish` and `columba consume` while a store, an input host and an output host are killed
 // and started again, one after another.
 func TestClusterSurvivesKillsInTurn(t *testing.T) {
+	byCommands(t)
 	const count = 20_000
 	c := process.StartCluster(t, process.Layout{})
 	r := newRun(t, c.Controller, "one", "two")

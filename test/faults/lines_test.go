@@ -19,6 +19,7 @@ func lineCount() int {
 
 // TestEveryLineReachesEveryGroup is `seq 1 100000 | columba publish` with two groups of three consumers each.
 func TestEveryLineReachesEveryGroup(t *testing.T) {
+	byCommands(t)
 	count := lineCount()
 	r := newRun(t, process.StartServer(t), "one", "two")
 	consumers := r.consumers(3)
@@ -39,6 +40,7 @@ func TestEveryLineReachesEveryGroup(t *testing.T) {
 
 // TestNoLineIsLostByKills is the same with kill -9 of the server in the middle, again and again.
 func TestNoLineIsLostByKills(t *testing.T) {
+	byCommands(t)
 	kills, count := 5, lineCount()
 	if os.Getenv(longEnv) == "" {
 		kills = 3

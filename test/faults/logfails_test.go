@@ -57,6 +57,7 @@ func (x *tracer) stop() {
 
 // TestStoresOpenTheirLogsAnew: a sync of the log fails once on each of three stores, and all is well again within ten seconds, without a hand.
 func TestStoresOpenTheirLogsAnew(t *testing.T) {
+	byCommands(t)
 	needStrace(t)
 	c := process.StartCluster(t, process.Layout{Inputs: 1, Outputs: 1, Stores: 3})
 	s := c.Controller

@@ -36,6 +36,15 @@ func long(t *testing.T) {
 	}
 }
 
+// byCommands skips, under the race detector, a test whose clients are commands. The detector sees the process of the test, which has nothing
+// of Columba in it then; without the detector the test runs.
+func byCommands(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("servers and clients are processes without the race detector")
+	}
+}
+
 // scaled is n, or the part of it that COLUMBA_FAULTS_SCALE asks for to try things out; at least 1.
 func scaled(t *testing.T, n int) int {
 	t.Helper()

@@ -65,6 +65,7 @@ func consumeAll(t *testing.T, s *process.Server) {
 // TestPowerCutAndReplacedDisk: after a power cut one of three stores comes back under its name with an empty disk. The
 // rules of the seal can decide without an operator: all extents get their ends, and everything is delivered.
 func TestPowerCutAndReplacedDisk(t *testing.T) {
+	byCommands(t)
 	c := powerCut(t, func(store *process.Server) {
 		for _, dir := range []string{"store", "stores"} {
 			if err := os.RemoveAll(filepath.Join(store.Data, dir)); err != nil {
@@ -81,6 +82,7 @@ func TestPowerCutAndReplacedDisk(t *testing.T) {
 // TestPowerCutAndLostDirectory: after a power cut one of three stores comes back with an empty directory, and so under another name. Nothing proves that the first one is
 // gone: the extents that were open stay sealing. That is an alarm, `columba why-stuck` says what to do, and one command ends them all without a loss.
 func TestPowerCutAndLostDirectory(t *testing.T) {
+	byCommands(t)
 	var gone string
 	c := powerCut(t, func(store *process.Server) {
 		text, err := os.ReadFile(filepath.Join(store.Data, "host.json"))
