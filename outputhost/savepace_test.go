@@ -65,7 +65,7 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 		g.mu.Unlock()
 		const seconds = 10
 		again := 0
-		for range seconds * 200 {
+		for range seconds * 100 {
 			g.mu.Lock()
 			now := time.Now()
 			g.mu.rules.Tick(now)
@@ -80,7 +80,7 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 			}
 			g.mu.Unlock()
 			b.saver.note(g, saveNow)
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 		written, most := meta.bytes.Load(), int64(saveBytes*(seconds+1)+dispatch.MaxCheckpoint*(seconds+1))
 		if written > most || written < saveBytes*seconds/2 {

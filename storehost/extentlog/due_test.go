@@ -227,6 +227,7 @@ func TestDue_WindowIsOfBatches(t *testing.T) {
 // TestDue_RowsThatStayOpen reads messages in pieces while some rows have one that is due much later: each piece looks at
 // those rows, and not at all that was passed since they began.
 func TestDue_RowsThatStayOpen(t *testing.T) {
+	oneAtATime(t)
 	e := newEngine(t, "store", vfs.NewMem())
 	x := newExtent()
 	x.Kind = core.KindTimer
@@ -281,6 +282,7 @@ func TestDue_RowsThatStayOpen(t *testing.T) {
 // TestDue_ManyAtOnce reads messages that are all due at the same time, in pieces: each piece goes on in the index where the one before ended, and does not
 // look through all that was passed.
 func TestDue_ManyAtOnce(t *testing.T) {
+	oneAtATime(t)
 	e := newEngine(t, "store", vfs.NewMem())
 	x := newExtent()
 	x.Kind = core.KindTimer

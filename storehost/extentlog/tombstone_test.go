@@ -12,6 +12,7 @@ import (
 
 // TestGraveyard_Forgets: what is remembered of removed extents is bounded in time, and what is forgotten is refused all the same.
 func TestGraveyard_Forgets(t *testing.T) {
+	oneAtATime(t)
 	synctest.Test(t, func(t *testing.T) {
 		disk := vfs.NewMem()
 		e, err := Open("store", Options{Store: "s1", FS: disk})

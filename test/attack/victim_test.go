@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/test/process"
 )
 
@@ -32,8 +33,8 @@ const (
 const (
 	turns     = 2
 	turnTime  = time.Second
-	calmTime  = 2 * time.Second // a calm turn at most: it has a thousand calls
-	onsetTime = time.Second // from the begin of an attack to the turn
+	calmTime  = time.Second / 2 // a calm turn, which has hundreds of calls
+	onsetTime = time.Second     // from the begin of an attack to the turn
 )
 
 // victim is another client, which publishes by HTTP one message after another.
@@ -81,22 +82,27 @@ func percentile99(d []time.Duration) time.Duration {
 // withstand starts a server and attacks it in every second turn. Another client must not become slow.
 func withstand(t *testing.T, name string) { attackIn(t, name, turns, turnTime) }
 
-// attackIn attacks in so many turns, and returns the server. Calm turns are as long, but for those of long attacks.
+// attackIn attacks in so many turns, and returns the server.
 func attackIn(t *testing.T, name string, turns int, turn time.Duration) *process.Server {
 	t.Helper()
 	a := startAttacker(t, name)
 	s := process.StartServer(t)
 	v := &victim{s, &http.Client{Timeout: process.Patience, Transport: &http.Transport{}}}
+	admin := s.Client().Admin()
 	for _, queue := range []string{"/t/victim", "/t/prey"} {
-		s.Must("", "create", "queue", queue)
+		if _, err := admin.CreateQueue(t.Context(), core.QueueSpec{Path: queue}); err != nil {
+			t.Fatal(err)
+		}
 		for _, group := range []string{"a", "b", "c", "d"} {
-			s.Must("", "create", "group", queue, group)
+			if _, err := admin.CreateGroup(t.Context(), core.GroupSpec{Queue: queue, Name: group}); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	v.publish(t, 200*time.Millisecond, nil) // opens an extent
 	var calm, beginning, attacked []time.Duration
 	for range turns {
-		calm = v.publish(t, min(turn, calmTime), calm)
+		calm = v.publish(t, calmTime, calm)
 		a.begin(s.Addr)
 		beginning = v.publish(t, onsetTime, beginning)
 		attacked = v.publish(t, turn, attacked)

@@ -45,6 +45,14 @@ func byCommands(t *testing.T) {
 	}
 }
 
+// waits lets a test that mostly waits, for locks, alarms or open outcomes, run beside others of its kind. `make faults` puts more load on it.
+func waits(t *testing.T) {
+	t.Helper()
+	if os.Getenv(longEnv) == "" {
+		t.Parallel()
+	}
+}
+
 // scaled is n, or the part of it that COLUMBA_FAULTS_SCALE asks for to try things out; at least 1.
 func scaled(t *testing.T, n int) int {
 	t.Helper()

@@ -20,6 +20,7 @@ import (
 // it is dead after max deliveries, and nothing else is. An attempt that a kill of its output host interrupts does not count, at most three times.
 func TestPoisonKillsItsWorkers(t *testing.T) {
 	byCommands(t)
+	waits(t)
 	most, layout := 3, process.Layout{Stores: 1, Inputs: 1, Outputs: 2}
 	if os.Getenv(longEnv) != "" {
 		most, layout = 10, process.Layout{}

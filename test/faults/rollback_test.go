@@ -12,6 +12,7 @@ import (
 // TestStoreRolledBack puts an older copy of the directory of a queue's only store back: half of a sealed extent is lost. That is an alarm, and what survives is delivered.
 func TestStoreRolledBack(t *testing.T) {
 	byCommands(t)
+	waits(t)
 	c := process.StartCluster(t, process.Layout{Stores: 1, Inputs: 1, Outputs: 1})
 	s, store := c.Controller, c.Stores[0]
 	s.Must("", "create", "queue", queue, "--replicas", "1", "--min-replicas", "1")

@@ -22,6 +22,7 @@ type standstill struct {
 // TestWhyStuckNamesTheMessage stages what holds groups up, with real processes: why-stuck names the message, its age, and who has it.
 func TestWhyStuckNamesTheMessage(t *testing.T) {
 	byCommands(t)
+	waits(t)
 	c := process.StartCluster(t, process.Layout{Stores: 1, Inputs: 1, Outputs: 1})
 	s := c.Controller
 	s.Must("", "create", "queue", queue, "--replicas", "1", "--min-replicas", "1")

@@ -1,0 +1,26 @@
+package extentlog
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// TestMain draws fewer histories under the race detector, which makes them ten times as slow: Pebble then checks itself, too. `make test` runs
+// the package without it, too, with all histories and tests.
+func TestMain(m *testing.M) {
+	if underRace {
+		if err := flag.Set("rapid.checks", "20"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// oneAtATime skips, under the race detector, a long test in which one goroutine makes one call after the other.
+func oneAtATime(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip("runs without the race detector")
+	}
+}
