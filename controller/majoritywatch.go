@@ -144,8 +144,8 @@ func (h *Host) judgeMajority(ctx context.Context, now time.Time) (asked bool) {
 	return true
 }
 
-// askOthers asks all other controllers side by side. Those that left in good order are none any more, and nor are those at whose machine
-// nobody listens: the machine is reached.
+// askOthers asks all other controllers side by side. A controller that left in good order does not count. Nor does one at whose machine nobody
+// listens: the machine is reached.
 func (h *Host) askOthers(ctx context.Context, now, lacking time.Time) map[core.HostID]majority.Answer {
 	left := make(map[core.HostID]bool)
 	for _, g := range h.deps.Members.Gone() {
