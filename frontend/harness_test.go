@@ -171,8 +171,8 @@ type fakeController struct {
 	}
 	meta metadata.Store // where it starts groups
 	fakeDepths
-	fakeMajority
-	orphans []*pb.OrphanExtent // set before it is asked; nil: there are 7
+	says    atomic.Pointer[pb.DescribeMajorityResponse] // of the metadata; nil: it has a majority
+	orphans []*pb.OrphanExtent                          // set before it is asked; nil: there are 7
 }
 
 func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {

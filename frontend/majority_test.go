@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,12 +14,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// fakeMajority is what a controller says of the metadata; nil: it has a majority.
-type fakeMajority struct {
-	says atomic.Pointer[pb.DescribeMajorityResponse]
-}
-
-func (f *fakeMajority) DescribeMajority(context.Context, *connect.Request[pb.DescribeMajorityRequest]) (*connect.Response[pb.DescribeMajorityResponse], error) {
+func (f *fakeController) DescribeMajority(context.Context, *connect.Request[pb.DescribeMajorityRequest]) (*connect.Response[pb.DescribeMajorityResponse], error) {
 	if d := f.says.Load(); d != nil {
 		return connect.NewResponse(d), nil
 	}
@@ -40,7 +34,7 @@ func TestListHosts_ControllersWithoutAMajority(t *testing.T) {
 		got[h.Host] = h
 	}
 	for host, want := range map[string][2]string{
-		"a": {"up", "majority"}, "b": {"no majority: cut off from the metadata, unlike a, and from d", "cut"}, "c": {"no majority: outage of the metadata", "outage"}, "x": {"up", ""},
+		"a": {"refuses", "majority"}, "b": {"no majority: cut off from the metadata, unlike a, and from d", "cut"}, "c": {"no majority: outage of the metadata", "outage"}, "x": {"up", ""},
 	} {
 		h := got[host]
 		if h.GetState() != want[0] || h.GetMajority() != want[1] || (h.GetMajoritySince() != nil) != strings.HasPrefix(want[0], "no") {
