@@ -27,8 +27,9 @@ type namedRole struct {
 // another role still needs of it must be answered, and the role itself says what it no longer takes.
 type gated struct {
 	namedRole
-	mux  *http.ServeMux
-	open atomic.Bool
+	mux       *http.ServeMux
+	open      atomic.Bool
+	patiently func(ctx context.Context, start func() error) error // starts it again while the metadata do not answer; nil: it is started once
 }
 
 var _ lifecycle.Part = (*gated)(nil)
@@ -36,7 +37,14 @@ var _ lifecycle.Part = (*gated)(nil)
 func (g *gated) Name() string { return g.name }
 
 func (g *gated) Start(ctx context.Context) error {
-	if err := g.role.Start(ctx); err != nil {
+	start := func() error { return g.role.Start(ctx) }
+	var err error
+	if g.patiently != nil {
+		err = g.patiently(ctx, start)
+	} else {
+		err = start()
+	}
+	if err != nil {
 		return err
 	}
 	g.open.Store(true)

@@ -100,7 +100,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		parts = append(parts, st.parts()...)
 	}
 	for _, r := range roles {
-		parts = append(parts, all.add(r))
+		part := all.add(r)
+		if r.name == RoleController || r.name == RoleOutput { // which read the metadata first
+			part.patiently = n.patiently
+		}
+		parts = append(parts, part)
 	}
 	return lifecycle.Run(ctx, parts, lifecycle.Options{
 		Log:          n.o.Log,

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"context"
 	"log/slog"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,4 +39,35 @@ func TestNode_AsksMetadataAgain(t *testing.T) {
 			t.Errorf("it asked for %s, want %s", took, metadataWait)
 		}
 	})
+}
+
+// TestGated_StartsAgain: a role whose first reads fail is started again, and serves nobody until then.
+func TestGated_StartsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{o: Options{Log: slog.New(slog.DiscardHandler)}}
+		r := &slowStart{fails: 2}
+		g := &gated{namedRole: namedRole{"outputhost", r}, mux: http.NewServeMux(), patiently: n.patiently}
+		if err := g.Start(t.Context()); err != nil || r.starts != 3 || !g.open.Load() {
+			t.Errorf("%d starts, %v, open: %t", r.starts, err, g.open.Load())
+		}
+		r.fails = 1000
+		g.open.Store(false)
+		wantCode(t, "for ever", g.Start(t.Context()), core.CodeUnavailable, "the metadata do not answer")
+		if g.open.Load() {
+			t.Error("it serves without having started")
+		}
+	})
+}
+
+// slowStart is a role whose start fails some times.
+type slowStart struct {
+	role
+	fails, starts int
+}
+
+func (r *slowStart) Start(context.Context) error {
+	if r.starts++; r.starts <= r.fails {
+		return core.Errorf(core.CodeUnavailable, "the metadata do not answer")
+	}
+	return nil
 }
