@@ -42,7 +42,7 @@ TESTENV := COLUMBA_CASSANDRA=$(or $(COLUMBA_CASSANDRA),skip) GOGC=400 GORACE="$(
 # only reads the sources. core/dispatch has no goroutine, which a test of it holds on to: the detector has nothing to see there.
 CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench|core/dispatch)(/|$$)
 
-# controller/session and storehost/extentlog run twice: whole without it, and with fewer seeds and histories under it.
+# controller/session, metadata/lease and storehost/extentlog run twice: whole without it, and with fewer seeds, looks and histories under it.
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
 RACESEEDS := 10
@@ -56,7 +56,7 @@ ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first, also what mostly waits: test/faults and tools/demo.
 components = $(if $(filter ./...,$(PACKAGES)),./controller ./storehost/extentlog ./client/clienttest ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
-clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./tools/demo ./test/cluster ./test/integration ./test/e2e ./core/dispatch ./storehost/extentlog ./controller/session) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
+clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./tools/demo ./test/cluster ./test/integration ./test/e2e ./core/dispatch ./storehost/extentlog ./controller/session ./metadata/lease) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
 
 # The race detector is on wherever it can work; where it cannot, the run says so.
 RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)

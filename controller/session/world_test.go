@@ -160,7 +160,7 @@ func (w *world) watch() (end func() (moves int)) {
 	go func() {
 		defer close(ended)
 		every := 7 * time.Millisecond
-		if underRace { // a look is ten times as slow; what is shown here is for the runs without
+		if underRace { // a look is ten times as slow; `make test` runs the package without the race detector, too
 			every = 49 * time.Millisecond
 		}
 		tick := time.NewTicker(every)

@@ -127,8 +127,12 @@ type watch struct {
 
 func watching(t *testing.T, all []*contender) *watch {
 	w := &watch{t: t, all: all, terms: map[uint64]core.RunID{}, done: make(chan struct{})}
+	every := 10 * time.Millisecond
+	if underRace { // a look is ten times as slow; `make test` runs the package without the race detector, too
+		every = 70 * time.Millisecond
+	}
 	w.wg.Go(func() {
-		tick := time.NewTicker(10 * time.Millisecond)
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for {
 			select {
