@@ -103,7 +103,7 @@ test-clusters:
 
 .PHONY: race
 race: ## clusters, and clients of processes, under the race detector, as `make test` has only the rings within; a failure where it cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 2 -race -timeout 600s -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' ./test/cluster ./test/faults ./test/integration
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 -race -timeout 600s -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' ./test/cluster ./test/faults ./test/integration
 
 .PHONY: attack
 attack: ## floods and attacks of one client on a server, while nothing else runs
