@@ -148,8 +148,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is matches another Error of the same code, so that errors.Is(err, core.ErrNotFound) works through wraps. CodeNoMajority
-// is also a case of ErrUnavailable.
+// Is matches another Error of the same code, so that errors.Is(err, core.ErrNotFound) works through wraps.
+// CodeNoMajority is also a case of ErrUnavailable.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
 	return ok && (t.Code == e.Code || t.Code == CodeUnavailable && e.Code == CodeNoMajority)
