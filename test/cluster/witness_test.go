@@ -155,7 +155,7 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 	case r.State == core.ExtentRetired && !old.State.HasEnd(): // with its queue: nobody asks where it ends
 	case r.State.HasEnd() && r.State != core.ExtentRetired && len(r.Holders) == 0:
 		w.sayLocked("extent %s is %s without a holder", k.Row, r.State)
-	case r.State.HasEnd() && r.L < r.Floor:
+	case r.State.HasEnd() && r.State != core.ExtentRetired && r.L < r.Floor:
 		w.sayLocked("extent %s ends at %d, below its floor %d", k.Row, r.L, r.Floor)
 	case r.LostFrom > 0 && r.LostFrom <= r.Floor:
 		w.sayLocked("extent %s was given up from %d on, its writer had acknowledged up to %d", k.Row, r.LostFrom, r.Floor)
