@@ -18,7 +18,7 @@ func (h *Host) noMajority(queue core.QueueID) error {
 	case majority.Outage:
 		advice = "start the Cassandra nodes that are away"
 	}
-	return core.Errorf(core.CodeUnavailable, "the metadata have no majority here%s, so queue %s, which is CP, takes no messages; %s", inBrackets(v.Text()), queue, advice)
+	return core.Errorf(core.CodeNoMajority, "the metadata have no majority here%s, so queue %s, which is CP, takes no messages; %s", inBrackets(v.Text()), queue, advice)
 }
 
 func inBrackets(text string) string {

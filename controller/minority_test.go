@@ -118,7 +118,7 @@ func TestMinority_MakesExtentsOfAPQueues(t *testing.T) {
 			t.Errorf("a writer that asks again gets %s, %v, want %s", again.ID, err, e.ID)
 		}
 		_, err = r.ctl.ensureExtent(r.t.Context(), r.wish(ordered))
-		if core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), "no majority") {
+		if core.CodeOf(err) != core.CodeNoMajority || !strings.Contains(err.Error(), "no majority") {
 			t.Errorf("of a CP queue: %v", err)
 		}
 		meta.Rejoin()

@@ -2,11 +2,13 @@ package inputhost
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
 )
 
 // chain is what keeps the order of a CP queue's publishers on this host; its queue guards it. All chunks wait in one line, which feeds the one
@@ -48,6 +50,10 @@ func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core
 	if !q.ordered {
 		return l, holders, err
 	}
+	why := err
+	if err != nil {
+		why = q.unsealedFor(ctx, e.ID, err)
+	}
 	now := q.h.deps.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,11 +65,27 @@ func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core
 	case c.unsealed.since.IsZero():
 		c.unsealed.since = now
 	}
-	c.unsealed.why = core.Errorf(core.CodeUnavailable, "queue %s takes no messages until its extent %s is sealed: %w", q.path, e.ID, err)
+	c.unsealed.why = why
 	if why := c.unsealed.lasts(now); why != nil {
 		c.refuseLocked(why)
 	}
 	return l, holders, err
+}
+
+// unsealedFor is what publishers are told when the head cannot be sealed. A controller does not say whether the metadata are the reason, so they are asked.
+func (q *queue) unsealedFor(ctx context.Context, head core.ExtentID, why error) error {
+	meta := q.h.deps.Meta
+	if m := metadata.MajorityOf(meta); m != nil {
+		var lacks metadata.NoMajority
+		err := m.Ask(ctx, func(ctx context.Context) error {
+			_, err := meta.Get(ctx, metadata.Seals, metadata.SealKey(head), metadata.Quorum)
+			return err
+		})
+		if errors.As(err, &lacks) {
+			return core.Errorf(core.CodeNoMajority, "queue %s takes no messages until its extent %s is sealed, for which the metadata need a majority: %w", q.path, head, err)
+		}
+	}
+	return core.Errorf(core.CodeUnavailable, "queue %s takes no messages until its extent %s is sealed: %w", q.path, head, why)
 }
 
 func newChain() chain {
@@ -198,14 +220,15 @@ func (q *queue) link(place uint64) {
 	q.endAll(ended, core.Errorf(core.CodeMoved, "another input host took the messages of queue %s meanwhile", q.path))
 }
 
-// unopened is told why the head could not be opened. When it is another host's, publishers have to go there.
+// unopened is told why the head could not be opened. When it is another host's, publishers have to go there. When no majority of the metadata answers,
+// they wait: see majorityPatience.
 func (q *queue) unopened(err error, again bool) {
 	var ended []*publisher
 	q.mu.Lock()
 	if core.CodeOf(err) == core.CodeMoved {
 		ended = q.mu.chain.endLocked()
 	}
-	if !again {
+	if lacks := core.CodeOf(err) == core.CodeNoMajority; !again && (!lacks || q.mu.outage.lasts(q.h.deps.now())) {
 		q.mu.chain.refuseLocked(err)
 	}
 	q.mu.Unlock()

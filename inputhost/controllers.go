@@ -32,7 +32,7 @@ func ask[R any](ctx context.Context, h *Host, key core.ID, elsewhere func(error)
 // anotherMay reports whether another controller may do what one did not: that one stops, or does not reach the metadata or a store.
 func anotherMay(err error) bool {
 	switch core.CodeOf(err) {
-	case core.CodeUnavailable, core.CodeDraining, core.CodeDeadline:
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining, core.CodeDeadline:
 		return true
 	}
 	return false

@@ -259,6 +259,15 @@ type client struct {
 // publisher connects to the host.
 func (r *harness) publisher(name, queue string) *client {
 	r.t.Helper()
+	p := r.unconnected(name, queue)
+	if err := p.pub.Connect(r.t.Context()); err != nil {
+		r.t.Fatal(err)
+	}
+	return p
+}
+
+// unconnected is a publisher that does not wait for a session.
+func (r *harness) unconnected(name, queue string) *client {
 	p := publish.New(publish.Config{
 		Queue: queue, Client: name,
 		Route: func(context.Context) ([]publish.Host, error) {
@@ -269,9 +278,6 @@ func (r *harness) publisher(name, queue string) *client {
 		},
 	})
 	r.wg.Go(func() { p.Run(r.host.tasks.Context()) })
-	if err := p.Connect(r.t.Context()); err != nil {
-		r.t.Fatal(err)
-	}
 	return &client{r: r, pub: p, name: name}
 }
 

@@ -57,17 +57,22 @@ func (q *queue) open(ctx context.Context) {
 			continue
 		}
 		failures++
+		q.failed(began, err)
 		if q.ordered {
 			q.unopened(err, news)
 		}
-		if q.expire(began, err) {
+		if q.expire(err) {
 			return
 		}
 		if news { // there is one store less to choose from: it goes otherwise now
 			continue
 		}
+		wait := backoff.Delay(failures, rand.Float64())
+		if core.CodeOf(err) == core.CodeNoMajority { // publishers wait to be told
+			wait = min(wait, majorityPatience/5)
+		}
 		select {
-		case <-time.After(backoff.Delay(failures, rand.Float64())):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			q.abandon()
 			return
@@ -127,13 +132,22 @@ func (q *queue) opened(w *writer.Writer) {
 	q.feed()
 }
 
-// expire notes a try that failed, and answers the chunks that have waited too long, or all when err is final or has been so for a while. It
-// reports, and ends the opening, when nobody waits any more.
-func (q *queue) expire(began time.Time, err error) bool {
-	now := q.h.deps.now()
+// failed notes a try that failed.
+func (q *queue) failed(began time.Time, err error) {
 	q.mu.Lock()
 	q.mu.probe = false
-	tell := q.mu.outage.failed(began, now, err, errors.As(err, new(refusal)))
+	tell := q.mu.outage.failed(began, q.h.deps.now(), err, errors.As(err, new(refusal)))
+	q.mu.Unlock()
+	if tell {
+		q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
+	}
+}
+
+// expire answers the chunks that have waited too long, or all when err, of the last try, is final or has been so for a while. It reports, and ends the
+// opening, when nobody waits any more.
+func (q *queue) expire(err error) bool {
+	now := q.h.deps.now()
+	q.mu.Lock()
 	final := core.CodeOf(err).Class() == core.ClassFatal || q.mu.outage.lasts(now)
 	late := now.Add(-q.h.unsentMost())
 	failed := q.takeLocked(func(c *writer.Chunk) bool { return final || c.Arrived.Before(late) || c.From.Gone() })
@@ -143,9 +157,6 @@ func (q *queue) expire(began time.Time, err error) bool {
 		q.mu.notBefore = now.Add(replacePause)
 	}
 	q.mu.Unlock()
-	if tell {
-		q.h.log.Warn("cannot open an extent", "queue", q.path, "err", err)
-	}
 	refuseFor(failed, err)
 	return done
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -18,6 +19,9 @@ const (
 	saidPatience = 500 * time.Millisecond
 	// openPatience is the same when nothing is known but that no extent could be opened.
 	openPatience = 3 * time.Second
+	// majorityPatience is the same when no majority of the metadata answers. A controller says so for up to a second after that is over. Publishers give
+	// up after two seconds of refusals; the first of these must not come at once, so that a majority that is lost for less than two seconds fails nothing.
+	majorityPatience = metadata.MajorityWait
 	// outageOver: after so long without a try that failed, the next one begins another outage. It is longer than a try takes.
 	outageOver = callTimeout + openTimeout + time.Second
 	// tellOutage is how often the log tells of an outage that goes on.
@@ -52,7 +56,10 @@ func (o *outage) failed(began, now time.Time, why error, said bool) (tell bool) 
 // lasts reports whether it goes on for so long that nothing is to wait for its end.
 func (o *outage) lasts(now time.Time) bool {
 	patience := openPatience
-	if o.said {
+	switch {
+	case core.CodeOf(o.why) == core.CodeNoMajority:
+		patience = majorityPatience
+	case o.said:
 		patience = saidPatience
 	}
 	return o.recent(now) && now.Sub(o.since) >= patience

@@ -56,7 +56,7 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 	})
 	err, again := p.verdict(s, r)
 	if err == nil && !again {
-		p.mu.failures = 0
+		p.mu.failures, p.mu.lack = 0, lack{}
 	} else if again {
 		if r.Code != core.CodeThrottled || core.CodeOf(p.mu.lastErr) != core.CodeThrottled { // else it is known for how long, too
 			p.mu.lastErr = err
@@ -86,6 +86,9 @@ func (p *Publisher) answerRunLocked(s *session, r *wire.AckRun, now int64) (move
 		s.inflight = slices.Delete(s.inflight, i, i+1)
 		s.bytes -= len(b.buf)
 		p.answeredLocked(b)
+	}
+	if again {
+		p.lackedLocked(err, now) // nobody waits in Connect: there is a session
 	}
 	return move
 }

@@ -50,6 +50,9 @@ func (p *Publisher) connect(ctx context.Context, a aim) {
 	default:
 		p.mu.lastErr = err
 		p.pauseLocked(p.now(), jitter())
+		if waiting, lacks := p.lackedLocked(err, p.now()); lacks != nil {
+			tell, err = waiting, lacks
+		}
 	}
 	p.mu.Unlock()
 	if unwanted {
@@ -87,15 +90,24 @@ func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
 	case err == nil:
 		p.learn(hosts)
 	case fatal(err) || len(known) == 0:
-		return nil, err
+		return nil, unrouted(err)
 	default:
 		hosts = known
 	}
 	s, oerr := p.openAny(ctx, hosts, a)
-	if oerr != nil && err != nil {
-		return nil, err // why nobody says where else to go
+	if oerr != nil && err != nil && core.CodeOf(oerr) != core.CodeNoMajority {
+		return nil, unrouted(err) // why nobody says where else to go
 	}
 	return s, oerr
+}
+
+// unrouted is why nobody says where the input hosts are. That no majority of the metadata answered the look-up says nothing about the queue: an AP
+// queue needs none.
+func unrouted(err error) error {
+	if core.CodeOf(err) == core.CodeNoMajority {
+		return core.Errorf(core.CodeUnavailable, "look up the input hosts: %w", err)
+	}
+	return err
 }
 
 // openAny tries the hosts in this publisher's order: each publisher has its own, so that they spread. The avoided one comes last.
@@ -108,7 +120,10 @@ func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session,
 		if oerr == nil {
 			return s, nil
 		}
-		if err = oerr; fatal(err) || ctx.Err() != nil {
+		if core.CodeOf(err) != core.CodeNoMajority || fatal(oerr) { // which is why the others do not help
+			err = oerr
+		}
+		if fatal(err) || ctx.Err() != nil {
 			return nil, err
 		}
 	}

@@ -73,6 +73,7 @@ type Publisher struct {
 		failures    int          // in a row, of connecting or sending
 		pausedUntil int64
 		lastErr     error
+		lack        lack
 		nextExpiry  int64
 		nextTick    int64
 		clock       int64 // as last read for a record

@@ -232,17 +232,15 @@ func TestCut_CPQueueIsPublishedToByTheMajority(t *testing.T) {
 		h.come("near", near, time.Minute)
 		for range 3 {
 			began := time.Now()
-			ctx, cancel := context.WithTimeout(h.t.Context(), 2900*time.Millisecond)
-			p, err := h.far.Publisher(ctx, ordered)
+			p, err := h.far.Publisher(h.t.Context(), ordered)
 			if err == nil {
-				_, err = p.Publish(ctx, client.Message{Body: []byte("refused")})
+				_, err = p.Publish(h.t.Context(), client.Message{Body: []byte("refused")})
 				h.ok(p.Close(h.t.Context()))
 			}
-			cancel()
-			if core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), "no majority here (cut off from controller-0, controller-1)") {
+			if core.CodeOf(err) != core.CodeNoMajority || !strings.Contains(err.Error(), "no majority here (cut off from controller-0, controller-1)") {
 				h.t.Errorf("a publish on the side without a majority: %v", err)
 			}
-			if took := time.Since(began); took > 3*time.Second {
+			if took := time.Since(began); took > 4*time.Second { // the last question to a controller may take a second
 				h.t.Errorf("it took %s", took)
 			}
 		}

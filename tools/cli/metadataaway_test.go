@@ -19,6 +19,9 @@ func TestErrorLine_MetadataDoNotAnswer(t *testing.T) {
 			t.Errorf("advice: %s", got)
 		}
 	}
+	if got := errorLine("", core.Errorf(core.CodeNoMajority, "no input host took the message")); !strings.Contains(got, "columba schema show") {
+		t.Errorf("advice without a majority: %s", got)
+	}
 	if got := errorLine("", core.Errorf(core.CodeUnavailable, "no input host")); !strings.Contains(got, "list hosts") {
 		t.Errorf("advice for another error: %s", got)
 	}
