@@ -41,9 +41,9 @@ type publisherOptions struct {
 	bytes    int
 }
 
-// PublishTimeout is how long a Publisher tries to publish a message before it fails. While a CP queue takes nothing because
-// no majority of the metadata answers, it fails after about 3 s, with ErrNoMajority. Default 30 s; a context that ends
-// sooner shortens it.
+// PublishTimeout is how long a Publisher tries to publish a message before it fails. While a CP queue takes nothing
+// because no majority of the metadata answers, it fails after about 3 s, with ErrNoMajority. Default 30 s; a context
+// that ends sooner shortens it.
 func PublishTimeout(d time.Duration) PublisherOption {
 	return func(o *publisherOptions) { o.timeout = d }
 }

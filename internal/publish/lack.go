@@ -22,8 +22,8 @@ type lack struct {
 }
 
 // lackedLocked takes in why records were refused, or no session was made. When no majority has been there for lackFor, it fails the records that wait
-// and were certainly not stored, and those who wait in Connect get the error that is returned, if any do. What may be stored is tried until its time
-// is up, as for any other reason.
+// and were certainly not stored, and those who wait in Connect get the error that is returned, if any do. A record that may be stored is tried until its
+// time is up, as for any other reason.
 func (p *Publisher) lackedLocked(why error, now int64) (tell []chan error, err error) {
 	if core.CodeOf(why) != core.CodeNoMajority {
 		return nil, nil
