@@ -24,8 +24,8 @@ type Publisher struct {
 }
 
 // Publisher connects to the input hosts of a queue. It fails at once if the queue does not exist or does not accept
-// messages, and within about 3 s if it is a CP queue and no majority of the metadata answers. Otherwise it retries until
-// ctx ends; if ctx has no deadline, until the client's timeout.
+// messages, and within about 3 s if it is a CP queue and no majority of the metadata answers. Otherwise it retries
+// until ctx ends; if ctx has no deadline, until the client's timeout.
 func (c *Client) Publisher(ctx context.Context, queue string, opts ...PublisherOption) (*Publisher, error) {
 	if _, err := core.ParseAnyQueuePath(queue); err != nil {
 		return nil, err
