@@ -272,12 +272,28 @@ func (e *Engine) giveBack(x *extent, cut, timer bool) error {
 	}
 	for _, prefix := range contents(timer) {
 		span := pebble.KeyRange{Start: extentKey(prefix, x.id), End: afterExtent(prefix, x.id)}
-		if err := e.guarded(func() error { return e.db.Excise(context.Background(), span) }); err != nil {
+		if err := e.guarded(func() error { return e.cutOut(span) }); err != nil {
 			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", x.id, err)
 		}
 	}
 	e.excised.Store(true)
 	return nil
+}
+
+// cutOut removes a range from all tables. Tables that go beyond it are read at its edges, in a flush that comes later. One that cannot be read would fail
+// there again and again, and the store with it. So the edges are read first, and the range stays in the tables if that fails.
+func (e *Engine) cutOut(span pebble.KeyRange) error {
+	it, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	it.SeekLT(span.Start)
+	err = it.Error()
+	it.SeekGE(span.End)
+	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+		return err
+	}
+	return e.db.Excise(context.Background(), span)
 }
 
 // removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store, durably, together with the

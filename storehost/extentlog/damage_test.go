@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"sync/atomic"
@@ -282,4 +283,42 @@ func TestScrub_LiftsTheQuarantineOfAWholeReplica(t *testing.T) {
 		}
 		must(t, e.Close())
 	})
+}
+
+// TestRemove_InADamagedTable: an extent is removed from a table that cannot be read, which has other extents, too. Nothing of it can be cut out there. The store
+// goes on.
+func TestRemove_InADamagedTable(t *testing.T) {
+	disk, with := failing(errorfs.OpOpen)
+	ids := fillSealed(t, disk, 3)
+	e := newEngine(t, "store", disk)
+	open := newExtent()
+	must(t, e.Open(open))
+	appendBatches(t, e, open, 1, exciseAbove)
+	s, err := e.State(ids[1])
+	must(t, err)
+	must(t, e.Seal(ids[1], s.Last, s.Checksum, 1))
+	damaged := errors.New("it is damaged")
+	with.Store(&damaged)
+	if err := e.Remove(ids[1], 1); core.CodeOf(err) != core.CodeInternal {
+		t.Errorf("remove: %v, want to hear that the space stays taken", err)
+	}
+	flushed, err := e.db.AsyncFlush()
+	must(t, err)
+	select {
+	case <-flushed:
+	case <-e.Failed():
+		t.Fatal("the store failed")
+	}
+	if n := e.failures.Load(); n > 0 {
+		t.Errorf("%d flushes failed", n)
+	}
+	with.Store(nil)
+	for _, id := range []core.ExtentID{ids[0], ids[2]} {
+		if err := readAll(e, id); err != nil {
+			t.Errorf("an extent beside it: %v", err)
+		}
+	}
+	if _, err := e.State(ids[1]); core.CodeOf(err) != core.CodeNotFound {
+		t.Errorf("the removed extent: %v", err)
+	}
 }
