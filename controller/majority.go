@@ -33,11 +33,11 @@ func (h *Host) nowhere(err error) error {
 	if core.CodeOf(err) != core.CodeUnavailable || h.duties.Holds() {
 		return err
 	}
-	why := ", as it seems"
-	if v, lacks := h.lacksMajority(); lacks {
-		why = inBrackets(v.Text())
+	v, lacks := h.lacksMajority()
+	if !lacks {
+		return core.Errorf(core.CodeUnavailable, "the metadata have no majority here, as it seems: %w", err)
 	}
-	return core.Errorf(core.CodeUnavailable, "the metadata have no majority here%s: %w", why, err)
+	return core.Errorf(core.CodeNoMajority, "the metadata have no majority here%s: %w", inBrackets(v.Text()), err)
 }
 
 // withMajority does a call that needs a majority of the metadata. The error is metadata.NoMajority if none answers within metadata.MajorityWait.

@@ -72,10 +72,14 @@ func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core
 	return l, holders, err
 }
 
-// unsealedFor is what publishers are told when the head cannot be sealed. A controller does not say whether the metadata are the reason, so they are asked.
+// unsealedFor is what publishers are told when the head cannot be sealed. Unless the
+// controller says that the metadata are the reason, they are asked.
 func (q *queue) unsealedFor(ctx context.Context, head core.ExtentID, why error) error {
-	meta := q.h.deps.Meta
-	if m := metadata.MajorityOf(meta); m != nil {
+	meta, m := q.h.deps.Meta, metadata.MajorityOf(q.h.deps.Meta)
+	switch {
+	case core.CodeOf(why) == core.CodeNoMajority:
+		return core.Errorf(core.CodeNoMajority, "queue %s takes no messages until its extent %s is sealed: %w", q.path, head, why)
+	case m != nil:
 		var lacks metadata.NoMajority
 		err := m.Ask(ctx, func(ctx context.Context) error {
 			_, err := meta.Get(ctx, metadata.Seals, metadata.SealKey(head), metadata.Quorum)
