@@ -189,6 +189,20 @@ func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
 	})
 }
 
+// TestInventory_FencedReplica: a controller fenced a replica to seal its extent, and stopped before the row said so. Its input host, which never heard of the
+// extent, asks for nothing.
+func TestInventory_FencedReplica(t *testing.T) {
+	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
+		e := r.extent(r.queue(2, 1), 0)
+		r.sleep(time.Minute)
+		r.replicas(e)[1].edit(e.ID, func(x *fakeReplica) { x.fenced = true })
+		r.eventually("the extent is sealed", 2*time.Minute, func() bool { return r.row(e).State == core.ExtentSealed })
+		if row := r.row(e); row.L != 0 || row.Reason != "fenced" {
+			t.Errorf("the row is %+v", row)
+		}
+	})
+}
+
 // TestInventory_ReplicaThatVanished loses files without a new disk.
 func TestInventory_ReplicaThatVanished(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
