@@ -33,6 +33,10 @@ func (s *fakeServer) StartOperation(_ context.Context, r *connect.Request[pb.Sta
 	asked.Id = ""
 	s.note(asked)
 	o := operation(fakeID, r.Msg.GetKind(), "running")
+	if r.Msg.GetGroup() == "idle" {
+		o.Group, o.State, o.Done, o.Total, o.Selection = "idle", "done", 0, 0, r.Msg.GetSelection()
+		return connect.NewResponse(o), nil
+	}
 	if o.Selection = r.Msg.GetSelection(); o.Selection != nil { // it is over soon
 		o.State, o.Scanned, o.Selected, o.Done = "done", 40, 7, 7
 		return connect.NewResponse(o), nil
