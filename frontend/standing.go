@@ -74,10 +74,30 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	if group.Rewind != nil {
 		addPendingSeek(out)
 	}
+	if out.Reason == string(stuck.Nothing) {
+		out.Detail = beginning(group)
+	}
 	out.Queue, out.Group, out.Extents = group.Spec.Queue, group.Spec.Name, f.mu.extents
 	out.Text = stuck.InGroup(out.Text, out.Queue, out.Group)
 	s.setAge(out.Message)
 	return out, nil
+}
+
+// beginning says of a group that has settled all of its messages which messages of the queue are not among them; "" when all are.
+func beginning(group metadata.GroupRecord) string {
+	start, at, what := group.Spec.Start, group.Created, "the group starts at "
+	if seek := group.LastSeek; seek != nil {
+		start, at, what = seek.To, seek.At, "the last seek sent the group to "
+	}
+	if start.Mode == core.StartEarliest {
+		return ""
+	}
+	what += start.String()
+	if start.Mode == core.StartLatest {
+		what += ", which was " + at.UTC().Format(time.RFC3339)
+	}
+	return what + ": it does not get messages that were published before. " +
+		stuck.InGroup("`columba seek QUEUE GROUP --to earliest --dry-run` counts what it would get with them", group.Spec.Queue, group.Spec.Name)
 }
 
 // addPendingSeek adds that a seek is under way: the reason of a group that has nothing else to wait for.

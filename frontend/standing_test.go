@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,16 @@ func TestWhyStuck_NamesTheOldest(t *testing.T) {
 	}
 	if w := why(); w.Reason != "nothing_waits" || w.Text == "" || w.Message != nil || w.Queue != "/t/a" || w.Group != "g" {
 		t.Errorf("a group without extents: %v", w)
+	}
+	for _, part := range []string{"starts at latest, which was 20", "published before", "`columba seek /t/a g --to earliest --dry-run`"} {
+		if w := why(); !strings.Contains(w.Detail, part) {
+			t.Errorf("of a group that starts at latest it does not say %q: %q", part, w.Detail)
+		}
+	}
+	all := &pb.WhyStuckRequest{Queue: "/t/a", Group: "all"}
+	must(call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "all", Start: "earliest"}}))(t)
+	if w := must(call(t, c.admin.WhyStuck, all))(t); w.Reason != "nothing_waits" || w.Detail != "" {
+		t.Errorf("a group that starts at earliest: %v", w)
 	}
 	first, second := newExtent(g), newExtent(g)
 	for owner, e := range map[core.HostID]core.Extent{"a": first, "b": second} {

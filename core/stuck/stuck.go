@@ -49,7 +49,7 @@ const (
 
 // texts say what a reason means and what to do about it.
 var texts = map[Reason]string{
-	Nothing:            "the group has settled every message that is due; `columba list delayed QUEUE GROUP` lists those that wait for their time",
+	Nothing:            "no due message waits for the group; `columba list delayed QUEUE GROUP` lists those that wait for their time",
 	InFlight:           "a consumer holds the message and has not settled it. If no settlement comes, the message is ready again when its lock times out; until has the time",
 	Delayed:            "an attempt failed, and the message waits for the next one. `columba list delayed QUEUE GROUP` says until when",
 	GroupDelay:         "the message waits for the group's delay; `columba update group QUEUE GROUP --delay` changes the delay",
