@@ -32,7 +32,7 @@ const describeTimeout = time.Second
 
 // ListHosts answers the hosts that the membership sees, and those that were seen here within the last hour and are gone, by host.
 func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
-	out := &pb.ListHostsResponse{}
+	out := &pb.ListHostsResponse{KnownSince: timestamppb.New(s.knownSince())}
 	for _, h := range s.members.Hosts("") {
 		out.Hosts = append(out.Hosts, hostInfo(h, hostUp))
 	}
@@ -54,6 +54,14 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 	}
 	slices.SortFunc(out.Hosts, func(a, b *pb.HostInfo) int { return cmp.Compare(a.Host, b.Host) })
 	return connect.NewResponse(out), nil
+}
+
+// knownSince is since when no host can have gone without being in the list of hosts.
+func (s *service) knownSince() time.Time {
+	if since := s.now().Add(-membership.RememberGone); since.After(s.began) {
+		return since
+	}
+	return s.began
 }
 
 // hostInfo is a host as users see it, without the roles that nobody chooses.

@@ -39,6 +39,24 @@ func TestListHosts_GoneStayForAnHour(t *testing.T) {
 	}
 }
 
+// TestListHosts_KnownSince: a frontend knows of the hosts that are gone since its start, and for an hour at most.
+func TestListHosts_KnownSince(t *testing.T) {
+	began := time.Now()
+	s := &service{began: began}
+	for after, want := range map[time.Duration]time.Time{time.Minute: began, time.Hour: began, 3 * time.Hour: began.Add(2 * time.Hour)} {
+		s.now = func() time.Time { return began.Add(after) }
+		if got := s.knownSince(); !got.Equal(want) {
+			t.Errorf("%s after the start: since %s, want %s", after, got, want)
+		}
+	}
+	before := time.Now()
+	c := newHarness(t, nil)
+	l := must(call(t, c.admin.ListHosts, &pb.ListHostsRequest{}))(t)
+	if since := l.GetKnownSince().AsTime(); since.Before(before) || since.After(time.Now()) {
+		t.Errorf("a frontend that started just now says %s", since)
+	}
+}
+
 func TestListHosts_Clocks(t *testing.T) {
 	c := newHarness(t, nil)
 	c.addOutput("b").ahead.Store(int64(-time.Hour))

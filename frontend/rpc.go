@@ -31,6 +31,7 @@ type service struct {
 	peers    *peer.Pool
 	members  membership.Monitor
 	now      func() time.Time
+	began    time.Time       // of the process: what it has seen of the cluster, it has seen since
 	draining context.Context // ends when long polls shall
 	calls    *gate.Gate
 	turns    *turns.Turns // of pulls

@@ -1736,6 +1736,7 @@ func (x *HostInfo) GetSince() *timestamppb.Timestamp {
 type ListHostsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hosts         []*HostInfo            `protobuf:"bytes,1,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	KnownSince    *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=known_since,json=knownSince,proto3" json:"known_since,omitempty"` // hosts that were gone before are not in the list: an hour ago, or the start of the answering server if that was later
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1773,6 +1774,13 @@ func (*ListHostsResponse) Descriptor() ([]byte, []int) {
 func (x *ListHostsResponse) GetHosts() []*HostInfo {
 	if x != nil {
 		return x.Hosts
+	}
+	return nil
+}
+
+func (x *ListHostsResponse) GetKnownSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.KnownSince
 	}
 	return nil
 }
@@ -4244,9 +4252,11 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x03run\x18\x06 \x01(\tR\x03run\x12\x1a\n" +
 	"\bmajority\x18\a \x01(\tR\bmajority\x12A\n" +
 	"\x0emajority_since\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\rmajoritySince\x120\n" +
-	"\x05since\x18d \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"?\n" +
+	"\x05since\x18d \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"|\n" +
 	"\x11ListHostsResponse\x12*\n" +
-	"\x05hosts\x18\x01 \x03(\v2\x14.columba.v1.HostInfoR\x05hosts\"=\n" +
+	"\x05hosts\x18\x01 \x03(\v2\x14.columba.v1.HostInfoR\x05hosts\x12;\n" +
+	"\vknown_since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"knownSince\"=\n" +
 	"\x0fGetDepthRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"=\n" +
@@ -4585,134 +4595,135 @@ var file_columba_v1_public_proto_depIdxs = []int32{
 	78, // 14: columba.v1.HostInfo.majority_since:type_name -> google.protobuf.Timestamp
 	78, // 15: columba.v1.HostInfo.since:type_name -> google.protobuf.Timestamp
 	30, // 16: columba.v1.ListHostsResponse.hosts:type_name -> columba.v1.HostInfo
-	79, // 17: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
-	79, // 18: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
-	78, // 19: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
-	80, // 20: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
-	40, // 21: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
-	81, // 22: columba.v1.CancelResult.error:type_name -> columba.v1.Error
-	41, // 23: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
-	82, // 24: columba.v1.ListDelayedResponse.messages:type_name -> columba.v1.DelayedMessage
-	78, // 25: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 26: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
-	45, // 27: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
-	84, // 28: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	85, // 29: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
-	84, // 30: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
-	78, // 31: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
-	78, // 32: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	54, // 33: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
-	83, // 34: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
-	71, // 35: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
-	86, // 36: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
-	78, // 37: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
-	83, // 38: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
-	60, // 39: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
-	86, // 40: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	86, // 41: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
-	72, // 42: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
-	87, // 43: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
-	74, // 44: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
-	81, // 45: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
-	81, // 46: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
-	81, // 47: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
-	0,  // 48: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
-	1,  // 49: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
-	3,  // 50: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
-	4,  // 51: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
-	6,  // 52: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
-	7,  // 53: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
-	9,  // 54: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
-	10, // 55: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
-	11, // 56: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
-	13, // 57: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
-	14, // 58: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
-	88, // 59: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
-	88, // 60: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
-	16, // 61: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
-	18, // 62: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
-	19, // 63: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
-	20, // 64: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	23, // 65: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
-	26, // 66: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	29, // 67: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
-	32, // 68: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	34, // 69: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	89, // 70: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	90, // 71: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
-	36, // 72: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	42, // 73: columba.v1.AdminService.ListDelayed:input_type -> columba.v1.ListDelayedRequest
-	91, // 74: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
-	92, // 75: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
-	93, // 76: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
-	94, // 77: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
-	44, // 78: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
-	47, // 79: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
-	48, // 80: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
-	49, // 81: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
-	51, // 82: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
-	52, // 83: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
-	55, // 84: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
-	57, // 85: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
-	59, // 86: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
-	62, // 87: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
-	63, // 88: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
-	64, // 89: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
-	65, // 90: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
-	38, // 91: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
-	67, // 92: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
-	68, // 93: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
-	74, // 94: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
-	2,  // 95: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
-	74, // 96: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
-	5,  // 97: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
-	74, // 98: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
-	8,  // 99: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
-	76, // 100: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
-	76, // 101: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
-	12, // 102: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
-	76, // 103: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
-	15, // 104: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
-	76, // 105: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
-	95, // 106: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
-	17, // 107: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
-	77, // 108: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
-	77, // 109: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
-	21, // 110: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	24, // 111: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
-	27, // 112: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	31, // 113: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
-	33, // 114: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	35, // 115: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	96, // 116: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	97, // 117: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageInfo
-	37, // 118: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	43, // 119: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
-	98, // 120: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
-	98, // 121: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
-	98, // 122: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
-	99, // 123: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
-	46, // 124: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
-	85, // 125: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
-	85, // 126: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
-	50, // 127: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
-	85, // 128: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
-	53, // 129: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
-	56, // 130: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
-	58, // 131: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
-	61, // 132: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
-	66, // 133: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
-	66, // 134: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
-	66, // 135: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
-	66, // 136: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
-	39, // 137: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
-	69, // 138: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
-	69, // 139: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
-	94, // [94:140] is the sub-list for method output_type
-	48, // [48:94] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	78, // 17: columba.v1.ListHostsResponse.known_since:type_name -> google.protobuf.Timestamp
+	79, // 18: columba.v1.GetDepthResponse.groups:type_name -> columba.v1.Depth
+	79, // 19: columba.v1.ListDepthsResponse.depths:type_name -> columba.v1.Depth
+	78, // 20: columba.v1.ListDepthsResponse.as_of:type_name -> google.protobuf.Timestamp
+	80, // 21: columba.v1.ListDeadLettersResponse.dead_letters:type_name -> columba.v1.DeadLetter
+	40, // 22: columba.v1.CancelResponse.results:type_name -> columba.v1.CancelResult
+	81, // 23: columba.v1.CancelResult.error:type_name -> columba.v1.Error
+	41, // 24: columba.v1.CancelResult.groups:type_name -> columba.v1.CancelledFor
+	82, // 25: columba.v1.ListDelayedResponse.messages:type_name -> columba.v1.DelayedMessage
+	78, // 26: columba.v1.StoredMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 27: columba.v1.StoredMessage.message:type_name -> columba.v1.Message
+	45, // 28: columba.v1.PeekResponse.messages:type_name -> columba.v1.StoredMessage
+	84, // 29: columba.v1.CreateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	85, // 30: columba.v1.ListNamespacesResponse.namespaces:type_name -> columba.v1.Namespace
+	84, // 31: columba.v1.UpdateNamespaceRequest.spec:type_name -> columba.v1.NamespaceSpec
+	78, // 32: columba.v1.AuditEntry.when:type_name -> google.protobuf.Timestamp
+	78, // 33: columba.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
+	54, // 34: columba.v1.ListAuditResponse.entries:type_name -> columba.v1.AuditEntry
+	83, // 35: columba.v1.PublishRequest.messages:type_name -> columba.v1.Message
+	71, // 36: columba.v1.PublishResponse.results:type_name -> columba.v1.PublishResponse.Result
+	86, // 37: columba.v1.PullRequest.wait:type_name -> google.protobuf.Duration
+	78, // 38: columba.v1.PulledMessage.enqueued:type_name -> google.protobuf.Timestamp
+	83, // 39: columba.v1.PulledMessage.message:type_name -> columba.v1.Message
+	60, // 40: columba.v1.PullResponse.messages:type_name -> columba.v1.PulledMessage
+	86, // 41: columba.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	86, // 42: columba.v1.ExtendRequest.by:type_name -> google.protobuf.Duration
+	72, // 43: columba.v1.SettleResponse.failures:type_name -> columba.v1.SettleResponse.Failure
+	87, // 44: columba.v1.RouteResponse.hosts:type_name -> columba.v1.HostAddress
+	74, // 45: columba.v1.CreateQueuesResponse.Result.queue:type_name -> columba.v1.Queue
+	81, // 46: columba.v1.CreateQueuesResponse.Result.error:type_name -> columba.v1.Error
+	81, // 47: columba.v1.PublishResponse.Result.error:type_name -> columba.v1.Error
+	81, // 48: columba.v1.SettleResponse.Failure.error:type_name -> columba.v1.Error
+	0,  // 49: columba.v1.AdminService.CreateQueue:input_type -> columba.v1.CreateQueueRequest
+	1,  // 50: columba.v1.AdminService.CreateQueues:input_type -> columba.v1.CreateQueuesRequest
+	3,  // 51: columba.v1.AdminService.GetQueue:input_type -> columba.v1.GetQueueRequest
+	4,  // 52: columba.v1.AdminService.ListQueues:input_type -> columba.v1.ListQueuesRequest
+	6,  // 53: columba.v1.AdminService.UpdateQueue:input_type -> columba.v1.UpdateQueueRequest
+	7,  // 54: columba.v1.AdminService.DeleteQueue:input_type -> columba.v1.DeleteQueueRequest
+	9,  // 55: columba.v1.AdminService.CreateGroup:input_type -> columba.v1.CreateGroupRequest
+	10, // 56: columba.v1.AdminService.GetGroup:input_type -> columba.v1.GetGroupRequest
+	11, // 57: columba.v1.AdminService.ListGroups:input_type -> columba.v1.ListGroupsRequest
+	13, // 58: columba.v1.AdminService.UpdateGroup:input_type -> columba.v1.UpdateGroupRequest
+	14, // 59: columba.v1.AdminService.DeleteGroup:input_type -> columba.v1.DeleteGroupRequest
+	88, // 60: columba.v1.AdminService.SeekGroup:input_type -> columba.v1.SeekGroupRequest
+	88, // 61: columba.v1.AdminService.PreviewSeek:input_type -> columba.v1.SeekGroupRequest
+	16, // 62: columba.v1.AdminService.ListExtents:input_type -> columba.v1.ListExtentsRequest
+	18, // 63: columba.v1.AdminService.GetExtent:input_type -> columba.v1.GetExtentRequest
+	19, // 64: columba.v1.AdminService.SealExtent:input_type -> columba.v1.SealExtentAdminRequest
+	20, // 65: columba.v1.AdminService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	23, // 66: columba.v1.AdminService.VerifyExtent:input_type -> columba.v1.VerifyExtentRequest
+	26, // 67: columba.v1.AdminService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	29, // 68: columba.v1.AdminService.ListHosts:input_type -> columba.v1.ListHostsRequest
+	32, // 69: columba.v1.AdminService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	34, // 70: columba.v1.AdminService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	89, // 71: columba.v1.AdminService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	90, // 72: columba.v1.AdminService.GetMessage:input_type -> columba.v1.GetMessageRequest
+	36, // 73: columba.v1.AdminService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	42, // 74: columba.v1.AdminService.ListDelayed:input_type -> columba.v1.ListDelayedRequest
+	91, // 75: columba.v1.AdminService.StartOperation:input_type -> columba.v1.StartOperationRequest
+	92, // 76: columba.v1.AdminService.GetOperation:input_type -> columba.v1.GetOperationRequest
+	93, // 77: columba.v1.AdminService.CancelOperation:input_type -> columba.v1.CancelOperationRequest
+	94, // 78: columba.v1.AdminService.ListOperations:input_type -> columba.v1.ListOperationsRequest
+	44, // 79: columba.v1.AdminService.Peek:input_type -> columba.v1.PeekRequest
+	47, // 80: columba.v1.AdminService.CreateNamespace:input_type -> columba.v1.CreateNamespaceRequest
+	48, // 81: columba.v1.AdminService.GetNamespace:input_type -> columba.v1.GetNamespaceRequest
+	49, // 82: columba.v1.AdminService.ListNamespaces:input_type -> columba.v1.ListNamespacesRequest
+	51, // 83: columba.v1.AdminService.UpdateNamespace:input_type -> columba.v1.UpdateNamespaceRequest
+	52, // 84: columba.v1.AdminService.DeleteNamespace:input_type -> columba.v1.DeleteNamespaceRequest
+	55, // 85: columba.v1.AdminService.ListAudit:input_type -> columba.v1.ListAuditRequest
+	57, // 86: columba.v1.MessageService.Publish:input_type -> columba.v1.PublishRequest
+	59, // 87: columba.v1.MessageService.Pull:input_type -> columba.v1.PullRequest
+	62, // 88: columba.v1.MessageService.Ack:input_type -> columba.v1.AckRequest
+	63, // 89: columba.v1.MessageService.Nack:input_type -> columba.v1.NackRequest
+	64, // 90: columba.v1.MessageService.Reject:input_type -> columba.v1.RejectRequest
+	65, // 91: columba.v1.MessageService.Extend:input_type -> columba.v1.ExtendRequest
+	38, // 92: columba.v1.MessageService.Cancel:input_type -> columba.v1.CancelRequest
+	67, // 93: columba.v1.MessageService.PublishRoute:input_type -> columba.v1.PublishRouteRequest
+	68, // 94: columba.v1.MessageService.ConsumeRoute:input_type -> columba.v1.ConsumeRouteRequest
+	74, // 95: columba.v1.AdminService.CreateQueue:output_type -> columba.v1.Queue
+	2,  // 96: columba.v1.AdminService.CreateQueues:output_type -> columba.v1.CreateQueuesResponse
+	74, // 97: columba.v1.AdminService.GetQueue:output_type -> columba.v1.Queue
+	5,  // 98: columba.v1.AdminService.ListQueues:output_type -> columba.v1.ListQueuesResponse
+	74, // 99: columba.v1.AdminService.UpdateQueue:output_type -> columba.v1.Queue
+	8,  // 100: columba.v1.AdminService.DeleteQueue:output_type -> columba.v1.DeleteQueueResponse
+	76, // 101: columba.v1.AdminService.CreateGroup:output_type -> columba.v1.Group
+	76, // 102: columba.v1.AdminService.GetGroup:output_type -> columba.v1.Group
+	12, // 103: columba.v1.AdminService.ListGroups:output_type -> columba.v1.ListGroupsResponse
+	76, // 104: columba.v1.AdminService.UpdateGroup:output_type -> columba.v1.Group
+	15, // 105: columba.v1.AdminService.DeleteGroup:output_type -> columba.v1.DeleteGroupResponse
+	76, // 106: columba.v1.AdminService.SeekGroup:output_type -> columba.v1.Group
+	95, // 107: columba.v1.AdminService.PreviewSeek:output_type -> columba.v1.SeekPreview
+	17, // 108: columba.v1.AdminService.ListExtents:output_type -> columba.v1.ListExtentsResponse
+	77, // 109: columba.v1.AdminService.GetExtent:output_type -> columba.v1.ExtentInfo
+	77, // 110: columba.v1.AdminService.SealExtent:output_type -> columba.v1.ExtentInfo
+	21, // 111: columba.v1.AdminService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	24, // 112: columba.v1.AdminService.VerifyExtent:output_type -> columba.v1.VerifyExtentResponse
+	27, // 113: columba.v1.AdminService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	31, // 114: columba.v1.AdminService.ListHosts:output_type -> columba.v1.ListHostsResponse
+	33, // 115: columba.v1.AdminService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	35, // 116: columba.v1.AdminService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	96, // 117: columba.v1.AdminService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	97, // 118: columba.v1.AdminService.GetMessage:output_type -> columba.v1.MessageInfo
+	37, // 119: columba.v1.AdminService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	43, // 120: columba.v1.AdminService.ListDelayed:output_type -> columba.v1.ListDelayedResponse
+	98, // 121: columba.v1.AdminService.StartOperation:output_type -> columba.v1.Operation
+	98, // 122: columba.v1.AdminService.GetOperation:output_type -> columba.v1.Operation
+	98, // 123: columba.v1.AdminService.CancelOperation:output_type -> columba.v1.Operation
+	99, // 124: columba.v1.AdminService.ListOperations:output_type -> columba.v1.ListOperationsResponse
+	46, // 125: columba.v1.AdminService.Peek:output_type -> columba.v1.PeekResponse
+	85, // 126: columba.v1.AdminService.CreateNamespace:output_type -> columba.v1.Namespace
+	85, // 127: columba.v1.AdminService.GetNamespace:output_type -> columba.v1.Namespace
+	50, // 128: columba.v1.AdminService.ListNamespaces:output_type -> columba.v1.ListNamespacesResponse
+	85, // 129: columba.v1.AdminService.UpdateNamespace:output_type -> columba.v1.Namespace
+	53, // 130: columba.v1.AdminService.DeleteNamespace:output_type -> columba.v1.DeleteNamespaceResponse
+	56, // 131: columba.v1.AdminService.ListAudit:output_type -> columba.v1.ListAuditResponse
+	58, // 132: columba.v1.MessageService.Publish:output_type -> columba.v1.PublishResponse
+	61, // 133: columba.v1.MessageService.Pull:output_type -> columba.v1.PullResponse
+	66, // 134: columba.v1.MessageService.Ack:output_type -> columba.v1.SettleResponse
+	66, // 135: columba.v1.MessageService.Nack:output_type -> columba.v1.SettleResponse
+	66, // 136: columba.v1.MessageService.Reject:output_type -> columba.v1.SettleResponse
+	66, // 137: columba.v1.MessageService.Extend:output_type -> columba.v1.SettleResponse
+	39, // 138: columba.v1.MessageService.Cancel:output_type -> columba.v1.CancelResponse
+	69, // 139: columba.v1.MessageService.PublishRoute:output_type -> columba.v1.RouteResponse
+	69, // 140: columba.v1.MessageService.ConsumeRoute:output_type -> columba.v1.RouteResponse
+	95, // [95:141] is the sub-list for method output_type
+	49, // [49:95] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_public_proto_init() }

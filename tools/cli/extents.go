@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +95,11 @@ func (a *app) showHostCommand() *cobra.Command {
 					return a.printer().object(hostFields(h))
 				}
 			}
-			return core.Errorf(core.CodeNotFound, "host %q is not in the cluster, nor was it in the last hour", clip(args[0]))
+			since := "its start"
+			if at := list.GetKnownSince(); at != nil {
+				since = at.AsTime().UTC().Format(time.RFC3339)
+			}
+			return core.Errorf(core.CodeNotFound, "host %q is not in the cluster, nor was it since %s, and the server that answered knows of nothing earlier", clip(args[0]), since)
 		}),
 	}
 }

@@ -320,7 +320,7 @@ func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHo
 			return nil, ctx.Err()
 		}
 	}
-	return connect.NewResponse(&pb.ListHostsResponse{Hosts: []*pb.HostInfo{
+	return connect.NewResponse(&pb.ListHostsResponse{KnownSince: fakeTime, Hosts: []*pb.HostInfo{
 		{Host: "h1", Roles: []string{"frontend", "storehost"}, Addr: "127.0.0.1:4922", State: "up", Run: fakeID},
 		{Host: "h2", Roles: []string{"storehost"}, Addr: "127.0.0.1:4923", State: "down", Since: fakeTime, Run: fakeID},
 	}}), nil
