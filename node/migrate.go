@@ -78,6 +78,9 @@ func UndoCopy(ctx context.Context, data, url string, log *slog.Logger) error {
 
 // openForCopy locks a data directory that has metadata, and connects to Cassandra.
 func openForCopy(ctx context.Context, data, url string, log *slog.Logger) (d *dataDir, to *cassandra.Store, err error) {
+	if err := cassandra.CheckKeyspace(url); err != nil {
+		return nil, nil, err
+	}
 	cfg, err := cassandra.ParseURL(url)
 	if err != nil {
 		return nil, nil, err

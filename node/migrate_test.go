@@ -20,6 +20,9 @@ func TestCopyMetadata_LeavesOtherDirectoriesAlone(t *testing.T) {
 	}
 	_, err := CopyMetadata(t.Context(), empty, "http://127.0.0.1:1/x", log, nil)
 	wantCode(t, "a wrong URL", err, core.CodeBadArgument, "cassandra://")
+	_, err = CopyMetadata(t.Context(), empty, "cassandra://127.0.0.1:1", log, nil)
+	wantCode(t, "copy to no keyspace", err, core.CodeBadArgument, "like cassandra://127.0.0.1:1/columba")
+	wantCode(t, "undo of no keyspace", UndoCopy(t.Context(), empty, "cassandra://127.0.0.1:1/?local=127.0.0.1:1", log), core.CodeBadArgument, "no keyspace")
 	if left, err := os.ReadDir(empty); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}

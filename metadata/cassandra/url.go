@@ -62,6 +62,15 @@ func CheckURL(text string) error {
 	return err
 }
 
+// CheckKeyspace reports CodeBadArgument unless a URL names its keyspace: for what cannot be undone once it has the wrong one.
+func CheckKeyspace(text string) error {
+	cfg, _, err := splitURL(text)
+	if err == nil && cfg.Keyspace == "" {
+		err = core.Errorf(core.CodeBadArgument, "the Cassandra URL names no keyspace; write it after the hosts, like %s%s/columba", Scheme, strings.Join(cfg.Hosts, ","))
+	}
+	return err
+}
+
 func unknownOption(name string) error {
 	return core.Errorf(core.CodeBadArgument, "option %q of a Cassandra URL is unknown; use local, password-file or tls", name)
 }

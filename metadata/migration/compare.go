@@ -107,7 +107,7 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 	var counts []Count
 	for _, t := range metadata.Tables {
 		if !want.same(got, t.Name) {
-			return nil, core.Errorf(core.CodeCorrupt, "table %s differs after the copy: %d rows there, %d rows here; drop the keyspace and copy again",
+			return nil, core.Errorf(core.CodeCorrupt, "table %s differs after the copy: %d rows there, %d rows here; drop the keyspace (DROP KEYSPACE in cqlsh), run `columba schema apply`, and copy again",
 				t.Name, got.rows[t.Name], want.rows[t.Name])
 		}
 		if n := want.rows[t.Name]; n > 0 {

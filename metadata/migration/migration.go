@@ -198,7 +198,7 @@ func empty(ctx context.Context, to Target) error {
 		if own(r) {
 			return nil
 		}
-		return core.Errorf(core.CodeConflict, "the keyspace is not empty, it has %s %s; name one that is, or drop its tables and apply the schema again", r.Table.Name, r.Row.Key.Row)
+		return core.Errorf(core.CodeConflict, "the keyspace is not empty, it has %s %s; name one that is, or drop it (DROP KEYSPACE in cqlsh) and run `columba schema apply` again", r.Table.Name, r.Row.Key.Row)
 	})
 }
 

@@ -29,7 +29,7 @@ func (a *app) metadataCopyCommand() *cobra.Command {
 		Args: exactly(0),
 	}
 	cmd.Flags().StringVar(&data, "data", node.DefaultConfig().Data, "data `directory` of the process with the role controller")
-	cmd.Flags().StringVar(&to, "to", "", "`URL` of the Cassandra cluster and keyspace")
+	cmd.Flags().StringVar(&to, "to", "", "`URL` of the Cassandra cluster with its keyspace, like cassandra://HOST,HOST/KEYSPACE")
 	cmd.Flags().BoolVar(&undo, "undo", false, "let the embedded metadata count again")
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
 		if to == "" {
@@ -40,7 +40,7 @@ func (a *app) metadataCopyCommand() *cobra.Command {
 			if err := node.UndoCopy(ctx, data, to, log); err != nil {
 				return err
 			}
-			a.say("the embedded metadata in %s count again; drop the keyspace before another copy into it", data)
+			a.say("the embedded metadata in %s count again; before another copy into the keyspace drop it (DROP KEYSPACE in cqlsh), and run `columba schema apply` again", data)
 			return nil
 		}
 		return a.copyMetadata(ctx, data, to, log)
@@ -72,6 +72,6 @@ func (a *app) copyMetadata(ctx context.Context, data, to string, log *slog.Logge
 	if err := out.close(); err != nil {
 		return err
 	}
-	a.say("%d rows are copied and the same; start all controllers, frontends and output hosts with --metadata %s", rows, to)
+	a.say("%d rows are copied and the same; start all controllers with --metadata %s, and better also the frontends and output hosts", rows, to)
 	return nil
 }
