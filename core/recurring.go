@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // RecurringEvery is how often a failure that goes on is logged.
 const RecurringEvery = time.Minute
@@ -8,12 +11,14 @@ const RecurringEvery = time.Minute
 // Recurring chooses which failures of a call that is made again and again are logged: the first one after a success,
 // and then one a minute. The zero value has seen none. Not safe for concurrent use.
 type Recurring struct {
-	told time.Time // zero: the last call succeeded
+	// Every is how often, for a caller that gives up after a minute; 0: RecurringEvery.
+	Every time.Duration
+	told  time.Time // zero: the last call succeeded
 }
 
 // Failed notes a failure, and reports whether it is to be logged.
 func (r *Recurring) Failed(now time.Time) (tell bool) {
-	if tell = r.told.IsZero() || now.Sub(r.told) >= RecurringEvery; tell {
+	if tell = r.told.IsZero() || now.Sub(r.told) >= cmp.Or(r.Every, RecurringEvery); tell {
 		r.told = now
 	}
 	return tell

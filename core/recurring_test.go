@@ -20,7 +20,16 @@ func TestRecurring_FirstFailureAndOneAMinuteAreLogged(t *testing.T) {
 	if told != 5 {
 		t.Errorf("%d failures of five minutes are logged, want 5", told)
 	}
-	if r.Failed(now.Add(-time.Second)) {
+	often := core.Recurring{Every: 10 * time.Second}
+	for told = 0; now.Before(time.Unix(1360, 0)); now = now.Add(time.Second) { // for a minute
+		if often.Failed(now) {
+			told++
+		}
+	}
+	if told != 6 {
+		t.Errorf("%d failures of a minute are logged every 10 s, want 6", told)
+	}
+	if r.Failed(now.Add(-61 * time.Second)) {
 		t.Error("another failure is logged at once")
 	}
 	if r.Succeeded(); !r.Failed(now) {

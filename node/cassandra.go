@@ -53,17 +53,23 @@ func (n *Node) openCassandra(ctx context.Context, res *resources) error {
 	return nil
 }
 
+// patientlySay is how often a process says that the metadata still do not answer.
+const patientlySay = 10 * time.Second
+
 // patiently calls ask until the metadata answer, for a minute: while nodes of Cassandra start, or do much else, single
 // requests fail.
 func (n *Node) patiently(ctx context.Context, ask func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataWait)
 	defer cancel()
+	failing := core.Recurring{Every: patientlySay}
 	for {
 		err := ask()
 		if err == nil || core.CodeOf(err).Exit() != core.ExitUnavailable || ctx.Err() != nil {
 			return err
 		}
-		n.o.Log.Warn("the metadata do not answer; this process asks again until they do", telemetry.KeyErr, err)
+		if failing.Failed(time.Now()) {
+			n.o.Log.Warn("the metadata do not answer; this process asks again until they do", "at_most", metadataWait, telemetry.KeyErr, err)
+		}
 		select {
 		case <-ctx.Done():
 			return err

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,11 +34,16 @@ func TestNode_AsksMetadataAgain(t *testing.T) {
 				t.Errorf("%s: %d calls, %v", name, calls, err)
 			}
 		}
+		var said bytes.Buffer
+		n.o.Log = slog.New(slog.NewTextHandler(&said, nil))
 		began := time.Now()
 		err := n.patiently(t.Context(), func() error { return core.Errorf(core.CodeUnavailable, "no node answers") })
 		wantCode(t, "for ever", err, core.CodeUnavailable, "no node answers")
 		if took := time.Since(began); took < metadataWait || took > metadataWait+metadataPause {
 			t.Errorf("it asked for %s, want %s", took, metadataWait)
+		}
+		if lines := strings.Count(said.String(), "do not answer"); lines != 6 {
+			t.Errorf("it said so %d times in a minute, want 6:\n%s", lines, said.String())
 		}
 	})
 }

@@ -17,6 +17,7 @@ import (
 const (
 	maxCall      = 10 * time.Minute // of one call, whatever its context allows: see entryGrace
 	connectPause = 2 * time.Second  // between two tries to connect
+	connectSay   = 10 * time.Second // between two lines of the log about such tries
 	atOnce       = 16               // requests of one call side by side
 )
 
@@ -57,7 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	nodes := &members{}
 	cfg.members = nodes
-	session, err := cfg.connectUntil(ctx)
+	session, err := cfg.connectUntil(ctx, cfg.connectChecked)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +97,11 @@ func (s *Store) Majority() *metadata.Majority { return &s.majority }
 
 // connectUntil connects and checks the schema. It tries again until ctx ends: a node that has started just now may not
 // see enough others to read the schema's version.
-func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
+func (c Config) connectUntil(ctx context.Context, connect func(context.Context) (*gocql.Session, error)) (*gocql.Session, error) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var last error
+	failing := core.Recurring{Every: connectSay}
 	for {
 		select {
 		case <-timer.C:
@@ -109,12 +111,14 @@ func (c Config) connectUntil(ctx context.Context) (*gocql.Session, error) {
 			}
 			return nil, core.Errorf(core.CodeUnavailable, "Cassandra was not reached in time: %w", last)
 		}
-		session, err := c.connectChecked(ctx)
+		session, err := connect(ctx)
 		if err == nil || core.CodeOf(err) != core.CodeUnavailable {
 			return session, err
 		}
 		last = err
-		c.Log.Warn("Cassandra does not answer; this process tries again until it does", "hosts", c.Hosts, "error", err)
+		if failing.Failed(time.Now()) {
+			c.Log.Warn("Cassandra does not answer; this process tries again until it does", "hosts", c.Hosts, "error", err)
+		}
 		timer.Reset(connectPause)
 	}
 }
