@@ -81,7 +81,7 @@ cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT 
 	$(GO) build -o bin/cluster ./tools/cluster
 ifeq ($(METADATA),cassandra)
 	@$(if $(CLUSTERDATA),:,for n in bin/cassandra/n[0-9]*; do kill -0 "$$(cat "$$n/pid" 2>/dev/null)" 2>/dev/null || rm -rf "$$n"; done) # rows of stores that were deleted
-	@echo 'Three Cassandra nodes start, at 127.9.2.1 to 127.9.2.3. This takes half a minute or more. Their process ids are in $(or $(CLUSTERDATA),bin)/cassandra/n*/pid, their logs beside them.'
+	@echo 'Three Cassandra nodes start, at 127.9.2.1 to 127.9.2.3. This takes half a minute or more. Their process ids are in $(or $(CLUSTERDATA),bin)/cassandra/n*/pid, their logs beside them. After a kill -9 of node n1, start it again: test/cassandra/cassandra.sh again $(or $(CLUSTERDATA),bin)/cassandra n1'
 	exec test/cassandra/cassandra.sh with $(or $(CLUSTERDATA),bin)/cassandra 3 scripts/cluster-on-cassandra.sh bin/columba \
 	  bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
 else

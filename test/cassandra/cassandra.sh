@@ -6,6 +6,7 @@
 #   cassandra.sh run DIR NAME OPTIONS     become the node NAME, in the foreground
 #   cassandra.sh start DIR NAME OPTIONS   run the node NAME in the background and wait for it
 #   cassandra.sh wait DIR NAME [SECONDS]  wait until the node answers clients, 4 minutes by default
+#   cassandra.sh again DIR NAME           start the node NAME again as it was started last, in the background, and wait for it
 #   cassandra.sh stop DIR NAME            end the node NAME, and wait for its end
 #   cassandra.sh with DIR COUNT COMMAND   install, start a cluster of COUNT nodes, run the command, stop the nodes.
 #                                         The command finds the nodes in CASSANDRA_NODES: IP:PORT,IP:PORT...
@@ -20,7 +21,7 @@ version=5.0.9
 java=${JAVA:-java}
 
 die() { echo "cassandra.sh: $*" >&2; exit 1; }
-usage() { sed -n '2,16p' "$0" >&2; exit 2; }
+usage() { sed -n '2,17p' "$0" >&2; exit 2; }
 missing() { echo "cassandra.sh: $*" >&2; exit 3; }
 need() { command -v "$1" >/dev/null || missing "no $1 here; install it"; }
 
@@ -47,6 +48,7 @@ POM
   rm -rf "$dir/lib" 2>/dev/null || true
   # Of two installations at the same time one wins, and both have the same jars.
   mv -T "$work/lib" "$dir/lib" 2>/dev/null || [ "$(cat "$dir/lib/.version")" = "$version" ]
+  rm -rf "$work" # here, as another trap may replace the one above
 }
 
 # Without these Java 17 refuses what Cassandra does.
@@ -72,6 +74,8 @@ configure() {
   dir=$(cd "$1" && pwd) || die "no directory $1"
   node=$dir/$2 heap=192M
   shift 2
+  mkdir -p "$node"
+  printf '%s\n' "$@" >"$node/options" # for again
   local ip='' seeds='' cql=9042 sync=batch yaml=()
   while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || usage
@@ -219,6 +223,7 @@ with_nodes() { # DIR COUNT COMMAND...
     echo $! >"$node/pid"
   done
   set +m
+  disown -a # without it bash reports each node that was killed, when the command ends
   for ((i = 1; i <= count; i++)); do wait_for "$nodes_of/n$i" 240; done
   export CASSANDRA_NODES
   "$@" & # so that a signal reaches the traps
@@ -243,6 +248,10 @@ case $command in
     wait_for "$node" 240 ;;
   wait) [ $# -ge 2 ] || usage; wait_for "$(cd "$1" && pwd)/$2" "${3:-240}" ;;
   with) with_nodes "$@" ;;
+  again)
+    [ $# -eq 2 ] && [ -f "$1/$2/options" ] || usage
+    mapfile -t options <"$1/$2/options"
+    exec "$0" start "$1" "$2" "${options[@]}" ;;
   stop) [ $# -eq 2 ] || usage; stop "$(cd "$1" && pwd)/$2" ;;
   *) usage ;;
 esac

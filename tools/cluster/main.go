@@ -129,15 +129,23 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
   %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
 
 Meanwhile you can kill -9 %[6]s: this terminal prints the command that starts it again.
-Ctrl-C here stops all processes%[5]s.
+%[7]sCtrl-C here stops all processes%[5]s.
 
-`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath(), c.o.victims())
+`, c.members[0].addr, took.Round(10*time.Millisecond), program, addr, c.o.aftermath(), c.o.victims(), c.o.nodes(program))
 }
 
-// victims are the processes that can be killed while the others go on.
+// nodes says where the metadata are, if they are in Cassandra.
+func (o options) nodes(program string) string {
+	if o.metadata == "" {
+		return ""
+	}
+	return fmt.Sprintf("The metadata are in %[1]s\nThe nodes there: %[2]s schema show %[1]s\n", o.metadata, program)
+}
+
+// victims are the processes that can be killed, and what the others then lack.
 func (o options) victims() string {
 	if o.metadata != "" {
 		return "any of them"
 	}
-	return "a store, an input host or an output host"
+	return "any of them; without the controller new clients and commands wait or fail"
 }
