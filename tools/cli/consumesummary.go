@@ -84,7 +84,7 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 	case r.flags.count == 0:
 		return nil
 	case ctx.Err() != nil:
-		r.app.say("interrupted before %d messages had come", r.flags.count)
+		r.app.say("interrupted before %s had come", plural(r.flags.count, "message"))
 		return errFailed
 	case r.ended == "timeout":
 		return core.Errorf(core.CodeDeadline, "%d of %d messages came within %s; allow more with --timeout", r.total, r.flags.count, r.flags.timeout)
