@@ -42,8 +42,8 @@ func TestNode_AsksMetadataAgain(t *testing.T) {
 		if took := time.Since(began); took < metadataWait || took > metadataWait+metadataPause {
 			t.Errorf("it asked for %s, want %s", took, metadataWait)
 		}
-		if lines := strings.Count(said.String(), "do not answer"); lines != 6 {
-			t.Errorf("it said so %d times in a minute, want 6:\n%s", lines, said.String())
+		if lines := strings.Count(said.String(), "do not answer"); lines < 6 || lines > 7 { // the last one at the end of the minute, or not
+			t.Errorf("it said so %d times in a minute, want 6 or 7:\n%s", lines, said.String())
 		}
 	})
 }
