@@ -327,7 +327,13 @@ func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	some := false
 	for e := range missing {
 		some = true
-		h.look(e.ID, func(ctx context.Context) { h.repairs.Doubt(ctx, e.ID, at) })
+		_, listed := m.replicas[e.ID]
+		h.look(e.ID, func(ctx context.Context) {
+			h.repairs.Doubt(ctx, e.ID, at)
+			if listed { // it may have all of it, and not have been told so
+				h.tellAgain(ctx, e)
+			}
+		})
 	}
 	return some
 }

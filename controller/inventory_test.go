@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -200,6 +201,27 @@ func TestInventory_FencedReplica(t *testing.T) {
 		if row := r.row(e); row.L != 0 || row.Reason != "fenced" {
 			t.Errorf("the row is %+v", row)
 		}
+	})
+}
+
+// TestInventory_EndThatWasForgotten: stores lose the end that they were told, and the controller that compares their inventories hears of the end before or after
+// it sees that.
+func TestInventory_EndThatWasForgotten(t *testing.T) {
+	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
+		r.sleep(time.Minute)
+		var all []core.Extent
+		for range 12 {
+			e := r.extentOf(both, 0, 1, 5)
+			_, err := r.sealBy(both[0], e, 5)
+			r.ok(err)
+			r.sleep(100 * time.Millisecond)
+			r.replicas(e)[0].edit(e.ID, func(x *fakeReplica) { x.sealed, x.l = false, 0 })
+			all = append(all, e)
+			r.sleep(5 * time.Second)
+		}
+		r.eventually("they are told again", 5*time.Minute, func() bool {
+			return !slices.ContainsFunc(all, func(e core.Extent) bool { return !r.replicas(e)[0].has(e.ID).sealed })
+		})
 	})
 }
 
