@@ -101,7 +101,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 	switch {
 	case err == nil && lacks != nil:
 		lacks.addTo(out)
-	case lacks != nil && (core.CodeOf(err) == core.CodeUnavailable || core.CodeOf(err) == core.CodeDeadline):
+	case lacks != nil && slices.Contains([]core.Code{core.CodeUnavailable, core.CodeNoMajority, core.CodeDeadline}, core.CodeOf(err)):
 		err = core.Errorf(core.CodeOf(err), "%w; %s", err, lacks.detail())
 	}
 	if err != nil {

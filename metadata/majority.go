@@ -71,7 +71,8 @@ func (m *Majority) ask(ctx context.Context, wait time.Duration, call func(contex
 	return false, err
 }
 
-// Copied is a Store of several copies, which has in one place what the callers in this process know of its majority.
+// Copied is a Store of several copies, which has in one place what the callers in this process know of its majority. One
+// that asks another process may find out later which kind of store that has: nil means that it is in one place now.
 type Copied interface {
 	Majority() *Majority
 }

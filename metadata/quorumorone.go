@@ -8,21 +8,13 @@ import (
 
 // QuorumOrOne is a store of which each read at Quorum is one at One while no majority answers. Such a read misses rows that
 // its copy lacks, again and again: it repairs no copy. So it is for answers that say how many of something there are, or that
-// there is none. All other calls are those of s. A store in one place is returned as it is.
-func QuorumOrOne(s Store) Store {
-	if m := MajorityOf(s); m != nil {
-		return quorumOrOne{s, m}
-	}
-	return s
-}
+// there is none. All other calls are those of s, and so are all while s is in one place.
+func QuorumOrOne(s Store) Store { return quorumOrOne{s} }
 
-type quorumOrOne struct {
-	Store
-	majority *Majority
-}
+type quorumOrOne struct{ Store }
 
 // Majority implements Copied.
-func (s quorumOrOne) Majority() *Majority { return s.majority }
+func (s quorumOrOne) Majority() *Majority { return MajorityOf(s.Store) }
 
 // Get implements Store.
 func (s quorumOrOne) Get(ctx context.Context, t Table, k Key, c Consistency) (Row, error) {
@@ -44,10 +36,11 @@ func (s quorumOrOne) GetRows(ctx context.Context, t Table, keys []Key, c Consist
 }
 
 func atQuorumOrOne[T any](ctx context.Context, s quorumOrOne, c Consistency, read func(context.Context, Consistency) (T, error)) (T, error) {
-	if c != Quorum {
+	m := s.Majority()
+	if c != Quorum || m == nil {
 		return read(ctx, c)
 	}
-	out, one, err := orOne(ctx, s.majority, c, read)
+	out, one, err := orOne(ctx, m, c, read)
 	if one && core.CodeOf(err) == core.CodeUnavailable {
 		err = noCopy(err)
 	}

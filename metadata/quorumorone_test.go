@@ -135,8 +135,10 @@ func TestOrOne_NoCopyAnswers(t *testing.T) {
 func TestOrOne_OnePlace(t *testing.T) {
 	store := memory.New()
 	defer store.Close()
-	if s := metadata.QuorumOrOne(store); s != metadata.Store(store) {
-		t.Errorf("got %T", s)
+	for _, s := range []metadata.Store{metadata.QuorumOrOne(store), metadata.Refusing(store)} {
+		if metadata.MajorityOf(s) != nil {
+			t.Errorf("%T counts as one of several copies", s)
+		}
 	}
 	away := core.Errorf(core.CodeUnavailable, "no answer")
 	for _, s := range []metadata.Store{store, &oneCopy{Store: store}} {

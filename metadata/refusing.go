@@ -14,21 +14,13 @@ const ChangeWait = 2 * time.Second
 // Refusing is a store for changes that somebody waits for. While no majority answers, reads at Quorum and Serial fail with
 // CodeNoMajority after ChangeWait, and so do Insert, and Put at Quorum, which read the row first: nothing was written then.
 // A change that was sent is waited for as long as its context allows, because its outcome may be unknown. All other calls
-// are those of s. A store in one place is returned as it is.
-func Refusing(s Store) Store {
-	if m := MajorityOf(s); m != nil {
-		return refusing{s, m}
-	}
-	return s
-}
+// are those of s, and so are all while s is in one place.
+func Refusing(s Store) Store { return refusing{s} }
 
-type refusing struct {
-	Store
-	majority *Majority
-}
+type refusing struct{ Store }
 
 // Majority implements Copied.
-func (s refusing) Majority() *Majority { return s.majority }
+func (s refusing) Majority() *Majority { return MajorityOf(s.Store) }
 
 // Get implements Store.
 func (s refusing) Get(ctx context.Context, t Table, k Key, c Consistency) (row Row, err error) {
@@ -75,7 +67,7 @@ func (s refusing) Put(ctx context.Context, t Table, k Key, value []byte, at time
 
 // found fails if no majority says whether a row is there.
 func (s refusing) found(ctx context.Context, t Table, k Key, c Consistency) error {
-	if c == One {
+	if c == One || s.Majority() == nil {
 		return nil
 	}
 	_, err := s.Get(ctx, t, k, c)
@@ -87,10 +79,11 @@ func (s refusing) found(ctx context.Context, t Table, k Key, c Consistency) erro
 
 // bounded does a read.
 func (s refusing) bounded(ctx context.Context, c Consistency, read func(context.Context) error) error {
-	if c == One {
+	m := s.Majority()
+	if c == One || m == nil {
 		return read(ctx)
 	}
-	lacks, err := s.majority.ask(ctx, ChangeWait, read)
+	lacks, err := m.ask(ctx, ChangeWait, read)
 	if lacks { // without the cause: that the wait for it was over is not that the call's time is
 		err = core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so nothing can be changed: %v", err)
 	}

@@ -37,6 +37,11 @@ const (
 	metadataSay   = 5 * time.Second
 )
 
+// relays reports whether the metadata are in Cassandra, behind relays.
+func (f *finder) relays() bool {
+	return len(f.members.Hosts(membership.RoleMetadata)) == 0 && len(f.members.Hosts(membership.RoleRelay)) > 0
+}
+
 // locate is the address of the metadata; CodeUnavailable while they are away.
 func (f *finder) locate() (string, error) {
 	hosts := f.members.Hosts(membership.RoleMetadata)

@@ -202,7 +202,7 @@ func (n *Node) openRemote(res *resources) {
 		conns.keep(addr)
 	})
 	res.opened(func() error { stop(); return nil })
-	res.meta = remote.NewLocated(&http.Client{Transport: res.finder.watch(res.cluster.Transport(client))}, res.finder.locate)
+	res.meta = remote.NewLocated(&http.Client{Transport: res.finder.watch(res.cluster.Transport(client))}, res.finder.locate, res.finder.relays)
 	res.opened(res.meta.Close)
 }
 

@@ -113,15 +113,19 @@ func unrouted(err error) error {
 // openAny tries the hosts in this publisher's order: each publisher has its own, so that they spread. The avoided one comes last.
 func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session, error) {
 	var err error = core.Errorf(core.CodeUnavailable, "queue %s has no input host now", p.cfg.Queue)
+	lacks, may := false, false // a host says that no majority answers it; another one that answers may be about to take the queue
 	for _, h := range p.order(hosts, a.avoid) {
 		hctx, cancel := context.WithTimeout(ctx, a.greet)
-		s, oerr := p.openOn(hctx, h)
+		s, answered, oerr := p.openOn(hctx, h)
 		cancel()
 		if oerr == nil {
 			return s, nil
 		}
-		if core.CodeOf(err) != core.CodeNoMajority || fatal(oerr) { // which is why the others do not help
-			err = oerr
+		switch lack := core.CodeOf(oerr) == core.CodeNoMajority; {
+		case answered && !lack:
+			err, may = oerr, true
+		case !may && (lack || !lacks):
+			err, lacks = oerr, lack
 		}
 		if fatal(err) || ctx.Err() != nil {
 			return nil, err
@@ -130,14 +134,15 @@ func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session,
 	return nil, err
 }
 
-func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
+// openOn makes a session with a host. answered: the error is the host's own.
+func (p *Publisher) openOn(ctx context.Context, h Host) (_ *session, answered bool, err error) {
 	mux, err := p.cfg.Dial(ctx, h)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	s := &session{p: p, host: h, mux: mux, hello: make(chan error, 2), next: 1}
 	if s.stream, err = mux.Open(s); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	hello := &pb.PublishHello{Queue: p.cfg.Queue, Client: p.cfg.Client, Internal: p.cfg.Internal, Producer: p.id[:], Session: p.nextSession()}
 	if owner := p.cfg.Owner; !owner.IsZero() {
@@ -150,18 +155,19 @@ func (p *Publisher) openOn(ctx context.Context, h Host) (*session, error) {
 	if err == nil {
 		select {
 		case err = <-s.hello:
+			answered = true
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
 	}
 	if err == nil {
-		return s, nil
+		return s, true, nil
 	}
 	s.leave()
 	if _, known := err.(*core.Error); !known {
 		err = core.Errorf(core.CodeUnavailable, "greet input host %s: %w", h.ID, err)
 	}
-	return nil, err
+	return nil, answered, err
 }
 
 func (p *Publisher) order(hosts []Host, avoid core.HostID) []Host {

@@ -12,7 +12,7 @@ const (
 	// than that fails nothing.
 	lackFor = 2 * time.Second
 	// lackGap: refusals that are further apart are of different losses.
-	lackGap = 10 * time.Second
+	lackGap = 4 * time.Second
 )
 
 // lack is since when input hosts refuse for want of a majority of the metadata. Nothing was stored meanwhile.

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/netmem"
 	"github.com/columbamq/columba/internal/publish/publishtest"
 	"github.com/columbamq/columba/wire"
 )
@@ -108,11 +109,44 @@ func TestLack_GoesOn(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		l.Cut()
+		for range 2 { // short losses, and nothing is stored between them
+			l.until = time.Now().Add(1500 * time.Millisecond)
+			_ = p.Connect(ctx)
+			time.Sleep(time.Until(l.until) + lackGap)
+			l.Cut()
+		}
 		l.until = time.Now().Add(1500 * time.Millisecond)
 		if err := try(); err != nil {
 			t.Errorf("another loss: %v", err)
 		}
 	})
+}
+
+// TestLack_AnotherHostMayTakeIt: one host lacks a majority, and another one that answers may be about to take the queue. The message waits for that.
+func TestLack_AnotherHostMayTakeIt(t *testing.T) {
+	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var m memory
+				lacks := &lacking{code: core.CodeNoMajority, until: time.Now().Add(time.Hour)}
+				lacks.OnHello = func(*pb.PublishHello) error { return lacks.why() }
+				m.serve("lacks", &lacks.Host)
+				other := &lacking{code: core.CodeUnavailable, until: time.Now().Add(8 * time.Second)}
+				other.OnHello = func(*pb.PublishHello) error { return other.why() }
+				defer m.stop()
+				if answers {
+					m.serve("other", &other.Host)
+				} else {
+					m.listeners["other"] = netmem.Listen("other") // where nobody accepts
+					defer m.listeners["other"].Close()
+				}
+				got := publishOne(t, m.publisher(func() []Host { return hostsOf("lacks", "other") }))
+				if answers && got.err != nil || !answers && core.CodeOf(got.err) != core.CodeNoMajority {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
 }
 
 // TestLack_MaybeStoredIsUnknown: a record that an earlier try may have stored is not refused. It ends as unknown with its time.

@@ -24,13 +24,26 @@ const maxWrite = 2 << 20
 // Store asks the store of another process. Safe for concurrent use. A write whose answer does not arrive is CodeUnknown, but
 // for one that never left this process.
 type Store struct {
-	rpc  columbav1connect.MetadataServiceClient
-	base string
-	ctx  context.Context // ends with Close
-	stop context.CancelCauseFunc
+	rpc      columbav1connect.MetadataServiceClient
+	base     string
+	ctx      context.Context // ends with Close
+	stop     context.CancelCauseFunc
+	copied   func() bool // whether the server's store has several copies; nil: it has not
+	majority metadata.Majority
 }
 
-var _ metadata.Store = (*Store)(nil)
+var (
+	_ metadata.Store  = (*Store)(nil)
+	_ metadata.Copied = (*Store)(nil)
+)
+
+// Majority implements metadata.Copied.
+func (s *Store) Majority() *metadata.Majority {
+	if s.copied == nil || !s.copied() {
+		return nil
+	}
+	return &s.majority
+}
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 
@@ -45,10 +58,10 @@ func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *
 }
 
 // NewLocated is New for a server that may move: locate says before each call where it is, host:port. Its error, CodeUnavailable as a
-// rule, is what the call fails with, at once.
-func NewLocated(client connect.HTTPClient, locate func() (addr string, err error), opts ...connect.ClientOption) *Store {
+// rule, is what the call fails with, at once. copied says whether the store there has several copies now.
+func NewLocated(client connect.HTTPClient, locate func() (addr string, err error), copied func() bool, opts ...connect.ClientOption) *Store {
 	s := New(located{client, locate}, "http://metadata", opts...)
-	s.base = "the host that holds them"
+	s.base, s.copied = "the host that holds them", copied
 	return s
 }
 

@@ -225,6 +225,41 @@ func post(t *testing.T, s *served, path, body string) int {
 	return resp.StatusCode
 }
 
+// A server whose store has several copies: what needs no majority is read from one of them. It may be found out later that it has.
+func TestStore_WithoutAMajority(t *testing.T) {
+	behind := memory.New()
+	defer behind.Close()
+	mux := http.NewServeMux()
+	mux.Handle(remote.NewHandler(oneCopy{behind}))
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	copied := false
+	s := remote.NewLocated(http.DefaultClient, func() (string, error) { return server.Listener.Addr().String(), nil }, func() bool { return copied })
+	defer http.DefaultClient.CloseIdleConnections()
+	defer s.Close()
+	if err := behind.Insert(t.Context(), swaps, key("a"), []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	shown := metadata.QuorumOrOne(s)
+	if _, err := shown.Get(t.Context(), swaps, key("a"), metadata.Quorum); core.CodeOf(err) != core.CodeUnavailable {
+		t.Errorf("in one place: %v", err)
+	}
+	copied = true
+	if _, err := shown.Get(t.Context(), swaps, key("a"), metadata.Quorum); err != nil {
+		t.Errorf("in several copies: %v", err)
+	}
+}
+
+// oneCopy is a store whose majority is away.
+type oneCopy struct{ metadata.Store }
+
+func (s oneCopy) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if c != metadata.One {
+		return metadata.Row{}, core.Errorf(core.CodeUnavailable, "no majority")
+	}
+	return s.Store.Get(ctx, t, k, c)
+}
+
 // A server that moves: each call goes to where it is then, and fails at once while that is not known.
 func TestStore_FollowsTheServer(t *testing.T) {
 	behind := memory.New()
@@ -243,7 +278,7 @@ func TestStore_FollowsTheServer(t *testing.T) {
 			return servers[i].Listener.Addr().String(), nil
 		}
 		return "", away
-	})
+	}, nil)
 	defer http.DefaultClient.CloseIdleConnections()
 	defer s.Close()
 	if err := s.Insert(t.Context(), swaps, key("a"), []byte("{}")); err != nil {
@@ -282,7 +317,7 @@ func TestWatch_ServerMoves(t *testing.T) {
 		default:
 		}
 		return "", core.Errorf(core.CodeUnavailable, "nobody holds the metadata")
-	})
+	}, nil)
 	calls := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -140,7 +140,7 @@ const dueRounds = 16
 // then. One that cannot be read does not hide the others.
 func (x *Inspector) lookUpDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(at core.Receipt, enqueued int64, record []byte) error) error {
 	var failed []error
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.shown, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return err
 		}
