@@ -43,12 +43,7 @@ func newChanges() *changes {
 
 // changed takes in that a row may have been changed, by the outcome of the call.
 func (c *changes) changed(t metadata.Table, k metadata.Key, err error) {
-	if t != metadata.Seals && t != metadata.Extents {
-		return
-	}
-	switch core.CodeOf(err) {
-	case "", core.CodeUnknown, core.CodeDeadline:
-	default:
+	if t != metadata.Seals && t != metadata.Extents || err != nil && core.CodeOf(err) != core.CodeUnknown {
 		return
 	}
 	id, err := core.ParseID(k.Row)
@@ -184,34 +179,13 @@ func (h *Host) writeNotes(ctx context.Context) error {
 
 // notesRead is what a reading of notes has seen. It is reloadLoop's.
 type notesRead struct {
-	at      time.Time
-	seen    map[string]bool     // the rows of notes since then, less the overlap
-	runs    map[core.RunID]bool // of the other controllers in the membership then
-	settles int                 // how many further readings are incomplete, since a controller has come or gone
-}
-
-// settleFor: the reading at which a run has come or gone, and the one after it, are incomplete. A run that was killed has left no note of its last
-// change, and what was under way when one stopped may be done after its last note.
-const settleFor = 2
-
-// follow takes over which runs there are, and reports whether none has come or gone lately.
-func (r *notesRead) follow(others map[core.RunID]bool) (settled bool) {
-	if !maps.Equal(r.runs, others) {
-		r.settles = settleFor
-	}
-	r.runs = others
-	if r.settles == 0 {
-		return true
-	}
-	r.settles--
-	return false
+	at   time.Time
+	seen map[string]bool // the rows of notes since then, less the overlap
 }
 
 // readNotes brings the cache up to the notes of other controllers. complete: each other controller that there is has left a
-// note since the last reading, and none has come or gone lately, so there is no change that is not noted.
+// note since the last reading, so there is no change that is not noted.
 func (h *Host) readNotes(ctx context.Context, read *notesRead) (complete bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
-	defer cancel()
 	now := h.deps.now()
 	notes, err := metadata.ChangesSince(ctx, h.deps.Meta, read.at.Add(-notesOverlap), now.Add(notesOverlap), metadata.Quorum)
 	if err != nil {
@@ -236,24 +210,13 @@ func (h *Host) readNotes(ctx context.Context, read *notesRead) (complete bool, e
 	if err := h.catchUp(ctx, slices.Collect(maps.Keys(made)), slices.Collect(maps.Keys(sealed))); err != nil {
 		return false, err
 	}
-	complete = now.Sub(read.at) < metadata.ChangesLife-notesOverlap // else notes may have ended
 	read.at, read.seen = now, seen
-	others := h.otherRuns()
-	for run := range others {
-		complete = complete && news[run]
-	}
-	return read.follow(others) && complete, nil
-}
-
-// otherRuns are those of the other controllers that membership shows.
-func (h *Host) otherRuns() map[core.RunID]bool {
-	self, out := h.deps.Members.Self(), make(map[core.RunID]bool)
 	for _, m := range h.deps.Members.Hosts("controller") {
-		if m.Run != self.Run {
-			out[m.Run] = true
+		if m.Run != self.Run && !news[m.Run] {
+			return false, nil
 		}
 	}
-	return out
+	return true, nil
 }
 
 // catchUp brings the cache up to rows of extents: those whose create rows, and those whose seal rows were changed.

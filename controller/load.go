@@ -28,7 +28,7 @@ const (
 // they leave notes of it.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
-	read, shard := notesRead{at: h.loading.began, runs: h.otherRuns()}, 0
+	read, shard := notesRead{at: h.loading.began}, 0
 	tick := time.NewTicker(reloadOften)
 	defer tick.Stop()
 	all := false // a note may be missing, and not all extents were read since
@@ -54,8 +54,11 @@ func (h *Host) reloadLoop(ctx context.Context) {
 			continue
 		}
 		complete, err := h.readNotes(ctx, &read)
-		if err != nil && ctx.Err() == nil {
-			h.log.Info("notes of other controllers could not be read; all extents are", "err", err)
+		if err != nil {
+			if ctx.Err() == nil {
+				h.log.Info("notes of other controllers could not be read", "err", err)
+			}
+			continue
 		}
 		if all = all || !complete; all { // a controller that has ended, or of an earlier version, has left no note of its last changes
 			all = !h.reloadOnce(ctx, now, 0, metadata.HintShards)

@@ -139,25 +139,6 @@ func TestLoad_IdleControllersReadLittle(t *testing.T) {
 	})
 }
 
-// TestLoad_AfterAControllerThatLeftNoNote: a controller is killed before it notes an extent that it made. It is back so soon that nobody takes over from it.
-func TestLoad_AfterAControllerThatLeftNoNote(t *testing.T) {
-	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
-		r.sleep(5 * time.Minute)
-		made := r.extent(r.queue(3, 2), 0)
-		rec, _ := r.ctl.extents.Get(made.ID)
-		lost := rec.ExtentRecord
-		lost.ID, lost.Created = core.ExtentID{ID: core.NewID(time.Now())}, time.Now()
-		for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
-			r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Work, metadata.HintKey(hint, lost.ID), lost, lost.Created, 0, metadata.Quorum))
-		}
-		r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Extents, metadata.ExtentKey(lost.Queue, lost.ID), lost, lost.Created, 0, metadata.Quorum))
-		r.crash(both[1])
-		again := r.beside("ctl2")
-		defer again.end()
-		r.eventually("the extent is known", 2*reloadOften+10*time.Second, func() bool { _, known := r.ctl.extents.Get(lost.ID); return known })
-	})
-}
-
 // TestLoad_LearnsByNotes: a controller learns within half a minute of what another one did: an extent that was made and of
 // which it was not told, a seal, and a change of a sealed extent.
 func TestLoad_LearnsByNotes(t *testing.T) {

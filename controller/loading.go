@@ -3,8 +3,6 @@ package controller
 import (
 	"context"
 	"time"
-
-	"github.com/columbamq/columba/core"
 )
 
 // loadAgain is the pause before the extents are read again when that failed at the start.
@@ -43,16 +41,6 @@ func (h *Host) firstLoad(ctx context.Context) error {
 	close(h.loading.done)
 	h.log.Info("the extents are known", "extents", h.extents.Count(), "took", h.loading.ended.Sub(began))
 	return nil
-}
-
-// loaded refuses what a controller cannot answer before it knows all extents.
-func (h *Host) loaded() error {
-	select {
-	case <-h.loading.done:
-		return nil
-	default:
-		return core.Errorf(core.CodeUnavailable, "controller %s has started a moment ago, and reads the extents; ask again", h.deps.Members.Self().ID)
-	}
 }
 
 // lone reports whether membership shows no other controller.

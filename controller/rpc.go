@@ -113,9 +113,6 @@ func (s *service) ListUndecided(_ context.Context, req *connect.Request[pb.ListU
 		}
 		queue.ID = id
 	}
-	if err := s.h.loaded(); err != nil {
-		return nil, convert.RPCError(err)
-	}
 	all := s.h.undecided.list(func(x undecidedExtent) bool { return queue.IsZero() || x.Queue == queue })
 	out := &pb.ListUndecidedResponse{Count: uint32(len(all))}
 	for _, x := range all[:min(len(all), sealPage)] {
@@ -170,9 +167,6 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 const mostOrphans = 1000
 
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
-	if err := s.h.loaded(); err != nil {
-		return nil, convert.RPCError(err)
-	}
 	s.h.strays.keep(s.h.inventories)
 	all := s.h.strays.orphaned()
 	out := &pb.DeleteOrphansResponse{Count: uint32(len(all))}
