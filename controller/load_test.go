@@ -126,7 +126,6 @@ func TestLoad_IdleControllersReadLittle(t *testing.T) {
 		r.answer(r.ctl)
 		r.renews(0, 1)
 		r.use(meters[1])
-		r.config = beside
 		other := r.beside("ctl2")
 		defer other.end()
 		r.use(plain)
