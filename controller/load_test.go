@@ -14,7 +14,7 @@ import (
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
-	"github.com/columbamq/columba/metadata/scale"
+	"github.com/columbamq/columba/test/scale"
 )
 
 // besides is a second controller in the cluster of the first.

@@ -17,7 +17,7 @@ import (
 	"github.com/columbamq/columba/controller/placement"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/metadata/scale"
+	"github.com/columbamq/columba/test/scale"
 )
 
 var (

@@ -24,7 +24,7 @@ type MadeRow struct {
 }
 
 const (
-	// ChangesLife is how long a note stays. A controller that was away for longer reads all rows.
+	// ChangesLife is how long a note stays. Whoever was away for longer reads all rows.
 	ChangesLife = time.Hour
 	// changesSpan is the time of which a partition has the notes. Notes that have ended lie in partitions that nobody reads.
 	changesSpan = 5 * time.Minute

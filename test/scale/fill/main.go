@@ -1,7 +1,7 @@
-// Command scale writes the metadata of a large cluster into the embedded metadata of a stopped server, or into Cassandra. The extents
+// Fill writes the metadata of a large cluster into the embedded metadata of a stopped server, or into Cassandra. The extents
 // are on no store: it is for measurements of what reads metadata.
 //
-//	go run ./test/scale -to DATA/metadata -queues 10000 -extents 10
+//	go run ./test/scale/fill -to DATA/metadata -queues 10000 -extents 10
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/cassandra"
 	"github.com/columbamq/columba/metadata/pebble"
-	"github.com/columbamq/columba/metadata/scale"
+	"github.com/columbamq/columba/test/scale"
 )
 
 func main() {

@@ -1,4 +1,4 @@
-// Package scale owns the metadata of large clusters for tests and measurements. The rows are those that servers write.
+// Package scale makes the metadata of large clusters, for measurements. The rows are those that servers write.
 package scale
 
 import (
