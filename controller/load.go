@@ -31,7 +31,6 @@ func (h *Host) reloadLoop(ctx context.Context) {
 	read, shard := notesRead{at: h.loading.began}, 0
 	tick := time.NewTicker(reloadOften)
 	defer tick.Stop()
-	all := false // a note may be missing, and not all extents were read since
 	for ctx.Err() == nil {
 		asked := false // it became responsible for queues that others acted for
 		select {
@@ -41,42 +40,36 @@ func (h *Host) reloadLoop(ctx context.Context) {
 		case <-h.reload:
 			asked = true
 		}
-		now := h.deps.now()
-		all = all || asked && !h.justLoaded(now)
 		if !h.gate.pass() {
 			continue
 		}
+		now := h.deps.now()
 		if h.cfg.Alone {
-			if all || !h.lone() || now.Sub(last) >= alone {
+			if len(h.deps.Members.Hosts("controller")) >= 2 || now.Sub(last) >= alone {
 				last, alone = now, reloadEvery
-				all = !h.reloadOnce(ctx, now, 0, metadata.HintShards)
+				h.reloadOnce(ctx, now, 0, metadata.HintShards)
 			}
 			continue
 		}
 		complete, err := h.readNotes(ctx, &read)
-		if err != nil {
-			if ctx.Err() == nil {
-				h.log.Info("notes of other controllers could not be read", "err", err)
-			}
-			continue
-		}
-		if all = all || !complete; all { // a controller that has ended, or of an earlier version, has left no note of its last changes
-			all = !h.reloadOnce(ctx, now, 0, metadata.HintShards)
-		} else if h.reloadOnce(ctx, now, shard, shard+shardsAtOnce) {
+		switch {
+		case err != nil && ctx.Err() == nil:
+			h.log.Info("notes of other controllers could not be read", "err", err)
+		case asked || !complete: // a controller that has ended, or of an earlier version, has left no note of its last changes
+			h.reloadOnce(ctx, now, 0, metadata.HintShards)
+		default:
+			h.reloadOnce(ctx, now, shard, shard+shardsAtOnce)
 			shard = (shard + shardsAtOnce) % metadata.HintShards
 		}
 	}
 }
 
-// reloadOnce reads the extents in some shards again, and reports whether it has.
-func (h *Host) reloadOnce(ctx context.Context, now time.Time, from, to int) bool {
+func (h *Host) reloadOnce(ctx context.Context, now time.Time, from, to int) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	err := h.loadShards(ctx, now.Add(-unopenedAfter), from, to)
-	if err != nil && ctx.Err() == nil {
+	if err := h.loadShards(ctx, now.Add(-unopenedAfter), from, to); err != nil && ctx.Err() == nil {
 		h.log.Info("extents could not be read again", "err", err)
 	}
-	return err == nil
 }
 
 // load is loadShards for all shards.

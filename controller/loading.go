@@ -8,15 +8,10 @@ import (
 // loadAgain is the pause before the extents are read again when that failed at the start.
 const loadAgain = 2 * time.Second
 
-// loadedFor is for how long after the first reading another one would find the same, if there is no other controller.
-const loadedFor = 10 * time.Second
-
 // loading is the first reading of the extents.
 type loading struct {
-	done  chan struct{} // closed when all are known; the others are set before
-	began time.Time
-	ended time.Time
-	lone  bool // there was no other controller when it began
+	began time.Time     // of the reading that came to its end; set before done is closed
+	done  chan struct{} // closed when all are known
 }
 
 func newLoading() *loading { return &loading{done: make(chan struct{})} }
@@ -33,23 +28,14 @@ func (l *loading) wait(ctx context.Context) bool {
 
 // firstLoad reads all extents.
 func (h *Host) firstLoad(ctx context.Context) error {
-	began, lone := h.deps.now(), h.lone()
+	began := h.deps.now()
 	if err := h.load(ctx, time.Time{}); err != nil {
 		return err
 	}
-	h.loading.began, h.loading.ended, h.loading.lone = began, h.deps.now(), lone
+	h.loading.began = began
 	close(h.loading.done)
-	h.log.Info("the extents are known", "extents", h.extents.Count(), "took", h.loading.ended.Sub(began))
+	h.log.Info("the extents are known", "extents", h.extents.Count(), "took", h.deps.now().Sub(began))
 	return nil
-}
-
-// lone reports whether membership shows no other controller.
-func (h *Host) lone() bool { return len(h.deps.Members.Hosts("controller")) < 2 }
-
-// justLoaded reports whether nobody can have changed anything since the first reading: this controller becomes responsible
-// for all queues a moment after it.
-func (h *Host) justLoaded(now time.Time) bool {
-	return h.loading.lone && h.lone() && now.Sub(h.loading.ended) < loadedFor
 }
 
 // loadLoop is firstLoad until it succeeds, or ctx ends.
