@@ -9,7 +9,7 @@ var (
 	Extents     = Table{"extent", RulePut}     // (queue id, extent id) → ExtentRecord, written once
 	Seals       = Table{"seal", RuleCAS}       // ("id", extent id) → SealRecord
 	Heads       = Table{"head", RuleCAS}       // ("id", queue id) → HeadRecord: the newest extent of a CP queue's chain
-	Work        = Table{"work", RulePut}       // ("open/" | "live/" + shard, extent id) → ExtentRecord: hints for controllers: not sealed yet | not retired yet; ("deleted", group id) → DeletedGroupRecord; ("deleted-queue", queue id) → DeletedQueueRecord; ("changes/" + time, id) → ChangesRecord
+	Work        = Table{"work", RulePut}       // ("open/" | "live/" + shard, extent id) → ExtentRecord: hints for controllers: not sealed yet | not retired yet; ("deleted", group id) → DeletedGroupRecord; ("deleted-queue", queue id) → DeletedQueueRecord
 	Assignments = Table{"assignment", RulePut} // (group id, extent id/counter/by/run) → AssignmentRecord, never updated, the highest wins
 	Dones       = Table{"done", RulePut}       // (group id, extent id/epoch) → DoneRecord: the group has consumed the extent
 	Checkpoints = Table{"checkpoint", RulePut} // (group id/extent id, epoch/owner run id) → blob of core/dispatch
