@@ -107,8 +107,6 @@ type Host struct {
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
 	gate        *gate            // of the work that nobody waits for
-	loading     *loading
-	changes     *changes
 	majority    metadata.Majority
 	watch       *majorityWatch
 	minority    *minority
@@ -145,16 +143,12 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	self, g, noted := deps.Members.Self(), &gate{}, newChanges()
-	if heard := (heeded{deps.Meta, g}); cfg.Alone {
-		deps.Meta = heard
-	} else {
-		deps.Meta = noting{heard, noted}
-	}
+	self, g := deps.Members.Self(), &gate{}
+	deps.Meta = heeded{deps.Meta, g}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
-		gate: g, loading: newLoading(), changes: noted, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
+		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
@@ -202,18 +196,15 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{Request: maxRequest}))
 }
 
-// Start reads which extents there are. A controller beside others reads them while it runs: there may be many, and new ones
-// of AP queues can be made meanwhile.
+// Start reads which extents there are.
 func (h *Host) Start(ctx context.Context) error {
 	if moved, err := metadata.MoveHints(ctx, h.deps.Meta); err != nil {
 		return core.Errorf(core.CodeOf(err), "controller: move the work hints of an earlier version: %w", err)
 	} else if moved > 0 {
 		h.log.Info("work hints of an earlier version were moved", "hints", moved)
 	}
-	if h.cfg.Alone {
-		if err := h.firstLoad(ctx); err != nil {
-			return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
-		}
+	if err := h.load(ctx, time.Time{}); err != nil {
+		return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
 	}
 	h.hosts.adopt(h.deps.Members.Hosts(""), h.deps.now())
 	return nil
@@ -225,20 +216,8 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.watchStores, h.watchHosts, h.watchClocks, h.minorityLoop, h.majorityLoop} {
+	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.minorityLoop, h.majorityLoop} {
 		wg.Go(func() { loop(ctx) })
-	}
-	if !h.cfg.Alone {
-		wg.Go(func() { h.loadLoop(ctx) })
-		wg.Go(func() { h.noteLoop(ctx) })
-	}
-	// Without all extents these would take what is there for missing, or unknown.
-	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
-		wg.Go(func() {
-			if h.loading.wait(ctx) {
-				loop(ctx)
-			}
-		})
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()

@@ -11,12 +11,10 @@ import (
 )
 
 const (
-	// reloadEvery is how often all extents are read again by the only controller, for writes of a predecessor that land late.
+	// reloadEvery is how often extents are read again: of a single controller, for writes of a predecessor that land late …
 	reloadEvery = 10 * time.Minute
-	// reloadOften is how often one of several reads what the others did.
+	// … and of one of several, for what the others did.
 	reloadOften = 30 * time.Second
-	// shardsAtOnce are the shards of hints that one of several reads then, changed or not: after 8 minutes it has read all.
-	shardsAtOnce = metadata.HintShards / 16
 	// reloadTimeout bounds one reading.
 	reloadTimeout = 5 * time.Minute
 	// sealRowsAtOnce bounds the seal rows of one call.
@@ -24,11 +22,9 @@ const (
 )
 
 // reloadLoop takes in what this controller does not know. A predecessor's last writes, or those of a controller that was
-// away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents:
-// they leave notes of it.
+// away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
-	read, shard := notesRead{at: h.loading.began}, 0
 	tick := time.NewTicker(reloadOften)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -40,57 +36,32 @@ func (h *Host) reloadLoop(ctx context.Context) {
 		case <-h.reload:
 			asked = true
 		}
-		if !h.gate.pass() {
-			continue
-		}
 		now := h.deps.now()
-		if h.cfg.Alone {
-			if len(h.deps.Members.Hosts("controller")) >= 2 || now.Sub(last) >= alone {
-				last, alone = now, reloadEvery
-				h.reloadOnce(ctx, now, 0, metadata.HintShards)
-			}
+		if !asked && len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
 			continue
 		}
-		complete, err := h.readNotes(ctx, &read)
-		switch {
-		case err != nil && ctx.Err() == nil:
-			h.log.Info("notes of other controllers could not be read", "err", err)
-		case asked || !complete: // a controller that has ended, or of an earlier version, has left no note of its last changes
-			h.reloadOnce(ctx, now, 0, metadata.HintShards)
-		default:
-			h.reloadOnce(ctx, now, shard, shard+shardsAtOnce)
-			shard = (shard + shardsAtOnce) % metadata.HintShards
-		}
+		last, alone = now, reloadEvery
+		h.reloadOnce(ctx, now)
 	}
 }
 
-func (h *Host) reloadOnce(ctx context.Context, now time.Time, from, to int) {
+func (h *Host) reloadOnce(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := h.loadShards(ctx, now.Add(-unopenedAfter), from, to); err != nil && ctx.Err() == nil {
+	if err := h.load(ctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
 		h.log.Info("extents could not be read again", "err", err)
 	}
 }
 
-// load is loadShards for all shards.
+// load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by
+// then, zero is all. Later ones may be under way, here too, and come to nothing: they are taken in if they have create rows.
 func (h *Host) load(ctx context.Context, made time.Time) error {
-	return h.loadShards(ctx, made, 0, metadata.HintShards)
-}
-
-// loadShards brings the cache up to the work hints in the shards from one to before another, and to the seal rows of their
-// extents. Extents that it lacks are taken in if they were made by then, zero is all. Later ones may be under way, here too,
-// and come to nothing: they are taken in if they have create rows.
-func (h *Host) loadShards(ctx context.Context, made time.Time, from, to int) error {
 	gone := make(map[core.ExtentID]struct{}) // known, but without a hint so far
-	in := func(e *catalog.Extent) bool {
-		shard := metadata.HintShard(e.ID)
-		return from <= shard && shard < to
-	}
-	for e := range h.extents.All(in) {
+	for e := range h.extents.All(func(*catalog.Extent) bool { return true }) {
 		gone[e.ID] = struct{}{}
 	}
 	open := make(map[core.ExtentID]bool)
-	for r, err := range metadata.HintsIn(ctx, h.deps.Meta, metadata.HintOpen, from, to, metadata.Quorum) {
+	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintOpen, metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -102,7 +73,7 @@ func (h *Host) loadShards(ctx context.Context, made time.Time, from, to int) err
 		defer func() { part = part[:0] }()
 		return h.takeIn(ctx, part, open)
 	}
-	for r, err := range metadata.HintsIn(ctx, h.deps.Meta, metadata.HintLive, from, to, metadata.Quorum) {
+	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintLive, metadata.Quorum) {
 		if err != nil {
 			return err
 		}
@@ -186,15 +157,10 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 		}
 		if sealed {
 			h.took(row)
-			h.toldUnless(r.ID, open)
+			h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
 		}
 	}
 	return nil
-}
-
-// toldUnless notes that an extent with an end is finished unless it has an open hint.
-func (h *Host) toldUnless(id core.ExtentID, open map[core.ExtentID]bool) {
-	h.extents.Change(id, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
 }
 
 // withoutEnded leaves out old extents that have a hint, no seal row and no create row: they may have been retired so long

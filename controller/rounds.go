@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
@@ -13,9 +12,6 @@ import (
 const (
 	lookEvery = 10 * time.Second
 	idleEvery = time.Minute
-	// untouchedAtOnce bounds such queues of one round: with very many queues each has its turn less often. A round reads
-	// rows of each of its queues one after the other, and changes wait for its end.
-	untouchedAtOnce = 50
 )
 
 // assignLoop does the rounds of assignment, one at a time, until ctx ends. They read metadata, which may be slow; seals do
@@ -58,13 +54,8 @@ func (h *Host) assignDue(ctx context.Context) bool {
 	if !h.shares.isComplete() {
 		return h.assignAll(ctx)
 	}
-	due := append(h.shares.takeTouched(), h.untouched(h.deps.now())...)
-	due = append(due, h.unseen()...)
-	return h.round(ctx, due, due, true)
-}
-
-// untouched are the queues whose turn it is though nobody touched them, those first that were looked at longest ago.
-func (h *Host) untouched(now time.Time) (due []core.QueueID) {
+	now := h.deps.now()
+	due := h.shares.takeTouched()
 	for id, q := range h.shares.queues {
 		every := idleEvery
 		if q.busy() {
@@ -74,8 +65,8 @@ func (h *Host) untouched(now time.Time) (due []core.QueueID) {
 			due = append(due, id)
 		}
 	}
-	slices.SortFunc(due, func(a, b core.QueueID) int { return h.shares.queues[a].looked.Compare(h.shares.queues[b].looked) })
-	return due[:min(len(due), untouchedAtOnce)]
+	due = append(due, h.unseen()...)
+	return h.round(ctx, due, due, true)
 }
 
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.

@@ -28,26 +28,20 @@ const (
 	movesAtOnce = 64
 )
 
-// HintShard is the number of the shard where the hints about an extent are.
-func HintShard(extent core.ExtentID) int { return core.InventoryBucket(extent) % HintShards }
-
 // Partition is the shard where the hint about an extent is.
-func (h Hint) Partition(extent core.ExtentID) string { return h.shard(HintShard(extent)) }
+func (h Hint) Partition(extent core.ExtentID) string {
+	return h.shard(core.InventoryBucket(extent) % HintShards)
+}
 
 func (h Hint) shard(n int) string { return fmt.Sprintf("%s/%02d", h, n) }
 
 // HintKey is where Work keeps a hint about an extent.
 func HintKey(h Hint, extent core.ExtentID) Key { return Key{h.Partition(extent), extent.String()} }
 
-// Hints yields the extents with a hint of one kind, see HintsIn.
+// Hints yields the extents with a hint of one kind, shard by shard, and page by page. First pages of some shards are read
+// side by side, ahead of their turn. A change made meanwhile may be seen or not. An error is yielded once, as the last
+// element.
 func Hints(ctx context.Context, s Store, h Hint, c Consistency) iter.Seq2[Record[ExtentRecord], error] {
-	return HintsIn(ctx, s, h, 0, HintShards, c)
-}
-
-// HintsIn yields the extents with a hint of one kind in the shards from one to before another, shard by shard, and page by
-// page. First pages of some shards are read side by side, ahead of their turn. A change made meanwhile may be seen or not.
-// An error is yielded once, as the last element.
-func HintsIn(ctx context.Context, s Store, h Hint, from, to int, c Consistency) iter.Seq2[Record[ExtentRecord], error] {
 	return func(yield func(Record[ExtentRecord], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var first [HintShards]chan page
@@ -55,15 +49,15 @@ func HintsIn(ctx context.Context, s Store, h Hint, from, to int, c Consistency) 
 		defer readers.Wait()
 		defer cancel()
 		read := func(n int) {
-			if n < to {
+			if n < HintShards {
 				first[n] = make(chan page, 1)
 				readers.Go(func() { first[n] <- readPage(ctx, s, Work, h.shard(n), "", listPage, c) })
 			}
 		}
 		for n := range hintsAhead {
-			read(from + n)
+			read(n)
 		}
-		for n := from; n < to; n++ {
+		for n := range HintShards {
 			p := <-first[n]
 			read(n + hintsAhead)
 			for row, err := range p.following(ctx, s, Work, h.shard(n), listPage, c) {

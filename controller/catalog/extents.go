@@ -257,13 +257,6 @@ func (x *Extents) Get(id core.ExtentID) (Extent, bool) {
 	return Extent{}, false
 }
 
-// Count is how many live extents there are.
-func (x *Extents) Count() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.mu.byID)
-}
-
 // Of a queue: its live extents, oldest first.
 func (x *Extents) Of(queue core.QueueID) []Extent {
 	x.mu.Lock()

@@ -28,7 +28,6 @@ func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 	if err != nil {
 		return err
 	}
-	r.rows.forget(hint.Queue)
 	age := r.cfg.Now().Sub(hint.At)
 	if age < finishAfter || !r.cfg.Responsible(hint.Queue.ID) {
 		return nil

@@ -13,7 +13,7 @@ import (
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
-	for q := range r.queues(ctx) {
+	for q := range r.queueRows(ctx) {
 		if q.Spec.Status != core.StatusDeleted {
 			continue
 		}

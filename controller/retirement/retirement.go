@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,9 +75,8 @@ type Runner struct {
 	marks   int  // left in this round
 	removes int
 	trusted func() bool // asked once a round, when it matters
-	rows    queueRows
-	deleted string // the deleted group that was looked at last
-	dying   string // the same of queues that are being deleted; of Deleted alone
+	deleted string      // the deleted group that was looked at last
+	dying   string      // the same of queues that are being deleted; of Deleted alone
 }
 
 // New runner; it does no I/O.
@@ -137,11 +138,48 @@ func (r *Runner) round(ctx context.Context) {
 			delete(r.names, queue)
 		}
 	}
-	for q := range r.queues(ctx) {
+	for q := range r.queueRows(ctx) {
 		if err := r.queue(ctx, q); err != nil && ctx.Err() == nil {
 			r.cfg.Log.Info("the extents of a queue stay for now", "queue", q.ID, "err", err)
 		}
 	}
+}
+
+// queuesAtOnce bounds the rows of queues that are read by one call.
+const queuesAtOnce = 100
+
+// queueRows yields the rows of the queues with extents, except those that cannot be read. They may be old: the caller
+// reads a row again at Serial before it acts on it. Serial reads of all queues would fill the time between two rounds.
+func (r *Runner) queueRows(ctx context.Context) iter.Seq[metadata.QueueRecord] {
+	return func(yield func(metadata.QueueRecord) bool) {
+		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }
+		for queues := range slices.Chunk(slices.DeleteFunc(r.cfg.Extents.Queues(), others), queuesAtOnce) {
+			rows, err := r.readQueues(ctx, queues)
+			if err != nil && ctx.Err() == nil {
+				r.cfg.Log.Info("the extents of some queues stay for now: their rows cannot be read", "queues", len(queues), "err", err)
+			}
+			for _, row := range rows {
+				q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
+				if err != nil {
+					r.cfg.Log.Info("the extents of a queue stay for now", "queue", row.Key.Row, "err", err)
+					continue
+				}
+				if ctx.Err() != nil || !yield(q) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) ([]metadata.Row, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	keys := make([]metadata.Key, len(queues))
+	for i, id := range queues {
+		keys[i] = metadata.QueueKey(id)
+	}
+	return metadata.GetRows(ctx, r.cfg.Meta, metadata.Queues, keys, metadata.Quorum)
 }
 
 func policyOf(q metadata.QueueRecord) retention.Policy {
