@@ -134,11 +134,28 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
 	}
-	queues, err := s.queuesOf(ctx, names)
-	if err != nil {
+	queues := make([]*pb.Queue, len(names)) // nil: not to be shown
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(fanOut)
+	for i, name := range names {
+		g.Go(func() error {
+			if name.Value.Queue.IsZero() || strings.HasSuffix(name.Key.Row, core.SuffixRetry) {
+				return nil
+			}
+			q, _, err := metadata.Read[metadata.QueueRecord](gctx, s.meta, metadata.Queues, metadata.QueueKey(name.Value.Queue), metadata.One)
+			if core.CodeOf(err) == core.CodeNotFound {
+				q, err = s.finish(gctx, name.Value)
+			}
+			if err == nil && q.Spec.Status != core.StatusDeleted {
+				queues[i] = queueToProto(q)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	out := &pb.ListQueuesResponse{Queues: queues}
+	out := &pb.ListQueuesResponse{Queues: slices.DeleteFunc(queues, func(q *pb.Queue) bool { return q == nil })}
 	if more {
 		out.Next = names[len(names)-1].Key.Row
 	}
@@ -146,37 +163,6 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 		s.addDepths(ctx, out.Queues)
 	}
 	return connect.NewResponse(out), nil
-}
-
-// queuesOf reads the queues of names in their order, but for those that are not shown. It finishes queues that are half made.
-func (s *service) queuesOf(ctx context.Context, names []metadata.Record[metadata.NameRecord]) (out []*pb.Queue, err error) {
-	names = slices.DeleteFunc(slices.Clone(names), func(n metadata.Record[metadata.NameRecord]) bool {
-		return n.Value.Queue.IsZero() || strings.HasSuffix(n.Key.Row, core.SuffixRetry)
-	})
-	keys := make([]metadata.Key, len(names))
-	for i, n := range names {
-		keys[i] = metadata.QueueKey(n.Value.Queue)
-	}
-	rows, err := metadata.GetRows(ctx, s.meta, metadata.Queues, keys, metadata.One)
-	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "read queues: %w", err)
-	}
-	for i, n := range names {
-		var q metadata.QueueRecord
-		if len(rows) > 0 && rows[0].Key == keys[i] {
-			q, err = metadata.Decode[metadata.QueueRecord](metadata.Queues, rows[0])
-			rows = rows[1:]
-		} else {
-			q, err = s.finish(ctx, n.Value)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if q.Spec.Status != core.StatusDeleted {
-			out = append(out, queueToProto(q))
-		}
-	}
-	return out, nil
 }
 
 // UpdateQueue changes the fields that are named, or if none is those that are set. The queues that belong to its groups follow in their copies.
