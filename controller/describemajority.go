@@ -26,7 +26,8 @@ func (s *service) DescribeMajority(context.Context, *connect.Request[pb.Describe
 	v := w.mu.verdict
 	out.State, out.Since = string(v.State), timestamppb.New(w.mu.since)
 	out.Silent, out.HaveMajority = textsOf(v.Silent), textsOf(v.Having)
-	out.Lacks, out.AnsweredMs = !w.mu.lacking.IsZero(), uint64(max(0, time.Since(w.mu.answered).Milliseconds()))
+	out.Lacks = !w.mu.heard || !w.mu.lacking.IsZero() // one that has just started proves no majority
+	out.AnsweredMs = uint64(max(0, time.Since(w.mu.answered).Milliseconds()))
 	return connect.NewResponse(out), nil
 }
 

@@ -275,7 +275,7 @@ func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica
 	switch {
 	case e.State == core.ExtentOpen && r.Damaged:
 		h.sealSoon(e.Extent, "replica damaged")
-	case e.State == core.ExtentOpen && r.Fenced: // by a sealer that did not come to write the row: nothing can be appended any more
+	case e.State == core.ExtentOpen && r.Fenced && e.Home.Kind != core.HomeStaging: // by a sealer that did not come to write the row: nothing can be appended any more
 		h.sealSoon(e.Extent, "fenced")
 	case e.State != core.ExtentSealed: // findMissing looks again when it gets an end
 		return !r.Damaged && !r.Sealed

@@ -39,6 +39,7 @@ type majorityWatch struct {
 		verdict  majority.Verdict
 		since    time.Time // of the state, by the controller's clock
 		answered time.Time // when a majority answered last
+		heard    bool      // a read has ended since the start
 		lacking  time.Time // when the first read began that none answered since; zero: the last read was answered
 		others   map[core.HostID]*otherController
 	}
@@ -85,6 +86,9 @@ func (h *Host) majorityLoop(ctx context.Context) {
 // heardMajority takes in how a read ended that needs a majority.
 func (h *Host) heardMajority(began time.Time, err error) {
 	w, now := h.watch, time.Now()
+	w.mu.Lock()
+	w.mu.heard = true
+	w.mu.Unlock()
 	switch core.CodeOf(err) {
 	case "":
 		h.followControllers(now, true)
