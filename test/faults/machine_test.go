@@ -17,13 +17,8 @@ func TestGapOfMachineOnCassandra(t *testing.T) {
 	url := onCassandra(t, "all")
 	local := func(i int) string { return "?local=" + all[i%3].Address() }
 	c := process.StartCluster(t, process.Layout{
-		Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2, Metadata: url,
-		FlagsOf: func(i int) []string {
-			if i < 3 {
-				return []string{"--metadata", url + local(i)}
-			}
-			return nil
-		},
+		Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2,
+		FlagsOf: func(i int) []string { return []string{"--metadata", url + local(i)} }, // stores and input hosts have no use for it
 	})
 	l := newLoad(t, anywhere(t, c), 200)
 	l.start(4, 1)
