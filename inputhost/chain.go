@@ -72,8 +72,7 @@ func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core
 	return l, holders, err
 }
 
-// unsealedFor is what publishers are told when the head cannot be sealed. Unless the
-// controller says that the metadata are the reason, they are asked.
+// unsealedFor is what publishers are told when the head cannot be sealed. The metadata are asked whether they are the reason, unless the controller says so.
 func (q *queue) unsealedFor(ctx context.Context, head core.ExtentID, why error) error {
 	meta, m := q.h.deps.Meta, metadata.MajorityOf(q.h.deps.Meta)
 	switch {

@@ -66,8 +66,7 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 // (it may be changed). T is a JSON object.
 //
 // The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value is
-// stored. A Change that would end without a write reads the row
-// again at Serial.
+// stored. A Change that would end without a write reads the row again at Serial.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
 	return ChangeFor(ctx, s, t, k, 0, change)
 }

@@ -287,10 +287,10 @@ func (e *Engine) cutOut(span pebble.KeyRange) error {
 	if err != nil {
 		return err
 	}
-	it.SeekLT(span.Start)
-	err = it.Error()
-	it.SeekGE(span.End)
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+	if it.SeekLT(span.Start); it.Error() == nil {
+		it.SeekGE(span.End)
+	}
+	if err := it.Close(); err != nil { // it answers the error of a seek, too
 		return err
 	}
 	return e.db.Excise(context.Background(), span)

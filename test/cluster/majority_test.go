@@ -104,7 +104,7 @@ func TestCut_IsNamed(t *testing.T) {
 	})
 }
 
-// TestOutage_IsNamed: no controller has a majority, and each reaches the others. That is an outage until one of them is not reached, or has a majority.
+// TestOutage_IsNamed: controllers without a majority that reach each other are in an outage. When one of them is not reached, or has a majority, the others are cut off.
 func TestOutage_IsNamed(t *testing.T) {
 	o := Options{Controllers: 3, Stores: 3, Outputs: 2, Replicas: 3}
 	bubbleOf(t, o, core.QueueSpec{Path: queue, Replicas: 3, MinReplicas: 1}, func(w *world) {
