@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -70,7 +69,7 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (e core.Extent, err err
 	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, began)
 	if !h.majority.Lacks() {
 		e, err = h.ensureAt(ctx, w)
-		if h.cfg.Alone || !errors.As(err, new(metadata.NoMajority)) {
+		if h.cfg.Alone || core.CodeOf(err) != core.CodeNoMajority {
 			return e, err
 		}
 	}

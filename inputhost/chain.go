@@ -2,7 +2,6 @@ package inputhost
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -79,12 +78,11 @@ func (q *queue) unsealedFor(ctx context.Context, head core.ExtentID, why error) 
 	case core.CodeOf(why) == core.CodeNoMajority:
 		return core.Errorf(core.CodeNoMajority, "queue %s takes no messages until its extent %s is sealed: %w", q.path, head, why)
 	case m != nil:
-		var lacks metadata.NoMajority
 		err := m.Ask(ctx, func(ctx context.Context) error {
 			_, err := meta.Get(ctx, metadata.Seals, metadata.SealKey(head), metadata.Quorum)
 			return err
 		})
-		if errors.As(err, &lacks) {
+		if core.CodeOf(err) == core.CodeNoMajority {
 			return core.Errorf(core.CodeNoMajority, "queue %s takes no messages until its extent %s is sealed, for which the metadata need a majority: %w", q.path, head, err)
 		}
 	}

@@ -15,12 +15,6 @@ const (
 	lacksFor = time.Second
 )
 
-// NoMajority is the error of a call that needed a majority of the metadata, and was not answered by one.
-type NoMajority struct{ error }
-
-// Unwrap implements errors.
-func (e NoMajority) Unwrap() error { return e.error }
-
 // Majority remembers that no majority of the metadata answered a moment ago. The zero Majority has asked nobody. Safe
 // for concurrent use.
 type Majority struct {
@@ -45,11 +39,11 @@ func (m *Majority) note(answered bool) {
 	}
 }
 
-// Ask does a call that needs a majority. The error is NoMajority if none answers within MajorityWait.
+// Ask does a call that needs a majority; CodeNoMajority if none answers within MajorityWait.
 func (m *Majority) Ask(ctx context.Context, call func(context.Context) error) error {
 	lacks, err := m.ask(ctx, MajorityWait, call)
 	if lacks {
-		return NoMajority{core.Errorf(core.CodeUnavailable, "no majority of the metadata answers: %w", err)}
+		return core.Errorf(core.CodeNoMajority, "no majority of the metadata answers: %w", err)
 	}
 	return err
 }
@@ -117,7 +111,7 @@ func orOne[T any](ctx context.Context, m *Majority, c Consistency, read func(con
 			out, err = read(ctx, c)
 			return err
 		})
-		if _, lacks := err.(NoMajority); !lacks {
+		if core.CodeOf(err) != core.CodeNoMajority {
 			return out, false, err
 		}
 	}
