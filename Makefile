@@ -40,9 +40,8 @@ TESTENV := COLUMBA_CASSANDRA=$(or $(COLUMBA_CASSANDRA),skip) GOGC=400 GORACE="$(
 # Tests whose servers are processes of their own, built without the race detector, and clusters in one process, which take seven times as long
 # under it: `make test` runs these packages without it, `make race` the longest of them with it, and CI runs both. The test of the words
 # only reads the sources. core/dispatch has no goroutine, which a test of it holds on to: the detector has nothing to see there.
-CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench|core/dispatch)(/|$$)
-
 # controller/session, metadata/lease and storehost/extentlog run twice: whole without it, and with fewer seeds, looks and histories under it.
+CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench|core/dispatch)(/|$$)
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
 RACESEEDS := 10

@@ -22,7 +22,7 @@ import (
 const (
 	hostUp      = "up"
 	hostRefuses = "refuses" // a store host that is up and takes no new extents: its log has failed, its disk hangs or is full
-	// A controller that is up and lacks a majority of the metadata says so, see standpoint.
+	// A controller that is up and lacks a majority of the metadata says so, see majorityReport.
 	hostDown = "down" // it does not answer
 	hostLeft = "left" // it stopped in good order
 )
@@ -36,13 +36,13 @@ func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHosts
 	for _, h := range s.members.Hosts("") {
 		out.Hosts = append(out.Hosts, hostInfo(h, hostUp))
 	}
-	var said map[string]standpoint
+	var said map[string]majorityReport
 	var asked sync.WaitGroup
-	asked.Go(func() { said = s.standpoints(ctx) })
+	asked.Go(func() { said = s.majorityReports(ctx) })
 	s.askClocks(ctx, out.Hosts)
 	s.askStores(ctx, out.Hosts)
 	asked.Wait()
-	addStandpoints(out.Hosts, said)
+	addMajorityReports(out.Hosts, said)
 	for _, g := range s.members.Gone() {
 		state := hostDown
 		if g.Left {

@@ -14,14 +14,14 @@ import (
 	"github.com/columbamq/columba/core/stuck"
 )
 
-// standpoint is what a controller says of the metadata.
-type standpoint struct {
+// majorityReport is what a controller says of the metadata.
+type majorityReport struct {
 	controller core.HostID
 	*pb.DescribeMajorityResponse
 }
 
 // text says what is the case for a controller without a majority; "" for one that has a majority, or whose metadata are embedded.
-func (x standpoint) text() string {
+func (x majorityReport) text() string {
 	v := majority.Verdict{State: majority.State(x.GetState())}
 	for _, id := range x.GetSilent() {
 		v.Silent = append(v.Silent, core.HostID(id))
@@ -35,12 +35,12 @@ func (x standpoint) text() string {
 	return ""
 }
 
-// standpoints are what the controllers say that answer within describeTimeout, by their addresses.
-func (s *service) standpoints(ctx context.Context) map[string]standpoint {
+// majorityReports are what the controllers say that answer within describeTimeout, by their addresses.
+func (s *service) majorityReports(ctx context.Context) map[string]majorityReport {
 	ctx, cancel := context.WithTimeout(ctx, describeTimeout)
 	defer cancel()
 	var mu sync.Mutex
-	out := make(map[string]standpoint)
+	out := make(map[string]majorityReport)
 	var calls sync.WaitGroup
 	for _, h := range s.members.Hosts(roleController) {
 		calls.Go(func() {
@@ -50,15 +50,15 @@ func (s *service) standpoints(ctx context.Context) map[string]standpoint {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			out[h.Address] = standpoint{h.ID, d.Msg}
+			out[h.Address] = majorityReport{h.ID, d.Msg}
 		})
 	}
 	calls.Wait()
 	return out
 }
 
-// addStandpoints says of controllers among hosts whether they have a majority of the metadata.
-func addStandpoints(hosts []*pb.HostInfo, all map[string]standpoint) {
+// addMajorityReports says of controllers among hosts whether they have a majority of the metadata.
+func addMajorityReports(hosts []*pb.HostInfo, all map[string]majorityReport) {
 	for _, h := range hosts {
 		x, said := all[h.Addr]
 		if !said || !slices.Contains(h.Roles, roleController) {
@@ -77,9 +77,9 @@ func addStandpoints(hosts []*pb.HostInfo, all map[string]standpoint) {
 }
 
 // withoutMajority is what a controller says when none has a majority of those that answer: one in a cut, if there is one. nil: one has, or none answers.
-func (s *service) withoutMajority(ctx context.Context) *standpoint {
-	var found *standpoint
-	for _, x := range s.standpoints(ctx) {
+func (s *service) withoutMajority(ctx context.Context) *majorityReport {
+	var found *majorityReport
+	for _, x := range s.majorityReports(ctx) {
 		switch {
 		case x.text() == "":
 			return nil
@@ -93,7 +93,7 @@ func (s *service) withoutMajority(ctx context.Context) *standpoint {
 // WhyStuck names the oldest message that a group has not settled, and says why. While no controller has a majority of the metadata, the answer says so,
 // and whether that is a cut or an outage.
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
-	var lacks *standpoint
+	var lacks *majorityReport
 	var asked sync.WaitGroup
 	asked.Go(func() { lacks = s.withoutMajority(ctx) })
 	out, err := s.whyStuck(ctx, req.Msg)
@@ -111,7 +111,7 @@ func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuck
 }
 
 // detail names the controller.
-func (x standpoint) detail() string {
+func (x majorityReport) detail() string {
 	return "controller " + string(x.controller) + " says since " + x.GetSince().AsTime().UTC().Format("15:04:05") + " UTC: " + x.text()
 }
 
@@ -121,7 +121,7 @@ var ofMajority = []stuck.Reason{
 }
 
 // addTo makes it the reason, or a further one.
-func (x standpoint) addTo(out *pb.WhyStuckResponse) {
+func (x majorityReport) addTo(out *pb.WhyStuckResponse) {
 	reason := stuck.MetadataOutage
 	if x.GetState() == string(majority.Cut) {
 		reason = stuck.MetadataCut

@@ -51,7 +51,7 @@ func (s refusing) GetRows(ctx context.Context, t Table, keys []Key, c Consistenc
 
 // Insert implements Store.
 func (s refusing) Insert(ctx context.Context, t Table, k Key, value []byte) error {
-	if err := s.found(ctx, t, k, Quorum); err != nil {
+	if err := s.answered(ctx, t, k, Quorum); err != nil {
 		return err
 	}
 	return s.Store.Insert(ctx, t, k, value)
@@ -59,14 +59,14 @@ func (s refusing) Insert(ctx context.Context, t Table, k Key, value []byte) erro
 
 // Put implements Store.
 func (s refusing) Put(ctx context.Context, t Table, k Key, value []byte, at time.Time, ttl time.Duration, c Consistency) error {
-	if err := s.found(ctx, t, k, c); err != nil {
+	if err := s.answered(ctx, t, k, c); err != nil {
 		return err
 	}
 	return s.Store.Put(ctx, t, k, value, at, ttl, c)
 }
 
-// found fails if no majority says whether a row is there.
-func (s refusing) found(ctx context.Context, t Table, k Key, c Consistency) error {
+// answered fails unless a majority says whether a row is there.
+func (s refusing) answered(ctx context.Context, t Table, k Key, c Consistency) error {
 	if c == One || s.Majority() == nil {
 		return nil
 	}

@@ -20,31 +20,28 @@ type Count struct {
 // fading is how long a row must live on to be compared: one that ends meanwhile is in one of the stores only.
 const fading = time.Hour
 
-// blurred is by how much the end of a row may differ in its copy: Cassandra counts it in whole seconds from when it is written and read.
-const blurred = 10 // seconds
+// endsWithin is by how many seconds the end of a row may differ in its copy: Cassandra counts whole seconds from when a row is written, and when it is read.
+const endsWithin = 10
 
-// sums are the rows of each table: how many, a digest that does not depend on their order, and when they end on average.
+// sum is of the rows of one table. It does not depend on their order.
+type sum struct {
+	rows   int
+	digest uint64
+	ending int   // rows that end
+	ends   int64 // when they do, added up: seconds after sums.began
+}
+
+// same reports whether these are the same rows, which end at the same times.
+func (s sum) same(o sum) bool {
+	return s.rows == o.rows && s.digest == o.digest && s.ending == o.ending && max(s.ends-o.ends, o.ends-s.ends) <= int64(s.ending)*endsWithin
+}
+
+// sums are those of all tables of a store.
 type sums struct {
-	seed  maphash.Seed
-	rows  map[string]int
-	total map[string]uint64
-	end   map[string]int
-	ends  map[string]int64 // seconds after began, of all together
-	began time.Time
-	say   func()
-}
-
-func newSums(seed maphash.Seed, began time.Time, say func()) *sums {
-	return &sums{
-		seed: seed, rows: make(map[string]int), total: make(map[string]uint64), end: make(map[string]int), ends: make(map[string]int64), began: began, say: say,
-	}
-}
-
-// same reports whether a table has the same rows, which end at the same times.
-func (s *sums) same(o *sums, table string) bool {
-	n := s.end[table]
-	return s.rows[table] == o.rows[table] && s.total[table] == o.total[table] && n == o.end[table] &&
-		max(s.ends[table]-o.ends[table], o.ends[table]-s.ends[table]) <= int64(n)*blurred
+	seed   maphash.Seed
+	began  time.Time
+	tables map[string]sum
+	say    func()
 }
 
 func (s *sums) add(r metadata.Stored) {
@@ -61,12 +58,12 @@ func (s *sums) add(r metadata.Stored) {
 		number(uint64(r.Row.Written.UnixMicro()))
 	}
 	h.Write(r.Row.Value)
+	t := s.tables[r.Table.Name]
+	t.rows, t.digest = t.rows+1, t.digest+h.Sum64()
 	if !r.Expires.IsZero() {
-		s.end[r.Table.Name]++
-		s.ends[r.Table.Name] += int64(r.Expires.Sub(s.began) / time.Second)
+		t.ending, t.ends = t.ending+1, t.ends+int64(r.Expires.Sub(s.began)/time.Second)
 	}
-	s.rows[r.Table.Name]++
-	s.total[r.Table.Name] += h.Sum64()
+	s.tables[r.Table.Name] = t
 	s.say()
 }
 
@@ -79,7 +76,7 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 		}
 	}
 	now := time.Now()
-	want, got := newSums(seed, now, told), newSums(seed, now, told)
+	want, got := &sums{seed, now, make(map[string]sum), told}, &sums{seed, now, make(map[string]sum), told}
 	faded := make(map[Position]bool)
 	end := now.Add(fading)
 	err := from.Stored(ctx, "", "", "", func(r metadata.Stored) error {
@@ -106,12 +103,13 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 	}
 	var counts []Count
 	for _, t := range metadata.Tables {
-		if !want.same(got, t.Name) {
+		there, here := got.tables[t.Name], want.tables[t.Name]
+		if !here.same(there) {
 			return nil, core.Errorf(core.CodeCorrupt, "table %s differs after the copy: %d rows there, %d rows here; drop the keyspace (DROP KEYSPACE in cqlsh), run `columba schema apply`, and copy again",
-				t.Name, got.rows[t.Name], want.rows[t.Name])
+				t.Name, there.rows, here.rows)
 		}
-		if n := want.rows[t.Name]; n > 0 {
-			counts = append(counts, Count{t.Name, n})
+		if here.rows > 0 {
+			counts = append(counts, Count{t.Name, here.rows})
 		}
 	}
 	slices.SortFunc(counts, func(a, b Count) int { return b.Rows - a.Rows })

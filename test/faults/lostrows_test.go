@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -166,26 +165,13 @@ func (l *bodies) sorted() []string { return slices.Sorted(slices.Values(l.inOrde
 func consumeLines(t *testing.T, cl *client.Client, path string) *bodies {
 	t.Helper()
 	l := &bodies{known: make(map[string]bool)}
-	ctx, cancel := context.WithCancel(t.Context())
-	con, err := cl.Consumer(ctx, path, "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for d, err := range con.Deliveries(ctx) {
-			if err != nil {
-				return
-			}
-			l.mu.Lock()
-			if body := string(d.Body); !l.known[body] {
-				l.known[body] = true
-				l.all = append(l.all, body)
-			}
-			l.mu.Unlock()
-			_ = d.Ack() // one that is refused comes again
+	ackAll(t, cl, path, func(d *client.Delivery) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if body := string(d.Body); !l.known[body] {
+			l.known[body] = true
+			l.all = append(l.all, body)
 		}
 	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
 	return l
 }

@@ -127,8 +127,22 @@ func (m *merged) known() int {
 func consumeMerged(t *testing.T, cl *client.Client) *merged {
 	t.Helper()
 	m := &merged{places: make(map[client.MessageID]core.Receipt)}
+	ackAll(t, cl, queue, func(d *client.Delivery) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if at, known := m.places[d.ID]; known && at != d.Receipt {
+			m.elsewhere++
+		}
+		m.places[d.ID] = d.Receipt
+	})
+	return m
+}
+
+// ackAll has group g consume a queue until the test ends. Each delivery is seen before it is acked.
+func ackAll(t *testing.T, cl *client.Client, path string, see func(d *client.Delivery)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	con, err := cl.Consumer(ctx, queue, "g")
+	con, err := cl.Consumer(ctx, path, "g")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,15 +152,9 @@ func consumeMerged(t *testing.T, cl *client.Client) *merged {
 			if err != nil {
 				return
 			}
-			m.mu.Lock()
-			if at, known := m.places[d.ID]; known && at != d.Receipt {
-				m.elsewhere++
-			}
-			m.places[d.ID] = d.Receipt
-			m.mu.Unlock()
+			see(d)
 			_ = d.Ack() // one that is refused comes again
 		}
 	})
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return m
 }
