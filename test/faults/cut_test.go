@@ -146,7 +146,8 @@ func delivered(zones []*zone, queue string, from, to time.Time) (acked, came int
 }
 
 // TestZoneIsCutOff has three zones, each with a Cassandra node and a process of each role, and cuts one off from the others. An AP queue takes and delivers messages
-// on both sides, a CP queue on the side of the majority. After the heal every acknowledged message comes.
+// on both sides, a CP queue on the side of the majority. After the heal every acknowledged message comes: what was sent to consumers that were cut off when its lock
+// ends, 60 s after it was sent.
 func TestZoneIsCutOff(t *testing.T) {
 	long(t)
 	nets := process.NewNetworks(t, 3)

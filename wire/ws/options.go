@@ -62,14 +62,14 @@ const MaxMessage = 1 << 20
 
 const (
 	writeTimeout     = 10 * time.Second // for one message
-	pingEvery        = 15 * time.Second
-	readTimeout      = 45 * time.Second // without any sign of life from the peer
+	pingEvery        = 10 * time.Second
+	readTimeout      = 25 * time.Second // without any sign of life from the peer; peers of earlier versions ping every 15 s
 	closeTimeout     = time.Second      // for what is queued and for the peer's answer
 	handshakeTimeout = 10 * time.Second
 )
 
 // LateAfter is for how long a peer that is well and connected is silent at most: it pings more often.
-const LateAfter = pingEvery + 5*time.Second
+const LateAfter = 20 * time.Second
 
 // Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the write buffer,
 // in fragments of its size.
