@@ -183,6 +183,22 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Text: err.Error()}
 }
 
+// Partly is the error of a call of which a step failed after others were done: err, between what stands and, unless it
+// is "", what to do. A code that means that nothing was done becomes CodeUnknown. nil gives nil.
+func Partly(err error, stands, todo string) error {
+	if err == nil {
+		return nil
+	}
+	code := CodeOf(err)
+	if class := code.Class(); class == ClassRetryable || class == ClassThrottled {
+		code = CodeUnknown
+	}
+	if todo != "" {
+		todo = "; " + todo
+	}
+	return Errorf(code, "%s: %w%s", stands, err, todo)
+}
+
 // wrapped prints the whole formatted text but unwraps to the cause only.
 type wrapped struct {
 	text  error

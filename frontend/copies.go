@@ -19,7 +19,7 @@ func (s *service) passCopiesOn(ctx context.Context, q metadata.QueueRecord) erro
 		case core.CodeOf(err) == core.CodeNotFound:
 			return nil
 		case err != nil:
-			return core.Errorf(core.CodeOf(err), "queue %s is changed, but not known whether its groups' queues have the same copies; update it again: %w", q.Spec.Path, err)
+			return core.Errorf(core.CodeOf(err), "look whether queue %s was changed meanwhile: %w", q.Spec.Path, err)
 		case sameCopies(now.Spec, q.Spec) || now.Spec.Status == core.StatusDeleted:
 			return nil
 		}
@@ -42,7 +42,7 @@ func (s *service) setBuiltIn(ctx context.Context, queue core.QueueID, of core.Qu
 		}
 		for _, built := range []core.QueueID{g.Value.DLQ, g.Value.Retry} {
 			if err := s.setCopies(ctx, built, of); err != nil {
-				return core.Errorf(core.CodeOf(err), "the built-in queues of group %s do not have the same copies yet; update the queue again: %w", g.Key.Row, err)
+				return core.Errorf(core.CodeOf(err), "the built-in queues of group %s do not have the same copies yet: %w", g.Key.Row, err)
 			}
 		}
 		if g.Value.DLQ.IsZero() {

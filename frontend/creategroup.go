@@ -3,6 +3,7 @@ package frontend
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -31,7 +32,7 @@ func (s *service) CreateGroup(ctx context.Context, req *connect.Request[pb.Creat
 		return nil, err
 	}
 	if g, err = s.finishGroup(ctx, q, g); err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "create group %s of %s: %w", spec.Name, spec.Queue, err)
+		return nil, core.Partly(err, fmt.Sprintf("group %s of queue %s is half made", spec.Name, spec.Queue), "create it again with the same settings")
 	}
 	return connect.NewResponse(groupToProto(g)), nil
 }

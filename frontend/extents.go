@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -121,7 +122,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "seal extent %s: %w", id, err)
 	}
-	return s.answerExtent(ctx, e, path)
+	out, err := s.answerExtent(ctx, e, path)
+	return out, core.Partly(err, fmt.Sprintf("extent %s is sealed, and its state cannot be read", id), "`columba show extent` shows it later")
 }
 
 // SealAllOfStore has the controller seal a page of the extents that wait for a store which an operator declares to be gone for good.

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 
 	"connectrpc.com/connect"
 
@@ -173,11 +174,11 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 		missing = g.Spec.Status == core.StatusDeleted // perhaps by an earlier call that did not come to its end
 		err = s.deleteGroup(ctx, req.Peer().Addr, q, g)
 	}
-	switch {
-	case missing:
+	switch code := core.CodeOf(err); {
+	case err != nil && code != core.CodeNotFound:
+		return nil, undeleted(err, fmt.Sprintf("delete group %s of queue %s", name, path))
+	case missing || err != nil:
 		return nil, core.Errorf(core.CodeNotFound, "group %s of queue %s does not exist", name, path)
-	case err != nil:
-		return nil, core.Errorf(core.CodeOf(err), "delete group %s of queue %s: %w", name, path, err)
 	}
 	return connect.NewResponse(&pb.DeleteGroupResponse{}), nil
 }

@@ -89,7 +89,7 @@ func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
 	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
 	spec := &pb.GroupSpec{Queue: "/t/a", Name: "g", Start: "-2h"}
 	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: spec})
-	wantCode(t, "create without a controller", err, core.CodeUnavailable)
+	wantCode(t, "create without a controller", err, core.CodeUnknown)
 	_, err = call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})
 	wantCode(t, "consume route of the half-made group", err, core.CodeNotFound)
 	if l := must(call(t, c.admin.ListGroups, &pb.ListGroupsRequest{Queue: "/t/a"}))(t); len(l.Groups) > 0 {
@@ -115,7 +115,7 @@ func TestCreateGroup_HalfMadeStart(t *testing.T) {
 		return err
 	}
 	c.ctl.fail(core.Errorf(core.CodeUnavailable, "not now"))
-	wantCode(t, "create without a controller", create("2026-01-02T15:04:05Z"), core.CodeUnavailable)
+	wantCode(t, "create without a controller", create("2026-01-02T15:04:05Z"), core.CodeUnknown)
 	c.ctl.fail(nil)
 	wantCode(t, "create with another time", create("2026-01-02T15:04:06Z"), core.CodeExists)
 	if err := create("2026-01-02T17:04:05+02:00"); err != nil {

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -77,17 +78,32 @@ func (s *service) entry(ctx context.Context, path string) (metadata.NameRecord, 
 
 // finish reads the queue of a name, and makes its row when it is missing.
 func (s *service) finish(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
+	q, _, err := s.finished(ctx, name)
+	return q, err
+}
+
+// finished is finish. made: this call has made the row.
+func (s *service) finished(ctx context.Context, name metadata.NameRecord) (q metadata.QueueRecord, made bool, err error) {
 	key := metadata.QueueKey(name.Queue)
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
+	q, _, err = metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
-		if q, err = s.makeQueue(ctx, name); core.CodeOf(err) == core.CodeExists {
+		q, err = s.makeQueue(ctx, name)
+		if made = err == nil; core.CodeOf(err) == core.CodeExists {
 			q, _, err = metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
 		}
 	}
 	if err != nil {
-		return q, core.Errorf(core.CodeOf(err), "look up queue %s: %w", name.Spec.Path, err)
+		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", name.Spec.Path, err)
 	}
-	return q, nil
+	return q, made, nil
+}
+
+// sameQueue reports whether two names are to be of queues with the same settings and owner.
+func sameQueue(a, b metadata.NameRecord) bool { return a.Spec == b.Spec && a.Owner == b.Owner }
+
+// halfMade is the error of a call that has written the name of a queue, and perhaps not its row.
+func halfMade(name metadata.NameRecord, err error) error {
+	return core.Partly(err, fmt.Sprintf("queue %s is half made, so its path is taken", name.Spec.Path), "create it again with the same settings")
 }
 
 // makeQueue makes the row of a name's queue.
@@ -97,7 +113,8 @@ func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (meta
 }
 
 // claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
-// such a one is to be deleted instead; nil for never.
+// such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished: an earlier call may have
+// failed in between.
 func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) bool) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)
@@ -105,9 +122,9 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 	if err == nil {
 		q, err := s.makeQueue(ctx, name)
 		if core.CodeOf(err) == core.CodeExists {
-			return s.finish(ctx, name)
+			q, err = s.finish(ctx, name)
 		}
-		return q, err
+		return q, halfMade(name, err)
 	}
 	for range maxTries {
 		if core.CodeOf(err) != core.CodeExists {
@@ -123,8 +140,11 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 		if err != nil {
 			return metadata.QueueRecord{}, err
 		}
-		q, err := s.finish(ctx, now)
-		if err != nil || now.Queue == name.Queue {
+		q, made, err := s.finished(ctx, now)
+		switch {
+		case now.Queue == name.Queue:
+			return q, halfMade(name, err)
+		case err != nil || made && sameQueue(now, name):
 			return q, err
 		}
 		if q.Spec.Status != core.StatusDeleted && (replace == nil || !replace(q)) {

@@ -217,6 +217,9 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 			return metadata.QueueRecord{}, err
 		}
 		if have >= most {
+			if q, ok, err := s.finishHalfMade(ctx, spec); err != nil || ok {
+				return q, err
+			}
 			break
 		}
 		mine := fresh()
@@ -227,8 +230,8 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		if have, err = s.countQueues(ctx, name); err == nil && have <= most {
 			return q, nil
 		}
-		if berr := s.deletion().Queue(ctx, mine); berr != nil {
-			return q, core.Errorf(core.CodeUnknown, "queue %s was made, one too many, and may be given up again: %w", spec.Path, berr)
+		if berr := s.deletion().Queue(ctx, metadata.NameRecord{Queue: q.ID, Spec: q.Spec}); berr != nil {
+			return q, core.Errorf(core.CodeUnknown, "queue %s was made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", spec.Path, berr)
 		}
 		if err != nil {
 			return q, err
@@ -239,4 +242,16 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		}
 	}
 	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
+}
+
+// finishHalfMade makes the queue of a path that names a half-made one with the same settings. Such a one counts already.
+func (s *service) finishHalfMade(ctx context.Context, spec core.QueueSpec) (q metadata.QueueRecord, made bool, err error) {
+	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(spec.Path), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && (name.Queue.IsZero() || !sameQueue(name, metadata.NameRecord{Spec: spec})):
+		return q, false, nil
+	case err != nil:
+		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", spec.Path, err)
+	}
+	return s.finished(ctx, name)
 }

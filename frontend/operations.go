@@ -52,7 +52,8 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 	}); err != nil {
 		return nil, unsure(err)
 	}
-	return s.answerOperation(ctx, id)
+	out, err := s.answerOperation(ctx, id)
+	return out, core.Partly(err, fmt.Sprintf("operation %s was begun, and its state cannot be read", id), "do not start it again: `columba show operation` shows it later")
 }
 
 // checkedSelection reads a selection. A time that is set but stands for no time would select all.
@@ -128,7 +129,8 @@ func (s *service) CancelOperation(ctx context.Context, req *connect.Request[pb.C
 	}); err != nil {
 		return nil, unsure(err)
 	}
-	return s.answerOperation(ctx, id)
+	out, err := s.answerOperation(ctx, id)
+	return out, core.Partly(err, fmt.Sprintf("operation %s was cancelled, and its state cannot be read", id), "cancel it again, or look with `columba show operation`")
 }
 
 // ListOperations answers the operations that run, and if asked for those that ended within the last days.

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -209,7 +210,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		return s.checkStores(q.Spec)
 	})
 	if err == nil {
-		err = s.passCopiesOn(ctx, q)
+		err = core.Partly(s.passCopiesOn(ctx, q), fmt.Sprintf("queue %s is changed, but perhaps not all queues of its groups", path), "update it again with the same settings")
 	}
 	ended(ctx, err)
 	if err != nil {
@@ -236,9 +237,17 @@ func (s *service) DeleteQueue(ctx context.Context, req *connect.Request[pb.Delet
 	ended(ctx, err)
 	s.logDeletion(req.Peer().Addr, "delete queue", path, err)
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "delete queue %s: %w", path, err)
+		return nil, undeleted(err, "delete queue "+path)
 	}
 	return connect.NewResponse(&pb.DeleteQueueResponse{}), nil
+}
+
+// undeleted is the error of a command that deletes something.
+func undeleted(err error, command string) error {
+	if core.CodeOf(err) == core.CodeUnknown {
+		return core.Errorf(core.CodeUnknown, "%s: %w; a controller goes on with it, and so does the same command again", command, err)
+	}
+	return core.Errorf(core.CodeOf(err), "%s: %w", command, err)
 }
 
 func queueToProto(q metadata.QueueRecord) *pb.Queue {

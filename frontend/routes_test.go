@@ -47,7 +47,7 @@ func TestPublishRoute(t *testing.T) {
 	_, err = call(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"})
 	wantCode(t, "no output host", err, core.CodeUnavailable)
 	_, err = call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "h"}})
-	wantCode(t, "no controller", err, core.CodeUnavailable)
+	wantCode(t, "no controller", err, core.CodeUnknown)
 }
 
 // The hosts of a queue are spread, and one that goes moves only its own queues.

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,7 +24,7 @@ func (s *service) SeekGroup(ctx context.Context, req *connect.Request[pb.SeekGro
 		return nil, unsure(err)
 	}
 	if _, g, err = s.group(ctx, q.Spec.Path, g.Spec.Name); err != nil {
-		return nil, err
+		return nil, core.Partly(err, fmt.Sprintf("the seek of group %s was begun, and its state cannot be read", order.GetGroup()), "do not seek again: `columba show group` shows it later")
 	}
 	return connect.NewResponse(groupToProto(g)), nil
 }

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -271,14 +272,14 @@ func (s *service) cancelCopies(ctx context.Context, path string, at core.Receipt
 	queue, name, _ := core.SplitRetryPath(path)
 	_, g, err := s.group(ctx, queue, name)
 	if err != nil {
-		return err
+		return core.Partly(err, "it is cancelled, but not known whether there are two of it", "cancel it again")
 	}
 	req := &pb.ListRetryQueueRequest{Queue: queue, Group: name, Until: timestamppb.New(due)}
 	found, err := ask(ctx, s.ranked(roleOutput, g.ID.ID), roleOutput, req, func(addr string) rpc[pb.ListRetryQueueRequest, pb.ListRetryQueueResponse] {
 		return s.peers.Output(addr).ListRetryQueue
 	})
 	if err != nil {
-		return core.Errorf(core.CodeOf(err), "it is cancelled, but not known whether there are two of it; try again: %w", err)
+		return core.Partly(err, "it is cancelled, but not known whether there are two of it", "cancel it again")
 	}
 	all := found.GetMessages()
 	mine := slices.IndexFunc(all, func(p *pb.RetryQueueMessage) bool { return p.GetReceipt() == at.String() })
@@ -296,7 +297,7 @@ func (s *service) cancelCopies(ctx context.Context, path string, at core.Receipt
 			_, err = c.Cancel(ctx, e, []cancels.Message{{Seq: other.Seq, Due: due, Enqueued: p.GetDelayedSince().AsTime()}})
 		}
 		if err != nil {
-			return core.Errorf(core.CodeOf(err), "it is cancelled, but not the second one of it, %s: %w", other, err)
+			return core.Partly(err, fmt.Sprintf("it is cancelled, but not the second one of it, %s", other), "cancel it again")
 		}
 	}
 	return nil

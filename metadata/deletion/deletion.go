@@ -4,6 +4,7 @@ package deletion
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -17,8 +18,8 @@ type Deletion struct {
 	Seal func(ctx context.Context, e core.Extent) error // of a queue that is marked deleted
 }
 
-// Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable, and
-// controllers go on with it:
+// Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable or, when
+// another step fails after the queue was marked deleted, CodeUnknown; controllers go on with it:
 //
 //	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ name row: no queue ──▶ no hint
 func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
@@ -31,8 +32,14 @@ func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	if err := d.queue(ctx, name); err != nil {
 		return err
 	}
-	return d.Meta.Remove(ctx, metadata.Work, key, at, metadata.Quorum) // not the hint of a later call
+	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
+	defer cancel()
+	_ = d.Meta.Remove(ctx, metadata.Work, key, at, metadata.Quorum) // not the hint of a later call; one that stays is removed by a controller
+	return nil
 }
+
+// hintTimeout bounds the removal of a hint after all else is done.
+const hintTimeout = time.Second
 
 // Resume finishes the deletion of a queue from its hint, unless that has not begun: then begun is false.
 func (d Deletion) Resume(ctx context.Context, hint metadata.DeletedQueueRecord) (begun bool, err error) {
@@ -61,11 +68,11 @@ func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
 		return err
 	}
 	for g, err := range metadata.All[metadata.GroupRecord](ctx, d.Meta, metadata.Groups, name.Queue.String(), metadata.Serial) {
-		if err != nil {
-			return err
+		if err == nil {
+			err = d.Group(ctx, g.Value)
 		}
-		if err := d.Group(ctx, g.Value); err != nil {
-			return err
+		if err != nil {
+			return core.Partly(err, fmt.Sprintf("queue %s is deleted, but not all of its groups yet", name.Spec.Path), "")
 		}
 	}
 	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
@@ -83,10 +90,11 @@ func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
 	if core.CodeOf(err) == core.CodeNotFound {
 		return nil
 	}
-	return err
+	return core.Partly(err, fmt.Sprintf("queue %s is deleted, but its path may not be free yet", name.Spec.Path), "")
 }
 
-// Group deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made.
+// Group deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made. CodeUnknown when a
+// step fails after the group was marked deleted; controllers go on with it.
 func (d Deletion) Group(ctx context.Context, g metadata.GroupRecord) error {
 	if g.Spec.Status == core.StatusDeleted { // its hint came before
 		return d.BuiltIn(ctx, g)
@@ -114,10 +122,11 @@ func (d Deletion) Group(ctx context.Context, g metadata.GroupRecord) error {
 
 // BuiltIn deletes the dead letter queue and the retry queue of a deleted group.
 func (d Deletion) BuiltIn(ctx context.Context, g metadata.GroupRecord) error {
-	if err := d.builtIn(ctx, core.RetryPath(g.Spec.Queue, g.Spec.Name), g.Retry); err != nil || g.Spec.OnDLQ() {
-		return err
+	err := d.builtIn(ctx, core.RetryPath(g.Spec.Queue, g.Spec.Name), g.Retry)
+	if err == nil && !g.Spec.OnDLQ() {
+		err = d.builtIn(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name), g.DLQ)
 	}
-	return d.builtIn(ctx, core.DLQPath(g.Spec.Queue, g.Spec.Name), g.DLQ)
+	return core.Partly(err, fmt.Sprintf("group %s of queue %s is deleted, but not yet its dead letter queue and retry queue", g.Spec.Name, g.Spec.Queue), "")
 }
 
 // builtIn deletes a queue of a group, unless its path is another one's by now. A zero one was never made.

@@ -27,7 +27,11 @@ func (d Deletion) fence(ctx context.Context, q metadata.QueueRecord) error {
 		err = d.sealAll(ctx, open)
 	}
 	if err != nil {
-		return core.Errorf(core.CodeUnavailable, "queue %s is deleted, but messages can still be stored in it until its %d open extents are sealed, so its path is not free yet; a controller goes on with it, start the stores that are away (`columba list hosts`): %v",
+		code := core.CodeUnavailable
+		if core.CodeOf(err) == core.CodeNoMajority {
+			code = core.CodeUnknown
+		}
+		return core.Errorf(code, "queue %s is deleted, but messages can still be stored in it until its %d open extents are sealed, so its path is not free yet; a controller goes on with it, start the stores that are away (`columba list hosts`): %v",
 			q.Spec.Path, len(open), err)
 	}
 	return nil
