@@ -164,7 +164,8 @@ func (p *Publisher) answeredLocked(b *batch) {
 func (p *Publisher) throttle(why *core.Error) {
 	p.mu.Lock()
 	p.mu.lastErr = why
-	p.mu.pausedUntil = max(p.mu.pausedUntil, p.now()+int64(min(why.RetryAfter, maxThrottle)))
+	p.mu.throttled = max(p.mu.throttled, p.now()+int64(min(why.RetryAfter, maxThrottle)))
+	p.mu.pausedUntil = max(p.mu.pausedUntil, p.mu.throttled)
 	p.mu.Unlock()
 	signal(p.wake)
 }

@@ -34,7 +34,7 @@ func (p *Publisher) lackedLocked(why error, now int64) (tell []chan error, err e
 	}
 	l.last = now
 	if over := l.since + int64(lackFor); now < over {
-		p.mu.pausedUntil = min(p.mu.pausedUntil, over) // the refusal that counts comes soon after that
+		p.mu.pausedUntil = max(min(p.mu.pausedUntil, over), p.mu.throttled) // the refusal that counts comes soon after that
 		return nil, nil
 	}
 	err = core.Errorf(core.CodeNoMajority, "no input host of %s took the message: %w", p.cfg.Queue, why)

@@ -72,6 +72,7 @@ type Publisher struct {
 		hosts       []Host       // of the queue, as last heard; not changed in place
 		failures    int          // in a row, of connecting or sending
 		pausedUntil int64
+		throttled   int64 // until when hosts have asked for a pause, which nothing shortens
 		lastErr     error
 		lack        lack
 		nextExpiry  int64
