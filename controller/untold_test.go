@@ -73,7 +73,7 @@ func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
 			t.Errorf("the log says %d times that a replica was not told its end, in ten minutes, of three", told)
 		}
 		// If the inventory of the new disk came first, the holder is quarantined: then nobody is left to be told, and repair alone goes on.
-		if again := strings.Count(log, "the copies of an extent stay as they are for now"); strings.Contains(log, "a replica is damaged, or short") && again < 10 {
+		if again := strings.Count(log, "the copies of extents stay as they are for now"); strings.Contains(log, "a replica is damaged, or short") && again < 10 {
 			t.Errorf("repair said %d times in ten minutes that it cannot go on", again)
 		} else if !strings.Contains(log, "a replica is damaged, or short") && (told < 10 || !strings.Contains(log, "times=2")) {
 			t.Errorf("the log says %d times that a replica was not told its end, or does not say how often", told)

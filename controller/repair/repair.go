@@ -85,7 +85,15 @@ type Runner struct {
 		sync.Mutex
 		// doubted are the last holders of extents that turned out to be short or damaged. They stay in the row, since nobody has more, and count as no copies.
 		doubted map[core.ExtentID]core.Place
+		failed  failures
 	}
+}
+
+// failures are the tries that have failed since the last sweep.
+type failures struct {
+	tries int
+	some  []core.ExtentID // the first ones
+	err   error           // of the first one
 }
 
 // New runner; it does no I/O.
@@ -200,7 +208,7 @@ func (r *Runner) startRepairs(urgent bool, slots chan struct{}) {
 					err = backlog.ErrUrgent
 				}
 				if err != nil && !errors.Is(err, backlog.ErrNotUrgent) && ctx.Err() == nil {
-					r.cfg.Log.Warn("the copies of an extent stay as they are for now", "extent", id, "err", err)
+					r.failed(id, err)
 				}
 				stop(nil)
 				<-slots
@@ -220,6 +228,7 @@ func repairable(e *catalog.Extent) bool { return e.State == core.ExtentSealed &&
 
 // sweep judges all sealed extents, in memory, and queues those that need something.
 func (r *Runner) sweep() {
+	r.sayFailed()
 	now := r.cfg.Now()
 	known := r.cfg.Stores.Snapshot()
 	below, short := 0, 0
@@ -261,6 +270,30 @@ func (r *Runner) sweep() {
 	}
 	r.below = below
 	r.backlog.Wake()
+}
+
+// failed notes a try that has failed, for one line of the log: without stores, those of all extents fail.
+func (r *Runner) failed(id core.ExtentID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f := &r.mu.failed
+	if f.tries++; f.tries == 1 {
+		f.err = err
+	}
+	if len(f.some) < mostNamed && !slices.Contains(f.some, id) {
+		f.some = append(f.some, id)
+	}
+}
+
+// sayFailed logs the tries that have failed since the last sweep.
+func (r *Runner) sayFailed() {
+	r.mu.Lock()
+	f := r.mu.failed
+	r.mu.failed = failures{}
+	r.mu.Unlock()
+	if f.tries > 0 {
+		r.cfg.Log.Warn("the copies of extents stay as they are for now", "tries", f.tries, "some", f.some, "err", f.err)
+	}
 }
 
 // contradicts reports whether the store is known to have another disk.

@@ -1,9 +1,11 @@
 package repair
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -147,5 +149,21 @@ func TestRepair_LeavesTheQueuesOfOtherControllers(t *testing.T) {
 	r.cfg.Responsible = all
 	if id, ok := r.backlog.Next(false, time.Now(), func(error) {}); !ok || id != c.id {
 		t.Error("the extent of an own queue is not to be repaired")
+	}
+}
+
+// TestSweep_OneLineOfFailures: without stores the repair of every extent fails. The log has one line of all for each sweep.
+func TestSweep_OneLineOfFailures(t *testing.T) {
+	r, _ := newRunner(t)
+	var log bytes.Buffer
+	r.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	for range 10_000 {
+		r.failed(core.ExtentID{ID: core.NewID(time.Now())}, core.Errorf(core.CodeUnavailable, "no store is there"))
+	}
+	r.sweep()
+	r.sweep()
+	text := log.String()
+	if n := strings.Count(text, "stay as they are"); n != 1 || !strings.Contains(text, "tries=10000") || !strings.Contains(text, "no store is there") || len(text) > 1000 {
+		t.Errorf("%d lines:\n%s", n, text)
 	}
 }

@@ -25,7 +25,7 @@ func (r *Runner) hints(ctx context.Context, partition string, after *string, fin
 	defer cancel()
 	rows, more, err := r.cfg.Meta.List(ctx, metadata.Work, partition, *after, AtOnce, metadata.Quorum)
 	if err != nil {
-		r.cfg.Log.Info("cannot list deletions; they are listed again with the next round", "of", partition, "err", err)
+		r.unread(ctx, err, "cannot list deletions; they are listed again with the next round", "of", partition)
 		return
 	}
 	for _, row := range rows {

@@ -1,8 +1,10 @@
 package retirement
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -198,5 +200,38 @@ func TestDeletedQueues_OfOtherControllersStay(t *testing.T) {
 	r.deletedQueues(t.Context())
 	if p, _, _, n := x.live(); p != 0 || n != 0 {
 		t.Errorf("%d paths and %d hints are left", p, n)
+	}
+}
+
+// deaf are metadata that do not answer.
+type deaf struct {
+	metadata.Store
+	err error
+}
+
+func (d deaf) Get(context.Context, metadata.Table, metadata.Key, metadata.Consistency) (metadata.Row, error) {
+	return metadata.Row{}, d.err
+}
+
+func (d deaf) List(context.Context, metadata.Table, string, string, int, metadata.Consistency) ([]metadata.Row, bool, error) {
+	return nil, false, d.err
+}
+
+// TestRounds_SayNothingOfMetadataThatDoNotAnswer: there is nothing to retire or delete, and rounds that cannot read that fill no log.
+func TestRounds_SayNothingOfMetadataThatDoNotAnswer(t *testing.T) {
+	for code, says := range map[core.Code]bool{core.CodeUnavailable: false, core.CodeNoMajority: false, core.CodeCorrupt: true} {
+		x := newEstate(t)
+		extents := catalog.NewExtents()
+		extents.Put(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: core.Extent{ID: core.ExtentID{ID: core.NewID(x.now)}, Queue: x.name.Queue}}})
+		var log bytes.Buffer
+		r := New(Config{
+			Responsible: all, Meta: deaf{x.meta, core.Errorf(code, "no answer")}, Extents: extents, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		}, nil)
+		r.round(t.Context())
+		r.deletedGroups(t.Context())
+		r.Deleted(t.Context())
+		if said := strings.Count(log.String(), "level="); says != (said > 0) {
+			t.Errorf("%s: %d lines:\n%s", code, said, log.String())
+		}
 	}
 }

@@ -140,9 +140,20 @@ func (r *Runner) round(ctx context.Context) {
 	}
 	for q := range r.queueRows(ctx) {
 		if err := r.queue(ctx, q); err != nil && ctx.Err() == nil {
-			r.cfg.Log.Info("the extents of a queue stay for now", "queue", q.ID, "err", err)
+			r.unread(ctx, err, "the extents of a queue stay for now", "queue", q.ID)
 		}
 	}
+}
+
+// unread logs that something could not be read, or changed, and waits for the next round. While the metadata do not
+// answer, that goes for all rounds, and the controller says so itself, once: these lines are for debugging then.
+func (r *Runner) unread(ctx context.Context, err error, what string, attrs ...any) {
+	level := slog.LevelInfo
+	switch core.CodeOf(err) {
+	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDeadline:
+		level = slog.LevelDebug
+	}
+	r.cfg.Log.Log(ctx, level, what, append(attrs, "err", err)...)
 }
 
 // queuesAtOnce bounds the rows of queues that are read by one call.
@@ -156,7 +167,7 @@ func (r *Runner) queueRows(ctx context.Context) iter.Seq[metadata.QueueRecord] {
 		for queues := range slices.Chunk(slices.DeleteFunc(r.cfg.Extents.Queues(), others), queuesAtOnce) {
 			rows, err := r.readQueues(ctx, queues)
 			if err != nil && ctx.Err() == nil {
-				r.cfg.Log.Info("the extents of some queues stay for now: their rows cannot be read", "queues", len(queues), "err", err)
+				r.unread(ctx, err, "the extents of some queues stay for now: their rows cannot be read", "queues", len(queues))
 			}
 			for _, row := range rows {
 				q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
