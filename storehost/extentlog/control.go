@@ -262,18 +262,26 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	return await(finished)
 }
 
-// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out.
+// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is tried again, and the id stays taken.
 func (e *Engine) giveBack(x *extent, cut, timer bool) error {
-	defer e.forget(x.id)
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
-	if !cut {
-		return nil
+	if cut {
+		if err := e.cutContents(x.id, timer); err != nil {
+			e.uncut.add(x, timer, time.Now())
+			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet; the store tries that again: %w", x.id, err)
+		}
 	}
+	e.forget(x.id)
+	return nil
+}
+
+// cutContents removes the records of an extent from all tables.
+func (e *Engine) cutContents(id core.ExtentID, timer bool) error {
 	for _, prefix := range contents(timer) {
-		span := pebble.KeyRange{Start: extentKey(prefix, x.id), End: afterExtent(prefix, x.id)}
+		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
 		if err := e.guarded(func() error { return e.cutOut(span) }); err != nil {
-			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet: %w", x.id, err)
+			return err
 		}
 	}
 	e.excised.Store(true)

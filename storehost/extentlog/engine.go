@@ -57,6 +57,7 @@ type Engine struct {
 	reads       reads
 	index       index
 	graveyard   graveyard
+	uncut       uncut
 	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
@@ -113,6 +114,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.tasks.Go(e.settleLoop)
 	e.tasks.Go(e.giveUp)
 	e.tasks.Go(e.housekeep)
+	e.tasks.Go(e.keepCutting)
 	if o.ScrubRate > 0 {
 		e.tasks.Go(func() { e.scrub(o.ScrubRate) })
 	}
@@ -182,7 +184,10 @@ func (e *Engine) making(id core.ExtentID) (*extent, error) {
 		e.mu.extents[id] = x
 		return x, nil
 	}
-	if x.isRemoved() {
+	switch {
+	case e.uncut.has(id):
+		return nil, core.Errorf(core.CodeUnavailable, "extent %s was removed, and its records cannot be cut out of a damaged table here; use another store, and replace the disk of this one", id)
+	case x.isRemoved():
 		return nil, core.Errorf(core.CodeUnavailable, "extent %s is being removed; try again", id)
 	}
 	return x, nil
