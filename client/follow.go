@@ -28,7 +28,7 @@ var reconnect = core.Backoff{Min: 50 * time.Millisecond, Factor: 2, Max: time.Se
 // run keeps a stream to each output host of the group, until the consumer is closed or the group is gone.
 func (c *Consumer) run() {
 	defer c.end()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(refresh)
 	defer timer.Stop()
 	stale := time.NewTicker(time.Second)
 	defer stale.Stop()
@@ -36,24 +36,9 @@ func (c *Consumer) run() {
 		c.wg.Go(c.takeTurns)
 	}
 	c.wg.Go(func() { c.settler.run(c.ctx) })
-	var last time.Time
-	for failures := 0; ; {
-		select {
-		case <-c.ctx.Done():
-			return
-		case <-c.inbox.ended:
-			return
-		case <-stale.C:
-			c.giveBackStale()
-			stale.Reset(c.staleEvery())
-			continue
-		case <-c.wake: // not in a circle with a host that lets everyone in and throws them out
-			timer.Reset(time.Until(last.Add(reconnect.Min)))
-			continue
-		case <-timer.C:
-		}
+	for failures := 0; c.ctx.Err() == nil; {
 		err := c.follow()
-		last = time.Now()
+		last := time.Now()
 		switch {
 		case err == nil:
 			failures = 0
@@ -67,6 +52,33 @@ func (c *Consumer) run() {
 		}
 		if err != nil {
 			c.noteError(err)
+		}
+		if !c.await(timer, stale, last) {
+			return
+		}
+	}
+}
+
+// await returns when it is time to follow again: when the timer ends, or something has changed, but not at once after the
+// last time. It is false when the consumer is closed or the group is gone.
+func (c *Consumer) await(timer *time.Timer, stale *time.Ticker, last time.Time) bool {
+	for {
+		select {
+		case <-c.ctx.Done():
+			return false
+		case <-c.inbox.ended:
+			return false
+		case <-stale.C:
+			c.giveBackStale()
+			stale.Reset(c.staleEvery())
+		case <-c.wake: // not in a circle with a host that lets everyone in and throws them out
+			left := time.Until(last.Add(reconnect.Min))
+			if left <= 0 {
+				return true
+			}
+			timer.Reset(left)
+		case <-timer.C:
+			return true
 		}
 	}
 }

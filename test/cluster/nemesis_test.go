@@ -59,20 +59,22 @@ func (n *nemesis) run(events []event) {
 
 // until does what is to do up to a time.
 func (n *nemesis) until(end time.Time) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour) // one that begins at 0 races with the clock of synctest
 	defer timer.Stop()
 	for {
 		next := end
 		if len(n.todo) > 0 && n.todo[0].at.Before(end) {
 			next = n.todo[0].at
 		}
-		timer.Reset(max(time.Until(next), 0))
-		select {
-		case id := <-n.broken:
-			n.say("the disk of %s breaks", id)
-			n.kill(id, (*memdisk.Disk).Cut, 3*time.Second)
-			continue
-		case <-timer.C:
+		if left := time.Until(next); left > 0 {
+			timer.Reset(left)
+			select {
+			case id := <-n.broken:
+				n.say("the disk of %s breaks", id)
+				n.kill(id, (*memdisk.Disk).Cut, 3*time.Second)
+				continue
+			case <-timer.C:
+			}
 		}
 		if len(n.todo) == 0 || n.todo[0].at.After(time.Now()) {
 			return

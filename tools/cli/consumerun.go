@@ -197,11 +197,11 @@ func (r *consumeRun) put(ctx context.Context, batch []*client.Delivery, last fun
 		written <- result{n, err}
 	}()
 	var done *result
-	var pause time.Duration
+	pause := 50 * time.Microsecond
 	var ends time.Time
 	before := math.MaxInt
 	locked := time.Now()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
@@ -246,7 +246,7 @@ func (r *consumeRun) put(ctx context.Context, batch []*client.Delivery, last fun
 				d.Extend(lock)
 			}
 		}
-		pause = min(max(2*pause, 50*time.Microsecond), 10*time.Millisecond)
+		pause = min(2*pause, 10*time.Millisecond)
 		timer.Reset(pause)
 	}
 }
