@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
-	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend/bodies"
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
@@ -70,23 +69,11 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	handle(serving.Handler(columbav1connect.NewMessageServiceHandler, columbav1connect.MessageServiceHandler(h.svc), o))
 }
 
-// startPause is the wait before metadata that was not available is asked again.
-const startPause = 200 * time.Millisecond
-
-// Start loads what the cluster has in common, making it in a new cluster, and opens the API. It waits for metadata until ctx ends.
+// Start loads what the cluster has in common, making it in a new cluster, and opens the API. It may be called again after an
+// error: CodeUnavailable and others while the metadata do not answer.
 func (h *Host) Start(ctx context.Context) error {
-	err := h.svc.load(ctx)
-	for err != nil {
-		if core.CodeOf(err).Class() == core.ClassFatal {
-			return err
-		}
-		h.svc.log.Warn("metadata is not available yet", telemetry.KeyErr, err)
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(startPause):
-		}
-		err = h.svc.load(ctx)
+	if err := h.svc.load(ctx); err != nil {
+		return err
 	}
 	h.svc.publishers.Open()
 	h.svc.calls.Open()

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -164,4 +166,26 @@ func TestChange_WithoutAMajority(t *testing.T) {
 	})
 	store.cut.Store(false)
 	c.createQueue("/t/b") // nothing of the refused one is there
+}
+
+// TestStart_WithoutMetadata: whoever starts the frontend tries again. One that has failed to start can be started again.
+func TestStart_WithoutMetadata(t *testing.T) {
+	store := &losing{Store: memory.New()}
+	h, err := New(DefaultConfig(), Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	store.lose(0)
+	if err := h.Start(ctx); core.CodeOf(err).Exit() != core.ExitUnavailable || ctx.Err() != nil {
+		t.Errorf("start without metadata: %v, %v", err, ctx.Err())
+	}
+	store.lose(-1)
+	if err := h.Start(ctx); err != nil {
+		t.Errorf("start afterwards: %v", err)
+	}
+	if err := h.Stop(ctx); err != nil {
+		t.Error(err)
+	}
 }

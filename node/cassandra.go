@@ -16,9 +16,12 @@ import (
 // usesCassandra reports whether the process itself works on metadata in Cassandra. Hosts that only take or store
 // messages ask a controller instead, so that they need no access.
 func (c Config) usesCassandra() bool {
-	return c.inCassandra() && slices.ContainsFunc([]string{RoleController, RoleOutput, RoleFrontend}, func(role string) bool {
-		return slices.Contains(c.Roles, role)
-	})
+	return c.inCassandra() && slices.ContainsFunc(c.Roles, readsMetadata)
+}
+
+// readsMetadata reports whether a role reads the metadata when it starts.
+func readsMetadata(role string) bool {
+	return role == RoleController || role == RoleOutput || role == RoleFrontend
 }
 
 // relaysMetadata reports whether the process is one of those that such hosts ask.

@@ -101,7 +101,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	}
 	for _, r := range roles {
 		part := all.add(r)
-		if r.name == RoleController || r.name == RoleOutput { // which read the metadata first
+		if readsMetadata(r.name) {
 			part.patiently = n.patiently
 		}
 		parts = append(parts, part)

@@ -66,6 +66,16 @@ func TestGated_StartsAgain(t *testing.T) {
 	})
 }
 
+// TestServe_RolesThatReadTheMetadataStartAgain: each of them waits for the metadata in the same way.
+func TestServe_RolesThatReadTheMetadataStartAgain(t *testing.T) {
+	for _, role := range Roles {
+		want := role == RoleController || role == RoleOutput || role == RoleFrontend
+		if readsMetadata(role) != want {
+			t.Errorf("%s is started again: %t", role, !want)
+		}
+	}
+}
+
 // slowStart is a role whose start fails some times.
 type slowStart struct {
 	role
