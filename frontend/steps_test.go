@@ -23,6 +23,7 @@ type losing struct {
 		sync.Mutex
 		left    int // changes until the majority is lost; -1: it stays
 		changed int
+		lost    func() bool // it is lost, too; nil: it is not
 	}
 }
 
@@ -44,7 +45,7 @@ func (s *losing) changed() int {
 func (s *losing) answer(c metadata.Consistency) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.left == 0 && c != metadata.One {
+	if c != metadata.One && (s.mu.left == 0 || s.mu.lost != nil && s.mu.lost()) {
 		return core.Errorf(core.CodeUnavailable, "too few copies answer")
 	}
 	return nil
@@ -212,5 +213,47 @@ func (x stepsCase) run(t *testing.T, after int) {
 	}
 	if !x.done(t, c) {
 		t.Error("it is not done after it was run again")
+	}
+}
+
+// TestSteps_MajorityLostAfterTheController: a controller has done what it was asked for, and the majority is lost before the
+// frontend reads what came of it. The answer says that it was done.
+func TestSteps_MajorityLostAfterTheController(t *testing.T) {
+	store := &losing{Store: memory.New()}
+	store.lose(-1)
+	c := newHarness(t, store)
+	c.createQueue("/t/a")
+	e := newExtent(c.createGroup("/t/a", "g"))
+	c.addExtent(e)
+	id := core.NewID(time.Now())
+	running := metadata.OperationRecord{ID: id, Kind: metadata.OperationPurge, Path: "/t/a", State: metadata.OperationRunning}
+	if err := metadata.Create(t.Context(), store, metadata.Operations, metadata.OperationKey(id), running); err != nil {
+		t.Fatal(err)
+	}
+	calls := func() int {
+		c.ctl.mu.Lock()
+		defer c.ctl.mu.Unlock()
+		return len(c.ctl.mu.asked)
+	}
+	for what, x := range map[string]struct {
+		do     func() error
+		stands string
+	}{
+		"seek":   {asks(t, c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "earliest"}), "the seek of group g was begun"},
+		"purge":  {asks(t, c.admin.StartOperation, &pb.StartOperationRequest{Kind: "purge", Queue: "/t/a"}), "was begun"},
+		"cancel": {asks(t, c.admin.CancelOperation, &pb.CancelOperationRequest{Id: id.String()}), "was cancelled"},
+	} {
+		before := calls()
+		store.mu.Lock()
+		store.mu.lost = func() bool { return calls() > before }
+		store.mu.Unlock()
+		err := x.do()
+		wantCode(t, what, err, core.CodeUnknown)
+		if err != nil && !strings.Contains(err.Error(), x.stands) {
+			t.Errorf("%s: %v", what, err)
+		}
+		store.mu.Lock()
+		store.mu.lost = nil
+		store.mu.Unlock()
 	}
 }
