@@ -59,8 +59,8 @@ func (c *Consumer) run() {
 	}
 }
 
-// await returns when it is time to follow again: when the timer ends, or something has changed, but not at once after the
-// last time. It is false when the consumer is closed or the group is gone.
+// await returns when it is time to follow again: when the timer ends, or something has changed, but not at once after
+// the last time. It is false when the consumer is closed or the group is gone.
 func (c *Consumer) await(timer *time.Timer, stale *time.Ticker, last time.Time) bool {
 	for {
 		select {
