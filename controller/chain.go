@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// chained reports whether the extent is to be one of a chain: of a CP queue, whose one open extent for all but timers is the head.
-func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
+// chained reports whether the extent is to be one of a chain: of a CP queue, whose one open extent for all but timers is the head. It reads the row of the
+// queue if it has to.
+func (h *Host) chained(ctx context.Context, w *wish) (bool, error) {
 	if w.kind == core.KindTimer {
 		return false, nil
 	}
@@ -22,8 +23,10 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 			return known.Chain > 0, nil
 		}
 	}
-	q, err := h.queueRow(ctx, w.queue)
-	return q.Spec.Consistency == core.CP, err
+	if err := h.readRow(ctx, w); err != nil {
+		return false, err
+	}
+	return w.row.Spec.Consistency == core.CP, nil
 }
 
 // ensureHead answers the head of a CP queue's chain when it is the asker's and open, and else makes the next one for it, once the end of the
@@ -34,13 +37,9 @@ func (h *Host) chained(ctx context.Context, w wish) (bool, error) {
 //
 // The CAS makes the extent; its other rows are repaired from the head.
 func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
-	var old metadata.HeadRecord
-	err := h.withMajority(ctx, func(ctx context.Context) (err error) {
-		old, err = metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Quorum) // the move compares it
-		return err
-	})
+	old, err := h.headAndQueue(ctx, &w)
 	if err != nil {
-		return core.Extent{}, core.Errorf(core.CodeOf(err), "read the head of queue %s: %w", w.queue, err)
+		return core.Extent{}, err
 	}
 	if old.Extent.Chain > 0 {
 		if err := h.knowChain(ctx, old.Extent); err != nil {
@@ -59,6 +58,7 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 			if _, err := h.seal(ctx, order{extent: old.Extent, reason: "chain moves on"}); err != nil {
 				return core.Extent{}, core.Errorf(core.CodeUnavailable, "queue %s takes no messages until extent %s is sealed: %w", w.queue, old.Extent.ID, err)
 			}
+			w.row = nil // it may have changed meanwhile
 		}
 	}
 	r, err := h.newExtent(ctx, w, old.Extent.Chain+1)
@@ -80,6 +80,20 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 		h.knows(made)
 	}
 	return made, err
+}
+
+// headAndQueue reads the head of a chain, and beside it the row of the queue. If that one fails, it is read again when it is needed.
+func (h *Host) headAndQueue(ctx context.Context, w *wish) (head metadata.HeadRecord, err error) {
+	err = sideBySide(func() error { h.readRow(ctx, w); return nil }, func() error {
+		return h.withMajority(ctx, func(ctx context.Context) (err error) {
+			head, err = metadata.ReadHead(ctx, h.deps.Meta, w.queue, metadata.Quorum) // the move compares it
+			return err
+		})
+	})
+	if err != nil {
+		return head, core.Errorf(core.CodeOf(err), "read the head of queue %s: %w", w.queue, err)
+	}
+	return head, nil
 }
 
 // knowChain takes in the extents of a chain up to one of them: other controllers may have made some. An extent that is

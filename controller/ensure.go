@@ -23,6 +23,8 @@ type wish struct {
 	avoid []core.HostID   // stores that are slow or broken for it, the worst first
 
 	minority bool // no majority of the metadata answers
+
+	row *metadata.QueueRecord // of the queue, if it was read for this wish already
 }
 
 // ensureKey names wishes that want the same extent.
@@ -105,6 +107,18 @@ func (h *Host) queueAt(ctx context.Context, w wish) (q metadata.QueueRecord, err
 	return q, err
 }
 
+// readRow reads the row of the queue for a wish, unless that was done.
+func (h *Host) readRow(ctx context.Context, w *wish) error {
+	if w.row != nil {
+		return nil
+	}
+	q, err := h.queueAt(ctx, *w)
+	if err == nil {
+		w.row = &q
+	}
+	return err
+}
+
 // existing refuses a deleted queue.
 func existing(q metadata.QueueRecord) error {
 	if q.Spec.Status == core.StatusDeleted {
@@ -126,7 +140,7 @@ func (h *Host) queueRow(ctx context.Context, id core.QueueID) (metadata.QueueRec
 // openExtent is ensureExtent for a queue that may be deleted meanwhile.
 func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	create := h.createExtent
-	chained, err := h.chained(ctx, w)
+	chained, err := h.chained(ctx, &w)
 	if err != nil {
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
@@ -183,10 +197,10 @@ func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
 
 // newExtent is an extent that nobody knows of yet; chain is its place in the chain of a CP queue.
 func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.ExtentRecord, err error) {
-	q, err := h.queueAt(ctx, w)
-	if err != nil {
+	if err := h.readRow(ctx, &w); err != nil {
 		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
 	}
+	q := *w.row
 	if err := existing(q); err != nil {
 		return r, err
 	}
@@ -217,15 +231,9 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 // that has moved stays: it is there by its head, and another controller may have written its rows.
 func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
 	now := h.deps.now()
-	err := h.writeHints(ctx, r, now)
-	hinted := core.CodeOf(err) != core.CodeUnavailable
-	if err == nil && w.minority {
-		err = h.writeRow(ctx, r, now, metadata.One)
-	} else if err == nil {
-		err = h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
-	}
+	begun, err := h.writeNew(ctx, w, r, now)
 	if err != nil {
-		if hinted && r.Chain == 0 {
+		if begun && r.Chain == 0 {
 			h.unmake(r, now)
 		}
 		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
@@ -241,6 +249,21 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	h.shares.touch(made.Reader())
 	h.tellOthers(made)
 	return r.Extent, nil
+}
+
+// writeNew writes the rows of a new extent; begun: some may be stored. The head of a chain has made its extent, and whoever moves the chain on writes
+// the other rows that are missing: so they go side by side.
+func (h *Host) writeNew(ctx context.Context, w wish, r metadata.ExtentRecord, now time.Time) (begun bool, err error) {
+	row := func() error {
+		return h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
+	}
+	if w.minority {
+		row = func() error { return h.writeRow(ctx, r, now, metadata.One) }
+	}
+	if r.Chain == 0 {
+		return h.writeInOrder(ctx, r, now, row)
+	}
+	return true, sideBySide(func() error { return h.writeHints(ctx, r, now, metadata.HintLive, metadata.HintOpen) }, row)
 }
 
 // choose fills in the replicas and their disks.
