@@ -16,7 +16,10 @@ const (
 	tellAnyway = 30 * time.Second // about the longest time between two calls of a watch
 	noteTime   = 2 * time.Second  // of one read or write of notes
 	noteTTL    = time.Hour        // a process that has ended leaves its notes behind
-	maxWriters = 256              // processes of which a poll remembers notes; below it, none is forgotten
+	// notePause is the time from a note to the next one of the same place. Polls are seconds apart, so a few notes a second tell
+	// as much as one for each of many changes, and each is a write on all replicas.
+	notePause  = 100 * time.Millisecond
+	maxWriters = 256 // processes of which a poll remembers notes; below it, none is forgotten
 )
 
 // noted are the tables whose changes leave notes, see docs/adr/0064: those that processes watch. A watch of another table
@@ -29,10 +32,10 @@ type place struct {
 	partition string
 }
 
-// notes are those that this store writes. One write for each place is under way at a time.
+// notes are those that this store writes. One write for each place is under way at a time, or the pause after it.
 type notes struct {
 	mu      sync.Mutex
-	writing map[place]bool // true: a change came after the write began
+	writing map[place]bool // true: a change came after the last write began
 	last    int64
 }
 
@@ -82,8 +85,19 @@ func (s *Store) tell(t metadata.Table, partition string, err error) {
 	s.life.calls.Go(func() { // Close waits for it. The caller does not: its change is made
 		for more := true; more; more = s.notes.again(p) {
 			s.writeNote(p)
+			s.rest(notePause)
 		}
 	})
+}
+
+// rest returns after d, or when the store closes.
+func (s *Store) rest(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+	}
 }
 
 // writeNote writes that something has changed. Each process has a note of its own: notes of others, whose clocks may be

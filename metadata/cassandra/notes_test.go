@@ -279,6 +279,36 @@ func TestNotes_AreFolded(t *testing.T) {
 	})
 }
 
+// One change after another, as of queues that are created, leaves ten notes a second, however fast they are written. The first change is noted at once, and
+// the last one is told as soon as others are.
+func TestNotes_FewOfManyChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{slow: time.Millisecond}
+		here, there := onBoard(b), onBoard(b)
+		defer here.Close()
+		defer there.Close()
+		w := watch(t, here, metadata.Queues)
+		defer w.stop()
+		update(t, there, metadata.Queues)
+		<-time.After(5 * time.Millisecond)
+		if synctest.Wait(); b.writes != 1 {
+			t.Errorf("%d notes after the first change, want 1", b.writes)
+		}
+		for range 99 {
+			update(t, there, metadata.Queues)
+			<-time.After(10 * time.Millisecond)
+		}
+		w.called()
+		<-time.After(2*time.Second + notePause)
+		if w.called() == 0 {
+			t.Error("the last change is not told")
+		}
+		if b.writes > 11 {
+			t.Errorf("%d notes of 100 changes in a second, want 11 at most", b.writes)
+		}
+	})
+}
+
 func TestNotes_TimesGrow(t *testing.T) {
 	var n notes
 	now := time.UnixMicro(1_800_000_000_000_000)
