@@ -36,8 +36,8 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		created:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_created_total", Help: "Extents created."}),
-		creating:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_extent_created_seconds", Help: "From the question of an input host to the answer with a new extent.", Buckets: telemetry.LatencyBuckets()}),
-		sealing:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_extent_sealed_seconds", Help: "From the beginning of a try to seal an extent to its end, of tries that decided it.", Buckets: telemetry.LatencyBuckets()}),
+		creating:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_extent_created_seconds", Help: "From the question of an input host to the answer with a new extent.", Buckets: telemetry.FineBuckets()}),
+		sealing:     prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_extent_sealed_seconds", Help: "From the beginning of a try to seal an extent to its end, of tries that decided it.", Buckets: telemetry.FineBuckets()}),
 		retired:     prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retired_total", Help: "Extents removed."}),
 		sealed:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_extents_sealed_total", Help: "Extents whose end was decided, by reason."}, []string{"reason"}),
 		alarms:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "columba_controller_seal_alarms_total", Help: "Seals that cannot be decided and need an operator, by cause."}, []string{"cause"}),

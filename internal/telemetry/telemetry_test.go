@@ -73,6 +73,7 @@ func TestBucketsEndWhereTheySay(t *testing.T) {
 		first, last float64
 	}{
 		"latency": {LatencyBuckets(), 100e-6, 13.1072},
+		"fine":    {FineBuckets(), 1e-3, 16.384},
 		"wait":    {WaitBuckets(), 10e-3, 671088.64},
 		"count":   {CountBuckets(), 1, 65536},
 	} {
