@@ -2,6 +2,8 @@ package frontend
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,5 +76,51 @@ func TestDepth_RowsThatOneCopyLacks(t *testing.T) {
 				t.Errorf("listed %v, want two, one of them up to seq 9", l.Extents)
 			}
 		})
+	}
+}
+
+// together is metadata whose reads at Serial wait until another one is under way.
+type together struct {
+	oneLacks
+	meet chan struct{}
+}
+
+func (s together) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if t == metadata.Queues && c == metadata.Serial {
+		select {
+		case s.meet <- struct{}{}:
+		case <-s.meet:
+		case <-ctx.Done():
+			return metadata.Row{}, core.Errorf(core.CodeUnavailable, "no other read was under way: %w", ctx.Err())
+		}
+	}
+	return s.oneLacks.Get(ctx, t, k, c)
+}
+
+// TestListQueues_ThatOneCopyLacks: they are listed in order, and looked up side by side.
+func TestListQueues_ThatOneCopyLacks(t *testing.T) {
+	store := memory.New()
+	c := newHarness(t, together{oneLacks{store, metadata.Queues}, make(chan struct{})})
+	var want []string
+	for i := range 6 {
+		path := fmt.Sprint("/t/q", i)
+		want = append(want, path)
+		id := core.QueueID{ID: core.NewID(time.Now())}
+		name := metadata.NameRecord{Queue: id, Spec: core.QueueSpec{Path: path}.WithDefaults(1, 1)}
+		if err := metadata.Create(t.Context(), store, metadata.Names, metadata.NameKey(path), name); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 { // the others are half made
+			if err := metadata.Create(t.Context(), store, metadata.Queues, metadata.QueueKey(id), name.Record()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var got []string
+	for _, q := range must(call(t, c.admin.ListQueues, &pb.ListQueuesRequest{}))(t).Queues {
+		got = append(got, q.Spec.Path)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v, want %v", got, want)
 	}
 }

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -135,28 +136,11 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
 	}
-	queues := make([]*pb.Queue, len(names)) // nil: not to be shown
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(fanOut)
-	for i, name := range names {
-		g.Go(func() error {
-			if name.Value.Queue.IsZero() || strings.HasSuffix(name.Key.Row, core.SuffixRetry) {
-				return nil
-			}
-			q, _, err := metadata.Read[metadata.QueueRecord](gctx, s.meta, metadata.Queues, metadata.QueueKey(name.Value.Queue), metadata.One)
-			if core.CodeOf(err) == core.CodeNotFound {
-				q, err = s.finish(gctx, name.Value)
-			}
-			if err == nil && q.Spec.Status != core.StatusDeleted {
-				queues[i] = queueToProto(q)
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	queues, err := s.queuesOf(ctx, names)
+	if err != nil {
 		return nil, err
 	}
-	out := &pb.ListQueuesResponse{Queues: slices.DeleteFunc(queues, func(q *pb.Queue) bool { return q == nil })}
+	out := &pb.ListQueuesResponse{Queues: queues}
 	if more {
 		out.Next = names[len(names)-1].Key.Row
 	}
@@ -164,6 +148,47 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 		s.addDepths(ctx, out.Queues)
 	}
 	return connect.NewResponse(out), nil
+}
+
+// queuesOf reads the queues of names in their order, but for those that are not shown. A queue that the copy which is
+// asked lacks is half made, or new: it is looked up by itself, and finished.
+func (s *service) queuesOf(ctx context.Context, names []metadata.Record[metadata.NameRecord]) (out []*pb.Queue, err error) {
+	names = slices.DeleteFunc(slices.Clone(names), func(n metadata.Record[metadata.NameRecord]) bool {
+		return n.Value.Queue.IsZero() || strings.HasSuffix(n.Key.Row, core.SuffixRetry)
+	})
+	keys := make([]metadata.Key, len(names))
+	for i, n := range names {
+		keys[i] = metadata.QueueKey(n.Value.Queue)
+	}
+	rows, err := metadata.GetRows(ctx, s.meta, metadata.Queues, keys, metadata.One)
+	if err != nil {
+		return nil, core.Errorf(core.CodeOf(err), "read queues: %w", err)
+	}
+	queues := make([]metadata.QueueRecord, len(names))
+	finishing, fctx := errgroup.WithContext(ctx)
+	finishing.SetLimit(fanOut)
+	for i, n := range names {
+		if len(rows) > 0 && rows[0].Key == keys[i] {
+			if queues[i], err = metadata.Decode[metadata.QueueRecord](metadata.Queues, rows[0]); err != nil {
+				break
+			}
+			rows = rows[1:]
+			continue
+		}
+		finishing.Go(func() (err error) {
+			queues[i], err = s.finish(fctx, n.Value)
+			return err
+		})
+	}
+	if err := errors.Join(err, finishing.Wait()); err != nil {
+		return nil, err
+	}
+	for _, q := range queues {
+		if q.Spec.Status != core.StatusDeleted {
+			out = append(out, queueToProto(q))
+		}
+	}
+	return out, nil
 }
 
 // UpdateQueue changes the fields that are named, or if none is those that are set. The queues that belong to its groups follow in their copies.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -102,7 +101,7 @@ func (s *Store) listEntries(ctx context.Context, t metadata.Table, partition, af
 	return merge(parts, perBucket), nil
 }
 
-// listIndex lists rows by the index. It reads each row itself: the index names rows that are not there.
+// listIndex lists rows by the index. It reads the rows themselves: the index names rows that are not there.
 func (s *Store) listIndex(ctx context.Context, t metadata.Table, partition, after string, c metadata.Consistency, p *page) error {
 	removals := 0
 	for {
@@ -111,7 +110,7 @@ func (s *Store) listIndex(ctx context.Context, t metadata.Table, partition, afte
 			return err
 		}
 		for rest := byRow(part.list); len(rest) > 0; {
-			n := min(len(rest), p.limit+1-len(p.rows), atOnce)
+			n := min(len(rest), p.limit+1-len(p.rows), rowsAtOnce)
 			full, err := s.readNamed(ctx, t, partition, rest[:n], c, p, &removals)
 			if err != nil || full {
 				return err
@@ -136,25 +135,22 @@ func byRow(list []entry) (groups [][]entry) {
 	return groups
 }
 
-// readNamed reads the rows that groups of entries name, side by side, and adds those that live to the page. It reports
+// readNamed reads the rows that groups of entries name, and adds those that live to the page. It reports
 // whether the page is full.
 func (s *Store) readNamed(ctx context.Context, t metadata.Table, partition string, groups [][]entry, c metadata.Consistency, p *page, removals *int) (full bool, err error) {
-	states := make([]state, len(groups))
-	reads, reading := errgroup.WithContext(ctx)
+	keys := make([]metadata.Key, len(groups))
 	for i, group := range groups {
-		reads.Go(func() (err error) {
-			states[i], err = s.state(reading, t, metadata.Key{Partition: partition, Row: group[0].row}, c)
-			return err
-		})
+		keys[i] = metadata.Key{Partition: partition, Row: group[0].row}
 	}
-	if err := reads.Wait(); err != nil {
+	states, err := s.states(ctx, t, keys, c)
+	if err != nil {
 		return false, err
 	}
 	for i, group := range groups {
 		if c != metadata.One && *removals < maxRemovals {
 			*removals += s.clean(ctx, t, partition, group, states[i], c == metadata.Serial)
 		}
-		if states[i].live && !p.add(states[i].row(metadata.Key{Partition: partition, Row: group[0].row})) {
+		if states[i].live && !p.add(states[i].row(keys[i])) {
 			return true, nil
 		}
 	}

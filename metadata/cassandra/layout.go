@@ -89,6 +89,7 @@ const (
 	ofRow       = " WHERE tbl = ? AND part = ? AND row = ?"
 	casCells    = "version, live, again, created, attempt, value"
 	getCAS      = "SELECT " + casCells + " FROM %s" + ofRow
+	getTogether = "SELECT row, " + casCells + " FROM %s WHERE tbl = ? AND part = ? AND row IN ?"
 	listCAS     = "SELECT row, " + casCells + " FROM %s WHERE tbl = ? AND part = ? AND row > ?"
 	ofPut       = " WHERE tbl = ? AND part = ? AND row = ? AND bucket = ?"
 	getPut      = "SELECT value, writetime(value) FROM %s" + ofPut

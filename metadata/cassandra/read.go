@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/gocql/gocql"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -31,45 +30,6 @@ func (s *Store) Get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 		err = metadata.NoRow(t, k)
 	}
 	return row, err
-}
-
-// GetRows implements metadata.RowsGetter: it reads up to atOnce rows side by side.
-func (s *Store) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
-	for _, k := range keys {
-		if err := metadata.CheckKey(t, k); err != nil {
-			return nil, err
-		}
-	}
-	ctx, end, err := s.begin(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer end()
-	all, found := make([]metadata.Row, len(keys)), make([]bool, len(keys))
-	reads, reading := errgroup.WithContext(ctx)
-	reads.SetLimit(atOnce)
-	for i, k := range keys {
-		if reading.Err() != nil {
-			break // one has failed
-		}
-		reads.Go(func() (err error) {
-			all[i], found[i], err = s.get(reading, t, k, c)
-			return err
-		})
-	}
-	if err := reads.Wait(); err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, readError(ctx, ctx.Err())
-	}
-	rows := all[:0]
-	for i, row := range all {
-		if found[i] {
-			rows = append(rows, row)
-		}
-	}
-	return rows, nil
 }
 
 // get reads one row within a call.
