@@ -135,6 +135,9 @@ func (s *script) read(ctx context.Context, _ gocql.Consistency, _ int, _ stateme
 	}
 	return s.onRead()
 }
+func (s *script) page(ctx context.Context, c gocql.Consistency, _ int, _ []byte, st statement, _ func(gocql.Scanner) error) ([]byte, error) {
+	return nil, s.read(ctx, c, 0, st, nil)
+}
 func (s *script) close() { s.closed.Store(true) }
 
 func scripted(s *script) *Store {

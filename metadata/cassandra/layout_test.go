@@ -73,7 +73,7 @@ func TestParts(t *testing.T) {
 	}
 	total := 0
 	sizes := map[string][]int{}
-	for _, part := range parts(metadata.Work, rows) {
+	for _, part := range parts(rows, inTable(metadata.Work)) {
 		p := part[0].Key.Partition
 		for _, r := range part {
 			if r.Key.Partition != p {
@@ -94,7 +94,7 @@ func TestParts_Buckets(t *testing.T) {
 	for i := range 200 {
 		rows = append(rows, metadata.Row{Key: metadata.Key{Partition: fmt.Sprint("p", i%2), Row: fmt.Sprint(i)}})
 	}
-	all := parts(metadata.Extents, rows)
+	all := parts(rows, inTable(metadata.Extents))
 	total := 0
 	for _, part := range all {
 		total += len(part)
@@ -191,4 +191,8 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: got %v, want code %q", name, err, core.CodeBadArgument)
 		}
 	}
+}
+
+func inTable(t metadata.Table) func(metadata.Row) (metadata.Table, metadata.Row) {
+	return func(r metadata.Row) (metadata.Table, metadata.Row) { return t, r }
 }

@@ -5,11 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gocql/gocql"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -26,40 +26,80 @@ const (
 	allPut  = "SELECT tbl, part, row, value, writetime(value), ttl(value) FROM %s"
 )
 
+// Parts divides rows into those that Load writes by one request, or by two where a row has an entry in the index.
+func (s *Store) Parts(rows []metadata.Stored) (all [][]metadata.Stored) {
+	var puts []metadata.Stored
+	for _, r := range rows {
+		if r.Table.Rule == metadata.RuleCAS {
+			all = append(all, []metadata.Stored{r})
+		} else {
+			puts = append(puts, r)
+		}
+	}
+	return append(all, parts(puts, func(r metadata.Stored) (metadata.Table, metadata.Row) { return r.Table, r.Row })...)
+}
+
 // Load writes rows as another store had them: with their versions, timestamps and ends. It is for a keyspace that nobody
-// else uses yet. Writing the same rows again changes nothing. CodeUnavailable, CodeUnknown: write them again.
+// else uses yet: watches are not told. Writing the same rows again changes nothing. CodeUnavailable, CodeUnknown: write
+// them again.
 func (s *Store) Load(ctx context.Context, rows []metadata.Stored) error {
-	puts := make(map[metadata.Table][]metadata.Row)
-	writes, writing := errgroup.WithContext(ctx)
-	writes.SetLimit(atOnce)
+	for _, part := range s.Parts(rows) {
+		var err error
+		if part[0].Table.Rule == metadata.RuleCAS {
+			err = s.loadCAS(ctx, part[0])
+		} else {
+			err = s.loadPuts(ctx, part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// left is the time to live of a row, 0 = for ever; not ok if it has ended.
+func left(r metadata.Stored, now time.Time) (ttl time.Duration, ok bool) {
+	if r.Expires.IsZero() {
+		return 0, true
+	}
+	ttl = r.Expires.Sub(now)
+	return ttl, ttl > 0
+}
+
+// loadPuts writes rows of one partition in Cassandra.
+func (s *Store) loadPuts(ctx context.Context, rows []metadata.Stored) error {
+	var puts []statement
 	now := time.Now()
 	for _, r := range rows {
-		ttl := time.Duration(0)
-		if !r.Expires.IsZero() {
-			if ttl = r.Expires.Sub(now); ttl <= 0 {
-				continue
-			}
+		if err := metadata.CheckPut(r.Table, r.Row.Key, r.Row.Value, r.Row.Written); err != nil {
+			return err
 		}
-		switch {
-		case r.Table.Rule == metadata.RuleCAS:
-			writes.Go(func() error { return s.loadCAS(writing, r.Table, r.Row, ttl) })
-		case ttl == 0:
-			puts[r.Table] = append(puts[r.Table], r.Row)
-		default:
-			writes.Go(func() error {
-				return s.Put(writing, r.Table, r.Row.Key, r.Row.Value, r.Row.Written, ttl, metadata.Quorum)
-			})
+		if ttl, ok := left(r, now); ok {
+			puts = append(puts, s.put(r.Table, r.Row.Key, r.Row.Value, r.Row.Written, ttl))
 		}
 	}
-	for t, rows := range puts {
-		writes.Go(func() error { return s.PutAll(writing, t, rows, metadata.Quorum) })
+	if len(puts) == 0 {
+		return nil
 	}
-	return writes.Wait()
+	ctx, end, err := s.begin(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if touched, err := s.session.write(ctx, gocql.Quorum, puts); err != nil {
+		return writeError(ctx, err, touched)
+	}
+	return nil
 }
 
 // loadCAS writes a row, and its entry in the index before. Plain writes and transactions must not be mixed on the same
 // cells: nobody else uses the keyspace, and the timestamp is below those of transactions.
-func (s *Store) loadCAS(ctx context.Context, t metadata.Table, r metadata.Row, ttl time.Duration) error {
+func (s *Store) loadCAS(ctx context.Context, stored metadata.Stored) error {
+	t, r := stored.Table, stored.Row
+	ttl, ok := left(stored, time.Now())
+	if !ok {
+		return nil
+	}
 	ctx, end, err := s.begin(ctx, metadata.CheckWrite(t, metadata.RuleCAS, r.Key, r.Value))
 	if err != nil {
 		return err
@@ -90,52 +130,61 @@ func loadedBy(t metadata.Table, r metadata.Row) string {
 	return string(id)
 }
 
-// Stored calls each for every live row of the keyspace, in any order, until it fails. Errors: those of each,
-// CodeUnavailable, CodeCorrupt (a table that this version does not know).
-func (s *Store) Stored(ctx context.Context, each func(metadata.Stored) error) error {
-	ctx, release, err := s.hold(ctx)
+// Page reads some live rows of the keyspace, in any order, from a place that an earlier call has answered; nil: from the
+// first one. next is nil when there are no more. A page may be empty. Errors: CodeUnavailable, CodeCorrupt (a table that
+// this version does not know).
+func (s *Store) Page(ctx context.Context, place []byte) (rows []metadata.Stored, next []byte, err error) {
+	if len(place) == 0 {
+		place = []byte{0} // the first table, from its first row
+	}
+	tables := storedIn()
+	at := int(place[0])
+	if at >= len(tables) {
+		return nil, nil, core.Errorf(core.CodeBadArgument, "a page of the metadata begins at no place")
+	}
+	ctx, end, err := s.begin(ctx, nil)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer release()
-	read := make(map[string]bool)
-	for _, t := range metadata.Tables {
-		table := layoutOf(t).cql
-		if read[table] {
-			continue
-		}
-		read[table] = true
-		if err := s.allOf(ctx, table, t.Rule, each); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// allOf reads a whole Cassandra table, page by page.
-func (s *Store) allOf(ctx context.Context, table string, rule metadata.Rule, each func(metadata.Stored) error) error {
+	defer end()
 	format := allCAS
-	if rule == metadata.RulePut {
+	if tables[at].rule == metadata.RulePut {
 		format = allPut
 	}
-	var failed error
-	scan := statement{fmt.Sprintf(format, s.cfg.Keyspace+"."+table), nil}
-	err := s.session.read(ctx, gocql.Quorum, fetchRow, scan, func(rows gocql.Scanner) (bool, error) {
-		r, ours, err := s.scanStored(rule, rows)
+	scan := statement{fmt.Sprintf(format, s.cfg.Keyspace+"."+tables[at].cql), nil}
+	more, err := s.session.page(ctx, gocql.Quorum, fetchRow, place[1:], scan, func(answer gocql.Scanner) error {
+		r, ours, err := s.scanStored(tables[at].rule, answer)
 		if err == nil && ours {
-			failed = each(r)
+			rows = append(rows, r)
 		}
-		return failed == nil, err
+		return err
 	})
 	switch {
-	case failed != nil:
-		return failed
 	case core.CodeOf(err) == core.CodeCorrupt:
-		return err
+		return nil, nil, err
 	case err != nil:
-		return readError(ctx, err)
+		return nil, nil, readError(ctx, err)
+	case more != nil:
+		next = append([]byte{byte(at)}, more...)
+	case at+1 < len(tables):
+		next = []byte{byte(at + 1)}
 	}
-	return nil
+	return rows, next, nil
+}
+
+// stored is a table of Cassandra that has rows of metadata.
+type stored struct {
+	cql  string
+	rule metadata.Rule
+}
+
+func storedIn() (all []stored) {
+	for _, t := range metadata.Tables {
+		if s := (stored{layoutOf(t).cql, t.Rule}); !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // scanStored reads a row of allCAS or allPut; it is not ours if it is not live, or of another prefix.

@@ -1,7 +1,9 @@
 package cassandra
 
 import (
-	"errors"
+	"bytes"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,14 +37,11 @@ func TestStore_Load(t *testing.T) {
 		}
 	}
 	found := make(map[metadata.Key]metadata.Stored)
-	if err := s.Stored(ctx, func(r metadata.Stored) error {
+	for _, r := range allPages(t, s) {
 		if _, ok := found[r.Row.Key]; ok {
 			t.Errorf("%v comes twice", r.Row.Key)
 		}
 		found[r.Row.Key] = r
-		return nil
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if len(found) != len(rows)-2 {
 		t.Errorf("%d rows are stored, want %d", len(found), len(rows)-2)
@@ -61,11 +60,6 @@ func TestStore_Load(t *testing.T) {
 	if !found[queue].Expires.IsZero() {
 		t.Errorf("the queue ends at %s", found[queue].Expires)
 	}
-	stop := errors.New("enough")
-	if err := s.Stored(ctx, func(metadata.Stored) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("Stored went on after an error: %v", err)
-	}
-
 	listed, _, err := s.List(ctx, metadata.Queues, "id", "", 10, metadata.Quorum)
 	if err != nil || len(listed) != 1 || listed[0].Version != 700 {
 		t.Errorf("listed %+v, %v", listed, err)
@@ -87,5 +81,93 @@ func TestStore_Load(t *testing.T) {
 	}
 	if row, err := s.Get(ctx, metadata.Groups, group, metadata.Serial); err != nil || row.Version <= 900 {
 		t.Errorf("after a deletion and an insertion: %+v, %v", row, err)
+	}
+}
+
+// allPages are all rows of a store.
+func allPages(t *testing.T, s *Store) (all []metadata.Stored) {
+	t.Helper()
+	for place := []byte(nil); ; {
+		rows, next, err := s.Page(t.Context(), place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, rows...)
+		if next == nil {
+			return all
+		}
+		place = next
+	}
+}
+
+// TestStore_Pages: rows of many pages come once each, and a page can be read again.
+func TestStore_Pages(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	var rows []metadata.Stored
+	for i := range 4 * fetchRow {
+		k := metadata.Key{Partition: fmt.Sprint(i % 3), Row: fmt.Sprintf("%04d", i)}
+		rows = append(rows,
+			metadata.Stored{Table: metadata.Seals, Row: metadata.Row{Key: k, Value: []byte("1"), Version: 7}},
+			metadata.Stored{Table: metadata.Extents, Row: metadata.Row{Key: k, Value: []byte("2"), Written: time.UnixMicro(9)}})
+	}
+	for _, part := range s.Parts(rows) {
+		if err := s.Load(ctx, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, pages := make(map[string]int), 0
+	for place := []byte(nil); ; pages++ {
+		first, next, err := s.Page(ctx, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, also, err := s.Page(ctx, place)
+		if err != nil || len(again) != len(first) || !bytes.Equal(next, also) {
+			t.Fatalf("read again, a page has %d rows and ends at %x, %v; before %d and %x", len(again), also, err, len(first), next)
+		}
+		for _, r := range first {
+			found[r.Table.Name+" "+r.Row.Key.Row]++
+		}
+		if next == nil {
+			break
+		}
+		place = next
+	}
+	if len(found) != len(rows) || pages < 8 {
+		t.Errorf("%d rows were found in %d pages, want %d in at least 8", len(found), pages, len(rows))
+	}
+	for name, n := range found {
+		if n != 1 {
+			t.Errorf("%s comes %d times", name, n)
+		}
+	}
+	if _, _, err := s.Page(ctx, []byte{200}); core.CodeOf(err) != core.CodeBadArgument {
+		t.Errorf("a place of no table: %v", err)
+	}
+}
+
+// TestStore_Parts: a request writes rows of one partition in Cassandra, or one row that changes by transactions.
+func TestStore_Parts(t *testing.T) {
+	s := scripted(&script{})
+	defer s.Close()
+	var rows []metadata.Stored
+	for i := range 2 * batchRows {
+		rows = append(rows, metadata.Stored{Table: metadata.Work, Row: metadata.Row{Key: metadata.Key{Partition: "p", Row: fmt.Sprint(i)}, Written: time.UnixMicro(1)}})
+	}
+	ends := metadata.Stored{Table: metadata.Work, Row: metadata.Row{Key: metadata.Key{Partition: "q", Row: "1"}, Written: time.UnixMicro(1)}, Expires: time.Now()}
+	audit := metadata.Stored{Table: metadata.Audit, Row: ends.Row}
+	seal := metadata.Stored{Table: metadata.Seals, Row: metadata.Row{Key: metadata.Key{Partition: "id", Row: "1"}, Version: 1}}
+	rows = append(rows, seal, ends, seal, audit)
+	var sizes []int
+	for _, part := range s.Parts(rows) {
+		sizes = append(sizes, len(part))
+		for _, r := range part {
+			if r.Table != part[0].Table || r.Row.Key.Partition != part[0].Row.Key.Partition {
+				t.Errorf("a part has %v and %v", part[0], r)
+			}
+		}
+	}
+	if want := []int{1, 1, batchRows, batchRows, 1, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("parts of %v rows, want %v", sizes, want)
 	}
 }

@@ -127,6 +127,17 @@ func (g *guarded) read(ctx context.Context, c gocql.Consistency, page int, s sta
 	})
 }
 
+func (g *guarded) page(ctx context.Context, c gocql.Consistency, size int, from []byte, s statement, each func(gocql.Scanner) error) (next []byte, err error) {
+	err = g.guard(ctx, c, false, func() (some bool, err error) {
+		next, err = g.session.page(ctx, c, size, from, s, func(rows gocql.Scanner) error {
+			some = true
+			return each(rows)
+		})
+		return some, err
+	})
+	return next, err
+}
+
 // guard does a call unless it would only find out again that too few replicas answer. some: part of the answer came,
 // so enough replicas were there.
 func (g *guarded) guard(ctx context.Context, c gocql.Consistency, swap bool, call func() (some bool, err error)) error {

@@ -142,6 +142,10 @@ func TestStore_LacksMajority(t *testing.T) {
 				return err
 			},
 			"insert": func() error { return s.Insert(t.Context(), metadata.Seals, key, nil) },
+			"page": func() error {
+				_, _, err := s.Page(t.Context(), nil)
+				return err
+			},
 			"update": func() error { return s.Update(t.Context(), metadata.Seals, key, 5, nil, 0) },
 			"delete": func() error { return s.Delete(t.Context(), metadata.Seals, key, 5) },
 			"put": func() error {
@@ -190,6 +194,10 @@ func TestGuarded_CallersGiveUp(t *testing.T) {
 			_, err := g.write(ctx, gocql.Quorum, nil)
 			return err
 		}
+		page = func(ctx context.Context, g *guarded) error {
+			_, err := g.page(ctx, gocql.Quorum, 1, nil, statement{}, func(gocql.Scanner) error { return nil })
+			return err
+		}
 		swap = func(ctx context.Context, g *guarded) error {
 			_, _, err := g.swap(ctx, statement{})
 			return err
@@ -205,6 +213,8 @@ func TestGuarded_CallersGiveUp(t *testing.T) {
 		"a write":                    {write, time.Second, 0, false},
 		"a read, soon":               {read, 100 * time.Millisecond, 0, true},
 		"a read that has begun well": {read, time.Second, 3, true},
+		"a page":                     {page, time.Second, 0, false},
+		"a page that has begun well": {page, time.Second, 3, true},
 		"a transaction":              {swap, time.Second, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -243,6 +253,10 @@ func (s silent) read(ctx context.Context, _ gocql.Consistency, _ int, _ statemen
 	}
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+func (s silent) page(ctx context.Context, c gocql.Consistency, size int, _ []byte, st statement, each func(gocql.Scanner) error) ([]byte, error) {
+	return nil, s.read(ctx, c, size, st, func(rows gocql.Scanner) (bool, error) { return true, each(rows) })
 }
 
 func (silent) close() {}

@@ -72,6 +72,10 @@ func (b *board) read(_ context.Context, _ gocql.Consistency, _ int, s statement,
 	return nil
 }
 
+func (b *board) page(context.Context, gocql.Consistency, int, []byte, statement, func(gocql.Scanner) error) ([]byte, error) {
+	return nil, nil
+}
+
 func (b *board) close() {}
 
 func (b *board) readsUntil(d time.Duration) int {

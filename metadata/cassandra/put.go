@@ -71,7 +71,7 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	var stored atomic.Bool // something may be
 	var writes errgroup.Group
 	writes.SetLimit(atOnce)
-	for _, part := range parts(t, rows) {
+	for _, part := range parts(rows, func(r metadata.Row) (metadata.Table, metadata.Row) { return t, r }) {
 		writes.Go(func() error {
 			puts := make([]statement, len(part))
 			for i, r := range part {
@@ -91,23 +91,24 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	return nil
 }
 
-// parts divides rows into writes: each is of one partition in Cassandra and within the bounds. Rows of one key may be in
-// different writes: their timestamps decide.
-func parts(t metadata.Table, rows []metadata.Row) (all [][]metadata.Row) {
+// parts divides rows of put tables into writes: each is of one partition in Cassandra and within the bounds. Rows of one
+// key may be in different writes: their timestamps decide.
+func parts[R any](rows []R, of func(R) (metadata.Table, metadata.Row)) (all [][]R) {
 	type home struct {
-		partition string
-		bucket    int
+		table, partition string
+		bucket           int
 	}
 	type open struct{ index, size int }
 	last := map[home]open{}
-	for _, r := range rows {
-		at, size := home{r.Key.Partition, rowBucket(t, r.Key.Row)}, len(r.Key.Partition)+len(r.Key.Row)+len(r.Value)
+	for _, stored := range rows {
+		t, r := of(stored)
+		at, size := home{t.Name, r.Key.Partition, rowBucket(t, r.Key.Row)}, len(r.Key.Partition)+len(r.Key.Row)+len(r.Value)
 		o, ok := last[at]
 		if !ok || len(all[o.index]) == batchRows || o.size+size > batchBytes {
 			o = open{index: len(all)}
 			all = append(all, nil)
 		}
-		all[o.index] = append(all[o.index], r)
+		all[o.index] = append(all[o.index], stored)
 		o.size += size
 		last[at] = o
 	}

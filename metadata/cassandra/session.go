@@ -20,6 +20,9 @@ type session interface {
 	// all at once. A node that divides an answer into pages reads the partitions of an IN one after the other, and else
 	// side by side.
 	read(ctx context.Context, c gocql.Consistency, page int, s statement, each func(gocql.Scanner) (bool, error)) error
+	// page calls each for every row of one page of the answer, until it fails: of that many rows, from where the page
+	// before ended; nil: the first one. next is where this one ended, nil after the last.
+	page(ctx context.Context, c gocql.Consistency, size int, from []byte, s statement, each func(gocql.Scanner) error) (next []byte, err error)
 	close()
 }
 
@@ -90,6 +93,23 @@ func (d driver) read(ctx context.Context, c gocql.Consistency, page int, s state
 		}
 	}
 	return rows.Err()
+}
+
+func (d driver) page(ctx context.Context, c gocql.Consistency, size int, from []byte, s statement, each func(gocql.Scanner) error) ([]byte, error) {
+	iter := d.session.Query(s.text, s.args...).WithContext(ctx).Consistency(c).Idempotent(true).
+		RetryPolicy(&eachHost{one: c == gocql.One}).PageSize(size).PageState(from).Iter()
+	next := iter.PageState()
+	rows := iter.Scanner()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			iter.Close()
+			return nil, err
+		}
+	}
+	if err := rows.Err(); err != nil || len(next) == 0 {
+		return nil, err
+	}
+	return next, nil
 }
 
 // readAt is the consistency of a read; paxos reads exist for rows that change by transactions only.

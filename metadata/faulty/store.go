@@ -159,6 +159,19 @@ func (s *Store) Close() error {
 	return s.behind.Close()
 }
 
+// Change does a change of what is behind the store that is no call of a metadata.Store, with the faults of a write.
+func (s *Store) Change(ctx context.Context, do func(context.Context) error) error {
+	return s.write(ctx, metadata.Table{}, nil, do)
+}
+
+// Look does a read of what is behind the store that is no call of a metadata.Store, with the faults of a read at Quorum.
+func (s *Store) Look(ctx context.Context, read func(context.Context) error) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	return read(ctx)
+}
+
 // write does a change, and decides whether its answer arrives.
 func (s *Store) write(ctx context.Context, t metadata.Table, keys []metadata.Key, do func(context.Context) error) error {
 	if err := s.begin(ctx); err != nil {

@@ -41,7 +41,6 @@ type sums struct {
 	seed   maphash.Seed
 	began  time.Time
 	tables map[string]sum
-	say    func()
 }
 
 func (s *sums) add(r metadata.Stored) {
@@ -64,21 +63,14 @@ func (s *sums) add(r metadata.Stored) {
 		t.ending, t.ends = t.ending+1, t.ends+int64(r.Expires.Sub(s.began)/time.Second)
 	}
 	s.tables[r.Table.Name] = t
-	s.say()
 }
 
 // compare reads all rows of both stores. CodeCorrupt when they are not the same.
-func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([]Count, error) {
-	seed, read := maphash.MakeSeed(), 0
-	told := func() {
-		if read++; read%window == 0 {
-			say(Progress{Rows: read, Check: true})
-		}
-	}
-	now := time.Now()
-	want, got := &sums{seed, now, make(map[string]sum), told}, &sums{seed, now, make(map[string]sum), told}
+func compare(ctx context.Context, l *link, from Source, to Target) ([]Count, error) {
+	seed, now := maphash.MakeSeed(), time.Now()
+	want, got := &sums{seed, now, make(map[string]sum)}, &sums{seed, now, make(map[string]sum)}
 	faded := make(map[Position]bool)
-	end := now.Add(fading)
+	end, total, read := now.Add(fading), 0, 0
 	err := from.Stored(ctx, "", "", "", func(r metadata.Stored) error {
 		switch {
 		case own(r):
@@ -86,21 +78,27 @@ func compare(ctx context.Context, from Source, to Target, say func(Progress)) ([
 			faded[PositionOf(r)] = true
 		default:
 			want.add(r)
+			total++
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	err = to.Stored(ctx, func(r metadata.Stored) error {
+	l.begin(total, true)
+	err = l.stored(ctx, to, func(r metadata.Stored) error {
 		if !own(r) && !faded[PositionOf(r)] {
 			got.add(r)
+			if read++; read%window == 0 {
+				l.at(read)
+			}
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	l.at(read)
 	var counts []Count
 	for _, t := range metadata.Tables {
 		there, here := got.tables[t.Name], want.tables[t.Name]

@@ -84,55 +84,77 @@ type Source interface {
 	Stored(ctx context.Context, table, partition, row string, each func(metadata.Stored) error) error
 }
 
-// Target takes the rows. Nobody else uses it meanwhile.
+// Target takes the rows. Nobody else uses it meanwhile. Calls without a deadline end like those of a metadata.Store.
 type Target interface {
 	metadata.Store
+	// Parts divides rows into those that Load writes by about one request.
+	Parts(rows []metadata.Stored) [][]metadata.Stored
 	// Load writes rows as they are: with their versions, timestamps and ends. Writing the same rows again changes nothing.
 	Load(ctx context.Context, rows []metadata.Stored) error
-	// Stored calls each for every live row, in any order, until it fails.
-	Stored(ctx context.Context, each func(metadata.Stored) error) error
+	// Page reads some live rows, in any order, from a place that an earlier call answered; nil: from the first one. next is
+	// nil when there are no more. A page may be empty.
+	Page(ctx context.Context, place []byte) (rows []metadata.Stored, next []byte, err error)
 }
 
 // Progress is told to whoever waits for a copy.
 type Progress struct {
-	Rows  int    // written, or compared, by this call
-	Table string // of the last one
-	Check bool   // rows are being compared
+	Rows  int  // written, or compared, by this call
+	Total int  // that this call has to write, or to compare
+	Check bool // rows are being compared
+
+	Again  int           // calls that failed and were tried again, of this call of Copy
+	Silent time.Duration // no call was answered for so long; 0: less than sayAfter
+	Err    error         // of the last call, if Silent
 }
 
-// window is how many rows are written before the position is noted.
-const window = 1000
-
 // Copy writes all rows of a cluster into a store, and compares them. It goes on where an earlier call was interrupted.
-// The store must be empty at first. say is called after each window of rows. Errors: CodeConflict (the store has other
-// rows, its copy is finished, or another call has begun since), CodeCorrupt (the rows differ), and those of the stores.
+// The store must be empty at first. say is called after each window of rows, and while the store does not answer; its calls
+// do not overlap. Errors: CodeConflict (the store has other rows, its copy is finished, or another call has begun since),
+// CodeCorrupt (the rows differ), CodeUnavailable (the store answered nothing for maxSilence), and those of from.
 func Copy(ctx context.Context, from Source, to Target, call Call, say func(Progress)) ([]Count, error) {
-	r, err := begin(ctx, to, call)
+	l := newLink(say)
+	r, err := begin(ctx, l, to, call)
 	if err != nil {
 		return nil, err
 	}
-	c := copier{to: to, call: call, say: say}
 	p := r.Position
+	total, err := count(ctx, from, p)
+	if err != nil {
+		return nil, err
+	}
+	l.begin(total, false)
+	c := copier{link: l, to: to, call: call}
 	if err := from.Stored(ctx, p.Table, p.Partition, p.Row, func(row metadata.Stored) error { return c.add(ctx, row) }); err != nil {
 		return nil, err
 	}
 	if err := c.flush(ctx); err != nil {
 		return nil, err
 	}
-	counts, err := compare(ctx, from, to, say)
+	counts, err := compare(ctx, l, from, to)
 	if err != nil {
 		return nil, err
 	}
-	return counts, change(ctx, to, func(r *record) error {
+	return counts, l.change(ctx, to, func(r *record) error {
 		r.Compared = true
 		return r.is(call)
 	})
 }
 
+// count is how many rows of the source are after a position.
+func count(ctx context.Context, from Source, p Position) (n int, err error) {
+	err = from.Stored(ctx, p.Table, p.Partition, p.Row, func(r metadata.Stored) error {
+		if !own(r) {
+			n++
+		}
+		return nil
+	})
+	return n, err
+}
+
 // begin makes the record of a copy, or takes over the one that is there: an earlier call that still runs writes no more.
-func begin(ctx context.Context, to Target, call Call) (record, error) {
+func begin(ctx context.Context, l *link, to Target, call Call) (record, error) {
 	var r record
-	err := change(ctx, to, func(there *record) error {
+	err := l.change(ctx, to, func(there *record) error {
 		switch {
 		case there.Cluster != call.Cluster.String():
 			return core.Errorf(core.CodeConflict, "metadata of another cluster, %s, were copied there; name a keyspace that is empty", there.Cluster)
@@ -155,12 +177,15 @@ func begin(ctx context.Context, to Target, call Call) (record, error) {
 	case call.Aside:
 		return r, aside()
 	}
-	if err := empty(ctx, to); err != nil {
+	if err := empty(ctx, l, to); err != nil {
 		return r, err
 	}
 	r = record{Cluster: call.Cluster.String(), State: Copying, Began: time.Now(), Copier: call.Copier.String()}
-	err = metadata.Create(ctx, to, metadata.Settings, key, r)
-	if core.CodeOf(err) == core.CodeExists {
+	err = l.ask(ctx, func(ctx context.Context) error { return metadata.Create(ctx, to, metadata.Settings, key, r) })
+	if core.CodeOf(err) == core.CodeExists { // perhaps by this call, whose first answer was lost
+		err = l.ask(ctx, func(ctx context.Context) error { return readRecord(ctx, to, call) })
+	}
+	if core.CodeOf(err) == core.CodeConflict {
 		return r, core.Errorf(core.CodeConflict, "another `columba metadata copy` into this keyspace began at the same time; wait for its end, or run this one again to go on in its place")
 	}
 	if err != nil {
@@ -168,8 +193,8 @@ func begin(ctx context.Context, to Target, call Call) (record, error) {
 	}
 	// A server may have started since the first look. It calls Use after its first row, too: so one of the two finds the
 	// other.
-	if err := empty(ctx, to); err != nil {
-		return r, errors.Join(err, forget(ctx, to))
+	if err := empty(ctx, l, to); err != nil {
+		return r, errors.Join(err, l.ask(ctx, func(ctx context.Context) error { return forget(ctx, to) }))
 	}
 	return r, nil
 }
@@ -180,7 +205,7 @@ func forget(ctx context.Context, to Target) error {
 	if err == nil {
 		err = to.Delete(ctx, metadata.Settings, key, row.Version)
 	}
-	if err != nil {
+	if err != nil && core.CodeOf(err) != core.CodeNotFound { // an earlier try may have removed it
 		return core.Errorf(core.CodeOf(err), "remove the record of the copy: %w", err)
 	}
 	return nil
@@ -193,8 +218,8 @@ func aside() error {
 }
 
 // empty refuses a store that has a row.
-func empty(ctx context.Context, to Target) error {
-	return to.Stored(ctx, func(r metadata.Stored) error {
+func empty(ctx context.Context, l *link, to Target) error {
+	return l.stored(ctx, to, func(r metadata.Stored) error {
 		if own(r) {
 			return nil
 		}
@@ -217,60 +242,13 @@ func change(ctx context.Context, s metadata.Store, f func(*record) error) error 
 	return err
 }
 
-// copier writes windows of rows.
-type copier struct {
-	to   Target
-	call Call
-	rows []metadata.Stored
-	done int
-	say  func(Progress)
-}
-
-func (c *copier) add(ctx context.Context, r metadata.Stored) error {
-	if own(r) {
-		return nil // of a copy into the store that is now embedded
-	}
-	c.rows = append(c.rows, r)
-	if len(c.rows) < window {
-		return nil
-	}
-	return c.flush(ctx)
-}
-
-func (c *copier) flush(ctx context.Context) error {
-	if len(c.rows) == 0 {
-		return nil
-	}
-	there, _, err := metadata.Read[record](ctx, c.to, metadata.Settings, key, metadata.Serial)
-	if err == nil {
-		err = there.is(c.call)
-	}
-	if err != nil {
-		return core.Errorf(core.CodeOf(err), "record of the copy: %w", err)
-	}
-	if err := c.to.Load(ctx, c.rows); err != nil {
-		return err
-	}
-	last := c.rows[len(c.rows)-1]
-	err = change(ctx, c.to, func(r *record) error {
-		r.Position = PositionOf(last)
-		return r.is(c.call)
-	})
-	if err != nil {
-		return core.Errorf(core.CodeOf(err), "note how far the copy is: %w", err)
-	}
-	c.done += len(c.rows)
-	c.rows = c.rows[:0]
-	c.say(Progress{Rows: c.done, Table: last.Table.Name})
-	return nil
-}
-
 // own reports whether a row is the record of a copy, which is not copied.
 func own(r metadata.Stored) bool { return r.Table == metadata.Settings && r.Row.Key == key }
 
-// Finish says that a copy is complete: servers may start on it. It can be called again. Errors: CodeConflict.
+// Finish says that a copy is complete: servers may start on it. It can be called again. Errors: CodeConflict,
+// CodeUnavailable (the store answered nothing for maxSilence).
 func Finish(ctx context.Context, to metadata.Store, call Call) error {
-	return change(ctx, to, func(r *record) error {
+	return newLink(func(Progress) {}).change(ctx, to, func(r *record) error {
 		if r.State == Copied && r.Cluster == call.Cluster.String() && r.Copier == call.Copier.String() {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,11 @@ func newTarget(t *testing.T) *target {
 	return s
 }
 
+// Parts makes one write of each window.
+func (t *target) Parts(rows []metadata.Stored) [][]metadata.Stored {
+	return [][]metadata.Stored{slices.Clone(rows)}
+}
+
 func (t *target) Load(_ context.Context, rows []metadata.Stored) error {
 	t.loads++
 	if err := t.fail(t.loads); err != nil {
@@ -60,18 +66,27 @@ func (t *target) Load(_ context.Context, rows []metadata.Stored) error {
 	return nil
 }
 
-func (t *target) Stored(ctx context.Context, each func(metadata.Stored) error) error {
-	if row, err := t.Get(ctx, metadata.Settings, key, metadata.Serial); err == nil {
-		if err := each(metadata.Stored{Table: metadata.Settings, Row: row}); err != nil {
-			return err
-		}
+func (t *target) Page(_ context.Context, place []byte) ([]metadata.Stored, []byte, error) {
+	return page(t.Store, t.rows, place)
+}
+
+// pageRows is how many rows a page has.
+const pageRows = 500
+
+// page is a page of rows, in order, and before them the record of the copy.
+func page(s metadata.Store, rows map[Position]metadata.Stored, place []byte) (all []metadata.Stored, next []byte, err error) {
+	if row, err := s.Get(context.Background(), metadata.Settings, key, metadata.Serial); err == nil {
+		all = append(all, metadata.Stored{Table: metadata.Settings, Row: row})
 	}
-	for r := range maps.Values(t.rows) {
-		if err := each(r); err != nil {
-			return err
-		}
+	all = append(all, slices.SortedFunc(maps.Values(rows), func(a, b metadata.Stored) int { return compareTo(PositionOf(a), PositionOf(b)) })...)
+	from := 0
+	if place != nil {
+		from, err = strconv.Atoi(string(place))
 	}
-	return nil
+	if to := from + pageRows; to < len(all) {
+		return all[from:to], []byte(strconv.Itoa(to)), err
+	}
+	return all[from:], nil, err
 }
 
 // some is n rows of three tables; every tenth put row ends within a minute.
@@ -209,7 +224,7 @@ func TestCopy_FindsEveryDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		spoil(to.rows, PositionOf(from[len(from)-1])) // of a CAS table: it is the last one in order
-		_, err := compare(t.Context(), from, to, quiet)
+		_, err := compare(t.Context(), newLink(quiet), from, to)
 		wantCode(t, what, err, core.CodeCorrupt, "table queue differs")
 	}
 }
@@ -235,7 +250,7 @@ func TestCopy_FindsWrongEnds(t *testing.T) {
 				to.rows[p] = r
 			}
 		}
-		_, err := compare(t.Context(), from, to, quiet)
+		_, err := compare(t.Context(), newLink(quiet), from, to)
 		if c.wrong {
 			wantCode(t, what, err, core.CodeCorrupt, "table audit differs")
 		} else if err != nil {
@@ -255,7 +270,7 @@ func TestCopy_ARowThatEndsMeanwhile(t *testing.T) {
 			delete(to.rows, p)
 		}
 	}
-	if _, err := compare(t.Context(), from, to, quiet); err != nil {
+	if _, err := compare(t.Context(), newLink(quiet), from, to); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-
 	"testing"
 	"time"
 
@@ -42,7 +41,10 @@ func TestCopy_ASecondCallEndsTheFirst(t *testing.T) {
 // TestCopy_UndoneMeanwhile: nothing more is written.
 func TestCopy_UndoneMeanwhile(t *testing.T) {
 	ctx, to := t.Context(), newTarget(t)
-	_, err := Copy(ctx, some(4500), to, call, func(Progress) {
+	_, err := Copy(ctx, some(4500), to, call, func(p Progress) {
+		if p.Rows < window {
+			return
+		}
 		if err := Undo(ctx, to, cluster, false); err != nil {
 			t.Fatal(err)
 		}
@@ -62,12 +64,12 @@ func TestCopy_OfMetadataThatWereSetAside(t *testing.T) {
 	wantCode(t, "into an empty store", err, core.CodeConflict, "may be out of date")
 	to.fail = func(load int) error {
 		if load == 2 {
-			return core.Errorf(core.CodeUnavailable, "a node is away")
+			return core.Errorf(core.CodeInternal, "a node refuses")
 		}
 		return nil
 	}
 	_, err = Copy(ctx, from, to, call, quiet)
-	wantCode(t, "the copy that is interrupted", err, core.CodeUnavailable, "a node is away")
+	wantCode(t, "the copy that is interrupted", err, core.CodeInternal, "a node refuses")
 	_, err = Copy(ctx, from, to, aside, quiet)
 	wantCode(t, "into a store whose copy was interrupted before it was compared", err, core.CodeConflict, "may be out of date")
 	wantCode(t, "undone by that store", Undo(ctx, to, cluster, true), core.CodeConflict, "may be out of date")
@@ -96,13 +98,13 @@ type started struct {
 	looks int
 }
 
-func (s *started) Stored(ctx context.Context, each func(metadata.Stored) error) error {
-	err := s.target.Stored(ctx, each)
+func (s *started) Page(ctx context.Context, place []byte) ([]metadata.Stored, []byte, error) {
+	rows, next, err := s.target.Page(ctx, place)
 	if s.looks++; s.looks == 1 {
 		r := some(1)[0]
 		s.rows[PositionOf(r)] = r
 	}
-	return err
+	return rows, next, err
 }
 
 // TestCopy_AServerStartsMeanwhile: the copy gives way, and the server may use the store.
