@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/metadata/migration"
 	"github.com/columbamq/columba/node"
 )
 
@@ -22,8 +21,11 @@ func (a *app) metadataCopyCommand() *cobra.Command {
 		Use: "copy", Short: "Copy embedded metadata to Cassandra, while the cluster is stopped",
 		Long: "Copy the embedded metadata in the data directory of the controller to an empty keyspace of Cassandra, which has the\n" +
 			"schema (`columba schema apply`). All processes of the cluster must be stopped. The command compares all rows, and then\n" +
-			"renames DIR/metadata to DIR/metadata.moved: no server uses it any more. After an interruption run it again. Until a\n" +
-			"server has started on the copy, --undo takes it back.",
+			"renames DIR/metadata to DIR/metadata.moved: no server uses it any more. Until a server has started on the copy, --undo\n" +
+			"takes it back.\n\n" +
+			"While nodes are overloaded or away the command goes on more slowly. It ends when Cassandra has answered nothing for two\n" +
+			"minutes. After that, and after any interruption, run it again: it goes on where it was. Where no terminal shows a bar, it\n" +
+			"prints how far it is every ten seconds.",
 		Example: "  columba metadata copy --data /var/lib/columba --to cassandra://10.0.0.1,10.0.0.2/columba\n" +
 			"  columba metadata copy --data /var/lib/columba --to cassandra://10.0.0.1,10.0.0.2/columba --undo",
 		Args: exactly(0),
@@ -49,18 +51,9 @@ func (a *app) metadataCopyCommand() *cobra.Command {
 }
 
 func (a *app) copyMetadata(ctx context.Context, data, to string, log *slog.Logger) error {
-	bars := map[bool]*progress{false: a.newProgress("rows copied", 0, false), true: a.newProgress("rows compared", 0, false)}
-	told := make(map[bool]int)
-	counts, err := node.CopyMetadata(ctx, data, to, log, func(p migration.Progress) {
-		if p.Check {
-			bars[false].finish()
-		}
-		bars[p.Check].add(p.Rows - told[p.Check])
-		told[p.Check] = p.Rows
-	})
-	for _, b := range bars {
-		b.finish()
-	}
+	shown := a.newCopyProgress()
+	counts, err := node.CopyMetadata(ctx, data, to, log, shown.at)
+	shown.finish()
 	if err != nil {
 		return err
 	}

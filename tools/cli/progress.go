@@ -53,6 +53,15 @@ func (p *progress) add(n int) {
 	}
 }
 
+// above prints a line, and the bar below it from then on.
+func (p *progress) above(a *app, text string) {
+	if p.bar == nil {
+		a.say("%s", text)
+		return
+	}
+	p.bar.Above(printable(text))
+}
+
 // finish draws the bar for the last time; calls after the first do nothing, and a bar that was not begun never is.
 func (p *progress) finish() {
 	p.first.Do(func() {})

@@ -58,6 +58,9 @@ func Start(o Options) *Bar {
 // Add counts n more.
 func (b *Bar) Add(n int) { b.counted.Add(int64(n)) }
 
+// Above prints a line of text, and the bar below it from then on.
+func (b *Bar) Above(text string) { fmt.Fprintf(b.o.Out, "\r%s\x1b[K\n", text) }
+
 // Finish draws the line for the last time, and leaves it there. It is called once.
 func (b *Bar) Finish() {
 	close(b.stop)

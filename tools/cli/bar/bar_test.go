@@ -79,3 +79,18 @@ func TestBar_DrawsUntilItsEnd(t *testing.T) {
 		}
 	})
 }
+
+// TestBar_Above: a line replaces the bar, which is drawn below it again.
+func TestBar_Above(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		b := Start(Options{Out: &out, Width: wide, What: "messages"})
+		synctest.Wait()
+		out.Reset()
+		b.Above("a node is away")
+		b.Finish()
+		if got := out.String(); !strings.HasPrefix(got, "\ra node is away\x1b[K\n\rmessages 0") {
+			t.Errorf("drawn is %q", got)
+		}
+	})
+}
