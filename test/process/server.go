@@ -108,6 +108,12 @@ func (s *Server) Begin() {
 // Await waits for the ready line of a server that was begun.
 func (s *Server) Await() {
 	s.t.Helper()
+	s.AwaitWithin(Patience)
+}
+
+// AwaitWithin is Await for a server that may take longer, or has to be faster.
+func (s *Server) AwaitWithin(limit time.Duration) {
+	s.t.Helper()
 	select {
 	case line := <-s.first:
 		m := readyLine.FindStringSubmatch(line)
@@ -116,9 +122,9 @@ func (s *Server) Await() {
 			s.t.Fatalf("%s said %q instead of being ready; its log:\n%s", s.Name, line, s.log)
 		}
 		s.Addr = m[1]
-	case <-time.After(Patience):
+	case <-time.After(limit):
 		s.Kill()
-		s.t.Fatalf("%s is not ready after %s; its log:\n%s", s.Name, Patience, s.log)
+		s.t.Fatalf("%s is not ready after %s; its log:\n%s", s.Name, limit, s.log)
 	}
 }
 
