@@ -38,6 +38,13 @@ func (h Hint) shard(n int) string { return fmt.Sprintf("%s/%02d", h, n) }
 // HintKey is where Work keeps a hint about an extent.
 func HintKey(h Hint, extent core.ExtentID) Key { return Key{h.Partition(extent), extent.String()} }
 
+// HintedExtent is the extent that a row of Work is a hint about. Other rows are about none.
+func HintedExtent(k Key) (extent core.ExtentID, ok bool) {
+	id, err := core.ParseID(k.Row)
+	extent.ID = id
+	return extent, err == nil && (k == HintKey(HintOpen, extent) || k == HintKey(HintLive, extent))
+}
+
 // Hints yields the extents with a hint of one kind, shard by shard, and page by page. First pages of some shards are read
 // side by side, ahead of their turn. A change made meanwhile may be seen or not. An error is yielded once, as the last
 // element.
