@@ -24,6 +24,8 @@ type duties interface {
 	Handovers() uint64
 	// Others are the other controllers that hold a session lease, as far as is known.
 	Others() []core.HostID
+	// OtherRuns are their runs.
+	OtherRuns() []core.RunID
 	// Unchanged is for how long nothing has changed in what it is responsible for.
 	Unchanged() time.Duration
 	// Acknowledge counts another controller as a member.
@@ -39,6 +41,7 @@ func (alone) Responsible(core.ID) bool { return true }
 func (alone) Holds() bool              { return true }
 func (alone) Handovers() uint64        { return 0 }
 func (alone) Others() []core.HostID    { return nil }
+func (alone) OtherRuns() []core.RunID  { return nil }
 func (alone) Unchanged() time.Duration { return math.MaxInt64 }
 func (alone) Run(context.Context)      {}
 

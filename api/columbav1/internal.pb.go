@@ -1592,6 +1592,186 @@ func (*LearnExtentResponse) Descriptor() ([]byte, []int) {
 	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
+type ListChangesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`      // of the controller that is asked, as the caller knows it; empty: the caller has not asked it before
+	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"` // the counter of its last answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChangesRequest) Reset() {
+	*x = ListChangesRequest{}
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChangesRequest) ProtoMessage() {}
+
+func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChangesRequest.ProtoReflect.Descriptor instead.
+func (*ListChangesRequest) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListChangesRequest) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *ListChangesRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type ListChangesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           []byte                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`            // of the controller that answers
+	Counter       uint64                 `protobuf:"varint,2,opt,name=counter,proto3" json:"counter,omitempty"`   // up to which the answer goes
+	Complete      bool                   `protobuf:"varint,3,opt,name=complete,proto3" json:"complete,omitempty"` // the answer names all that was changed after the counter of the request, up to its own counter
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`         // there are changes after the counter of the answer
+	Changed       []*ChangedExtent       `protobuf:"bytes,5,rep,name=changed,proto3" json:"changed,omitempty"`    // each extent once, at its last change
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListChangesResponse) Reset() {
+	*x = ListChangesResponse{}
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListChangesResponse) ProtoMessage() {}
+
+func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListChangesResponse.ProtoReflect.Descriptor instead.
+func (*ListChangesResponse) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListChangesResponse) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *ListChangesResponse) GetCounter() uint64 {
+	if x != nil {
+		return x.Counter
+	}
+	return 0
+}
+
+func (x *ListChangesResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *ListChangesResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListChangesResponse) GetChanged() []*ChangedExtent {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+type ChangedExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Extent        []byte                 `protobuf:"bytes,1,opt,name=extent,proto3" json:"extent,omitempty"`
+	Queue         []byte                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"` // empty: the controller does not know it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangedExtent) Reset() {
+	*x = ChangedExtent{}
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangedExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangedExtent) ProtoMessage() {}
+
+func (x *ChangedExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangedExtent.ProtoReflect.Descriptor instead.
+func (*ChangedExtent) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ChangedExtent) GetExtent() []byte {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+func (x *ChangedExtent) GetQueue() []byte {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
 type LeaseQuotaRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Input         string                 `protobuf:"bytes,1,opt,name=input,proto3" json:"input,omitempty"`
@@ -1604,7 +1784,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +1796,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +1809,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -1674,7 +1854,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1866,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1879,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -1751,7 +1931,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1943,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1956,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -1825,7 +2005,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1837,7 +2017,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1850,7 +2030,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -1884,7 +2064,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2076,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2089,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -1939,7 +2119,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2131,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2144,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -2005,7 +2185,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2197,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2210,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -2065,7 +2245,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2257,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2270,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -2176,7 +2356,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2368,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2381,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AssignmentList) GetQueue() []byte {
@@ -2243,7 +2423,7 @@ type AssignRequest struct {
 
 func (x *AssignRequest) Reset() {
 	*x = AssignRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2255,7 +2435,7 @@ func (x *AssignRequest) String() string {
 func (*AssignRequest) ProtoMessage() {}
 
 func (x *AssignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2268,7 +2448,7 @@ func (x *AssignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignRequest.ProtoReflect.Descriptor instead.
 func (*AssignRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AssignRequest) GetRun() []byte {
@@ -2301,7 +2481,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2493,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2506,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AssignResponse) GetLists() []*ListAnswer {
@@ -2346,7 +2526,7 @@ type ListAnswer struct {
 
 func (x *ListAnswer) Reset() {
 	*x = ListAnswer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2538,7 @@ func (x *ListAnswer) String() string {
 func (*ListAnswer) ProtoMessage() {}
 
 func (x *ListAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2551,7 @@ func (x *ListAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnswer.ProtoReflect.Descriptor instead.
 func (*ListAnswer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListAnswer) GetNewest() *ListVersion {
@@ -2405,7 +2585,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2597,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2610,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -2510,7 +2690,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2702,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2715,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -2591,7 +2771,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2783,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2796,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -2657,7 +2837,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2849,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2862,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -2761,7 +2941,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +2953,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +2966,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -2832,7 +3012,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3024,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3037,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 type ReadRangeRequest struct {
@@ -2874,7 +3054,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2886,7 +3066,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2899,7 +3079,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -2953,7 +3133,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3145,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3158,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -2999,7 +3179,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3011,7 +3191,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3024,7 +3204,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -3057,7 +3237,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3249,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3262,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -3102,7 +3282,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3294,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3307,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -3154,7 +3334,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3346,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3359,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -3206,7 +3386,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3398,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3411,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -3267,7 +3447,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3279,7 +3459,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3292,7 +3472,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -3380,7 +3560,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3572,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3585,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 type StoreDescription struct {
@@ -3423,7 +3603,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3615,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3628,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -3514,7 +3694,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3526,7 +3706,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3539,7 +3719,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -3586,7 +3766,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3598,7 +3778,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3611,7 +3791,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -3681,7 +3861,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3873,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3886,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -3738,7 +3918,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3750,7 +3930,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3763,7 +3943,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
 }
 
 type VerifyReplicaRequest struct {
@@ -3776,7 +3956,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3968,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3981,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -3830,7 +4010,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +4022,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4035,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -3902,7 +4082,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +4094,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +4107,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -4001,7 +4181,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4193,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4206,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -4089,7 +4269,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4281,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4114,7 +4294,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -4147,7 +4327,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4159,7 +4339,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4172,7 +4352,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -4191,7 +4371,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4203,7 +4383,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4216,7 +4396,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -4234,7 +4414,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4246,7 +4426,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4259,7 +4439,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
 }
 
 type SettleRequest struct {
@@ -4275,7 +4455,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4287,7 +4467,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4300,7 +4480,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -4347,7 +4527,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4359,7 +4539,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4372,7 +4552,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -4391,7 +4571,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4583,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4596,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -4438,7 +4618,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4630,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4643,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -4506,7 +4686,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4698,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4711,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -4575,7 +4755,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4767,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4780,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -4654,7 +4834,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4666,7 +4846,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4679,7 +4859,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -4800,7 +4980,7 @@ type LimitRetriesRequest struct {
 
 func (x *LimitRetriesRequest) Reset() {
 	*x = LimitRetriesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +4992,7 @@ func (x *LimitRetriesRequest) String() string {
 func (*LimitRetriesRequest) ProtoMessage() {}
 
 func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +5005,7 @@ func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
 func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *LimitRetriesRequest) GetRun() []byte {
@@ -4871,7 +5051,7 @@ type LimitRetriesResponse struct {
 
 func (x *LimitRetriesResponse) Reset() {
 	*x = LimitRetriesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4883,7 +5063,7 @@ func (x *LimitRetriesResponse) String() string {
 func (*LimitRetriesResponse) ProtoMessage() {}
 
 func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4896,7 +5076,7 @@ func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
 func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
 }
 
 type GroupRetries struct {
@@ -4910,7 +5090,7 @@ type GroupRetries struct {
 
 func (x *GroupRetries) Reset() {
 	*x = GroupRetries{}
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4922,7 +5102,7 @@ func (x *GroupRetries) String() string {
 func (*GroupRetries) ProtoMessage() {}
 
 func (x *GroupRetries) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4935,7 +5115,7 @@ func (x *GroupRetries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
 func (*GroupRetries) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GroupRetries) GetGroup() []byte {
@@ -4979,7 +5159,7 @@ type RetryQueueMessage struct {
 
 func (x *RetryQueueMessage) Reset() {
 	*x = RetryQueueMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4991,7 +5171,7 @@ func (x *RetryQueueMessage) String() string {
 func (*RetryQueueMessage) ProtoMessage() {}
 
 func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5004,7 +5184,7 @@ func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQueueMessage.ProtoReflect.Descriptor instead.
 func (*RetryQueueMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *RetryQueueMessage) GetId() string {
@@ -5099,7 +5279,7 @@ type ListRetryQueueRequest struct {
 
 func (x *ListRetryQueueRequest) Reset() {
 	*x = ListRetryQueueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5111,7 +5291,7 @@ func (x *ListRetryQueueRequest) String() string {
 func (*ListRetryQueueRequest) ProtoMessage() {}
 
 func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5124,7 +5304,7 @@ func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueRequest.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ListRetryQueueRequest) GetQueue() string {
@@ -5187,7 +5367,7 @@ type ListRetryQueueResponse struct {
 
 func (x *ListRetryQueueResponse) Reset() {
 	*x = ListRetryQueueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5379,7 @@ func (x *ListRetryQueueResponse) String() string {
 func (*ListRetryQueueResponse) ProtoMessage() {}
 
 func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5392,7 @@ func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueResponse.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{80}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListRetryQueueResponse) GetMessages() []*RetryQueueMessage {
@@ -5247,7 +5427,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5259,7 +5439,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5272,7 +5452,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{81}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -5308,7 +5488,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5320,7 +5500,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5333,7 +5513,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{82}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -5374,7 +5554,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +5566,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +5579,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{83}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -5428,7 +5608,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5440,7 +5620,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5453,7 +5633,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -5494,7 +5674,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[85]
+	mi := &file_columba_v1_internal_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5506,7 +5686,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[85]
+	mi := &file_columba_v1_internal_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5519,7 +5699,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -5547,7 +5727,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[86]
+	mi := &file_columba_v1_internal_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5559,7 +5739,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[86]
+	mi := &file_columba_v1_internal_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5572,7 +5752,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -5609,7 +5789,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[87]
+	mi := &file_columba_v1_internal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5621,7 +5801,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[87]
+	mi := &file_columba_v1_internal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5634,7 +5814,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -5683,7 +5863,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[88]
+	mi := &file_columba_v1_internal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5695,7 +5875,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[88]
+	mi := &file_columba_v1_internal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5708,7 +5888,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -5840,7 +6020,19 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06reader\x18\x01 \x01(\fR\x06reader\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x16\n" +
 	"\x06extent\x18\x03 \x01(\fR\x06extent\"\x15\n" +
-	"\x13LearnExtentResponse\"\xa5\x01\n" +
+	"\x13LearnExtentResponse\"<\n" +
+	"\x12ListChangesRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"\xa6\x01\n" +
+	"\x13ListChangesResponse\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\fR\x03run\x12\x18\n" +
+	"\acounter\x18\x02 \x01(\x04R\acounter\x12\x1a\n" +
+	"\bcomplete\x18\x03 \x01(\bR\bcomplete\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x123\n" +
+	"\achanged\x18\x05 \x03(\v2\x19.columba.v1.ChangedExtentR\achanged\"=\n" +
+	"\rChangedExtent\x12\x16\n" +
+	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\fR\x05queue\"\xa5\x01\n" +
 	"\x11LeaseQuotaRequest\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\tR\x05input\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x129\n" +
@@ -6167,7 +6359,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05R\x05limit\"a\n" +
 	"\x13ListWaitingResponse\x126\n" +
 	"\bmessages\x18\x01 \x03(\v2\x1a.columba.v1.DelayedMessageR\bmessages\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\tR\x04next2\xf1\r\n" +
+	"\x04next\x18\x02 \x01(\tR\x04next2\xc1\x0e\n" +
 	"\x11ControllerService\x12Q\n" +
 	"\fEnsureExtent\x12\x1f.columba.v1.EnsureExtentRequest\x1a .columba.v1.EnsureExtentResponse\x12K\n" +
 	"\n" +
@@ -6188,7 +6380,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x10DescribeMajority\x12#.columba.v1.DescribeMajorityRequest\x1a$.columba.v1.DescribeMajorityResponse\x12K\n" +
 	"\n" +
 	"HearShares\x12\x1d.columba.v1.HearSharesRequest\x1a\x1e.columba.v1.HearSharesResponse\x12N\n" +
-	"\vLearnExtent\x12\x1e.columba.v1.LearnExtentRequest\x1a\x1f.columba.v1.LearnExtentResponse\x12K\n" +
+	"\vLearnExtent\x12\x1e.columba.v1.LearnExtentRequest\x1a\x1f.columba.v1.LearnExtentResponse\x12N\n" +
+	"\vListChanges\x12\x1e.columba.v1.ListChangesRequest\x1a\x1f.columba.v1.ListChangesResponse\x12K\n" +
 	"\n" +
 	"LeaseQuota\x12\x1d.columba.v1.LeaseQuotaRequest\x1a\x1e.columba.v1.LeaseQuotaResponse\x12K\n" +
 	"\n" +
@@ -6242,7 +6435,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -6272,265 +6465,271 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*HearSharesResponse)(nil),           // 25: columba.v1.HearSharesResponse
 	(*LearnExtentRequest)(nil),           // 26: columba.v1.LearnExtentRequest
 	(*LearnExtentResponse)(nil),          // 27: columba.v1.LearnExtentResponse
-	(*LeaseQuotaRequest)(nil),            // 28: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 29: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 30: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 31: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 32: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 33: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 34: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 35: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 36: columba.v1.AssignmentList
-	(*AssignRequest)(nil),                // 37: columba.v1.AssignRequest
-	(*AssignResponse)(nil),               // 38: columba.v1.AssignResponse
-	(*ListAnswer)(nil),                   // 39: columba.v1.ListAnswer
-	(*SelectDeadLettersRequest)(nil),     // 40: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 41: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 42: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 43: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 44: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 45: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 46: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 47: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 48: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 49: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 50: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 51: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 52: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 53: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 54: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 55: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 56: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 57: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 58: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 59: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 60: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 61: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 62: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 63: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 64: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 65: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 66: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 67: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 68: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 69: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 70: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 71: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 72: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 73: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 74: columba.v1.ShareCounts
-	(*LimitRetriesRequest)(nil),          // 75: columba.v1.LimitRetriesRequest
-	(*LimitRetriesResponse)(nil),         // 76: columba.v1.LimitRetriesResponse
-	(*GroupRetries)(nil),                 // 77: columba.v1.GroupRetries
-	(*RetryQueueMessage)(nil),            // 78: columba.v1.RetryQueueMessage
-	(*ListRetryQueueRequest)(nil),        // 79: columba.v1.ListRetryQueueRequest
-	(*ListRetryQueueResponse)(nil),       // 80: columba.v1.ListRetryQueueResponse
-	(*ListTimersRequest)(nil),            // 81: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 82: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 83: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 84: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 85: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 86: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 87: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 88: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 89: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 90: columba.v1.Extent
-	(*HostAddress)(nil),                  // 91: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 92: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 93: columba.v1.UndecidedExtent
-	(*Error)(nil),                        // 94: columba.v1.Error
-	(*DeadLetterSelection)(nil),          // 95: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 96: google.protobuf.Duration
-	(*Message)(nil),                      // 97: columba.v1.Message
-	(*DelayedMessage)(nil),               // 98: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 99: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 100: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 101: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 102: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 103: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 104: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 105: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 106: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 107: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 108: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 109: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 110: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 111: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 112: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 113: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 114: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 115: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 116: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 117: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 118: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 119: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 120: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 121: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 122: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 123: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 124: columba.v1.ListDeadLettersResponse
+	(*ListChangesRequest)(nil),           // 28: columba.v1.ListChangesRequest
+	(*ListChangesResponse)(nil),          // 29: columba.v1.ListChangesResponse
+	(*ChangedExtent)(nil),                // 30: columba.v1.ChangedExtent
+	(*LeaseQuotaRequest)(nil),            // 31: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 32: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 33: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 34: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 35: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 36: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 37: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 38: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 39: columba.v1.AssignmentList
+	(*AssignRequest)(nil),                // 40: columba.v1.AssignRequest
+	(*AssignResponse)(nil),               // 41: columba.v1.AssignResponse
+	(*ListAnswer)(nil),                   // 42: columba.v1.ListAnswer
+	(*SelectDeadLettersRequest)(nil),     // 43: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 44: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 45: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 46: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 47: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 48: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 49: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 50: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 51: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 52: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 53: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 54: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 55: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 56: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 57: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 58: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 59: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 60: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 61: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 62: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 63: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 64: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 65: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 66: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 67: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 68: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 69: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 70: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 71: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 72: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 73: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 74: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 75: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 76: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 77: columba.v1.ShareCounts
+	(*LimitRetriesRequest)(nil),          // 78: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 79: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 80: columba.v1.GroupRetries
+	(*RetryQueueMessage)(nil),            // 81: columba.v1.RetryQueueMessage
+	(*ListRetryQueueRequest)(nil),        // 82: columba.v1.ListRetryQueueRequest
+	(*ListRetryQueueResponse)(nil),       // 83: columba.v1.ListRetryQueueResponse
+	(*ListTimersRequest)(nil),            // 84: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 85: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 86: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 87: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 88: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 89: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 90: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 91: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 92: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 93: columba.v1.Extent
+	(*HostAddress)(nil),                  // 94: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 95: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 96: columba.v1.UndecidedExtent
+	(*Error)(nil),                        // 97: columba.v1.Error
+	(*DeadLetterSelection)(nil),          // 98: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 99: google.protobuf.Duration
+	(*Message)(nil),                      // 100: columba.v1.Message
+	(*DelayedMessage)(nil),               // 101: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 102: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 103: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 104: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 105: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 106: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 107: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 108: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 109: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 110: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 111: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 112: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 113: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 114: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 115: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 116: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 117: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 118: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 119: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 120: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 121: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 122: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 123: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 124: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 125: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 126: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 127: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	89,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	90,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	91,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	90,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	92,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	93,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	92,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	93,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	94,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	93,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	95,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	96,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	15,  // 6: columba.v1.ListAssignmentsResponse.lists:type_name -> columba.v1.QueueVersion
 	14,  // 7: columba.v1.QueueVersion.version:type_name -> columba.v1.ListVersion
 	15,  // 8: columba.v1.GetAssignmentsRequest.known:type_name -> columba.v1.QueueVersion
-	36,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
-	92,  // 10: columba.v1.DescribeMajorityResponse.since:type_name -> google.protobuf.Timestamp
-	29,  // 11: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	30,  // 12: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	31,  // 13: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	33,  // 14: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	34,  // 15: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	90,  // 16: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	14,  // 17: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
-	35,  // 18: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	36,  // 19: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
-	39,  // 20: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
-	14,  // 21: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
-	94,  // 22: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
-	95,  // 23: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	90,  // 24: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	90,  // 25: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	90,  // 26: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	89,  // 27: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	89,  // 28: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	90,  // 29: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	89,  // 30: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	89,  // 31: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	89,  // 32: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	92,  // 33: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	89,  // 34: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	90,  // 35: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	89,  // 36: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	89,  // 37: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	53,  // 38: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	89,  // 39: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	89,  // 40: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	84,  // 41: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	85,  // 42: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	86,  // 43: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	96,  // 44: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	87,  // 45: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	88,  // 46: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	73,  // 47: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	74,  // 48: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	77,  // 49: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	97,  // 50: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
-	92,  // 51: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
-	92,  // 52: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	92,  // 53: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
-	92,  // 54: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
-	78,  // 55: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
-	98,  // 56: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
-	4,   // 57: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	6,   // 58: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	8,   // 59: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	99,  // 60: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	100, // 61: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	10,  // 62: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	101, // 63: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	102, // 64: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	103, // 65: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	103, // 66: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	12,  // 67: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	16,  // 68: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
-	18,  // 69: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	20,  // 70: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
-	22,  // 71: columba.v1.ControllerService.DescribeMajority:input_type -> columba.v1.DescribeMajorityRequest
-	24,  // 72: columba.v1.ControllerService.HearShares:input_type -> columba.v1.HearSharesRequest
-	26,  // 73: columba.v1.ControllerService.LearnExtent:input_type -> columba.v1.LearnExtentRequest
-	28,  // 74: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	104, // 75: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 76: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 77: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	42,  // 78: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	44,  // 79: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	46,  // 80: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	48,  // 81: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	50,  // 82: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	52,  // 83: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	54,  // 84: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	56,  // 85: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	58,  // 86: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	60,  // 87: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	62,  // 88: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	69,  // 89: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	37,  // 90: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
-	105, // 91: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	68,  // 92: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	106, // 93: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	107, // 94: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	108, // 95: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	109, // 96: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	110, // 97: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	64,  // 98: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	66,  // 99: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	40,  // 100: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	79,  // 101: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
-	81,  // 102: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	82,  // 103: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	71,  // 104: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	75,  // 105: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
-	5,   // 106: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 107: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 108: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	111, // 109: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	112, // 110: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 111: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	113, // 112: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	114, // 113: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	115, // 114: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	116, // 115: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	13,  // 116: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
-	17,  // 117: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
-	19,  // 118: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	21,  // 119: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
-	23,  // 120: columba.v1.ControllerService.DescribeMajority:output_type -> columba.v1.DescribeMajorityResponse
-	25,  // 121: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
-	27,  // 122: columba.v1.ControllerService.LearnExtent:output_type -> columba.v1.LearnExtentResponse
-	32,  // 123: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	117, // 124: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 125: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 126: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	43,  // 127: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	45,  // 128: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	47,  // 129: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	49,  // 130: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	51,  // 131: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	53,  // 132: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	55,  // 133: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	57,  // 134: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	59,  // 135: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	61,  // 136: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	63,  // 137: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	70,  // 138: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	38,  // 139: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	118, // 140: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	119, // 141: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	120, // 142: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	121, // 143: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	122, // 144: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	123, // 145: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	124, // 146: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	65,  // 147: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	67,  // 148: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	41,  // 149: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	80,  // 150: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
-	123, // 151: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	83,  // 152: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	72,  // 153: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	76,  // 154: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
-	106, // [106:155] is the sub-list for method output_type
-	57,  // [57:106] is the sub-list for method input_type
-	57,  // [57:57] is the sub-list for extension type_name
-	57,  // [57:57] is the sub-list for extension extendee
-	0,   // [0:57] is the sub-list for field type_name
+	39,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
+	95,  // 10: columba.v1.DescribeMajorityResponse.since:type_name -> google.protobuf.Timestamp
+	30,  // 11: columba.v1.ListChangesResponse.changed:type_name -> columba.v1.ChangedExtent
+	32,  // 12: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	33,  // 13: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	34,  // 14: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	36,  // 15: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	37,  // 16: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	93,  // 17: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	14,  // 18: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
+	38,  // 19: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	39,  // 20: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
+	42,  // 21: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
+	14,  // 22: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
+	97,  // 23: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
+	98,  // 24: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	93,  // 25: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	93,  // 26: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	93,  // 27: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	92,  // 28: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	92,  // 29: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	93,  // 30: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	92,  // 31: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	92,  // 32: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	92,  // 33: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	95,  // 34: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	92,  // 35: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	93,  // 36: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	92,  // 37: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	92,  // 38: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	56,  // 39: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	92,  // 40: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	92,  // 41: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	87,  // 42: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	88,  // 43: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	89,  // 44: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	99,  // 45: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	90,  // 46: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	91,  // 47: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	76,  // 48: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	77,  // 49: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	80,  // 50: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	100, // 51: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
+	95,  // 52: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
+	95,  // 53: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	95,  // 54: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
+	95,  // 55: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
+	81,  // 56: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
+	101, // 57: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	4,   // 58: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,   // 59: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,   // 60: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	102, // 61: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	103, // 62: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10,  // 63: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	104, // 64: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	105, // 65: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	106, // 66: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	106, // 67: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12,  // 68: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	16,  // 69: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
+	18,  // 70: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	20,  // 71: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
+	22,  // 72: columba.v1.ControllerService.DescribeMajority:input_type -> columba.v1.DescribeMajorityRequest
+	24,  // 73: columba.v1.ControllerService.HearShares:input_type -> columba.v1.HearSharesRequest
+	26,  // 74: columba.v1.ControllerService.LearnExtent:input_type -> columba.v1.LearnExtentRequest
+	28,  // 75: columba.v1.ControllerService.ListChanges:input_type -> columba.v1.ListChangesRequest
+	31,  // 76: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	107, // 77: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 78: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 79: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	45,  // 80: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	47,  // 81: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	49,  // 82: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	51,  // 83: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	53,  // 84: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	55,  // 85: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	57,  // 86: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	59,  // 87: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	61,  // 88: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	63,  // 89: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	65,  // 90: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	72,  // 91: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	40,  // 92: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
+	108, // 93: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	71,  // 94: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	109, // 95: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	110, // 96: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	111, // 97: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	112, // 98: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	113, // 99: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	67,  // 100: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	69,  // 101: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	43,  // 102: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	82,  // 103: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
+	84,  // 104: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	85,  // 105: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	74,  // 106: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	78,  // 107: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 108: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 109: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 110: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	114, // 111: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	115, // 112: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 113: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	116, // 114: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	117, // 115: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	118, // 116: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	119, // 117: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	13,  // 118: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
+	17,  // 119: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
+	19,  // 120: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	21,  // 121: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
+	23,  // 122: columba.v1.ControllerService.DescribeMajority:output_type -> columba.v1.DescribeMajorityResponse
+	25,  // 123: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
+	27,  // 124: columba.v1.ControllerService.LearnExtent:output_type -> columba.v1.LearnExtentResponse
+	29,  // 125: columba.v1.ControllerService.ListChanges:output_type -> columba.v1.ListChangesResponse
+	35,  // 126: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	120, // 127: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 128: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 129: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	46,  // 130: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	48,  // 131: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	50,  // 132: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	52,  // 133: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	54,  // 134: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	56,  // 135: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	58,  // 136: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	60,  // 137: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	62,  // 138: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	64,  // 139: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	66,  // 140: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	73,  // 141: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	41,  // 142: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	121, // 143: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	122, // 144: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	123, // 145: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	124, // 146: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	125, // 147: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	126, // 148: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	127, // 149: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	68,  // 150: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	70,  // 151: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	44,  // 152: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	83,  // 153: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
+	126, // 154: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	86,  // 155: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	75,  // 156: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	79,  // 157: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	108, // [108:158] is the sub-list for method output_type
+	58,  // [58:108] is the sub-list for method input_type
+	58,  // [58:58] is the sub-list for extension type_name
+	58,  // [58:58] is the sub-list for extension extendee
+	0,   // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -6548,7 +6747,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   89,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -66,7 +66,8 @@ type view struct {
 	lease *lease.Lease
 	term  uint64 // of the session that all members know; 0: there is none
 	hosts []core.HostID
-	since time.Time // when the term or the hosts changed
+	runs  []core.RunID // of hosts
+	since time.Time    // when the term or the hosts changed
 }
 
 const (
@@ -120,6 +121,9 @@ func (s *Session) first(key core.ID, others []core.HostID) bool {
 
 // Others are the members besides this controller, as far as they were seen. The caller does not change them.
 func (s *Session) Others() []core.HostID { return s.view.Load().hosts }
+
+// OtherRuns are the runs of Others. The caller does not change them.
+func (s *Session) OtherRuns() []core.RunID { return s.view.Load().runs }
 
 // Handovers is how often this controller stopped being responsible for some keys.
 func (s *Session) Handovers() uint64 {
@@ -275,7 +279,7 @@ func (s *Session) showLocked() (changed, shrunk bool) {
 		known[id] = true
 	}
 	for _, r := range all {
-		v.hosts = append(v.hosts, r.Owner)
+		v.hosts, v.runs = append(v.hosts, r.Owner), append(v.runs, r.Run)
 		shrunk = shrunk || !known[r.Owner]
 	}
 	changed = shrunk || v.term != old.term || len(v.hosts) != len(old.hosts)

@@ -88,6 +88,9 @@ const (
 	// ControllerServiceLearnExtentProcedure is the fully-qualified name of the ControllerService's
 	// LearnExtent RPC.
 	ControllerServiceLearnExtentProcedure = "/columba.v1.ControllerService/LearnExtent"
+	// ControllerServiceListChangesProcedure is the fully-qualified name of the ControllerService's
+	// ListChanges RPC.
+	ControllerServiceListChangesProcedure = "/columba.v1.ControllerService/ListChanges"
 	// ControllerServiceLeaseQuotaProcedure is the fully-qualified name of the ControllerService's
 	// LeaseQuota RPC.
 	ControllerServiceLeaseQuotaProcedure = "/columba.v1.ControllerService/LeaseQuota"
@@ -208,6 +211,9 @@ type ControllerServiceClient interface {
 	// LearnExtent has the controller that is responsible for a queue take in an extent that another one made, and that groups of the queue read. Another
 	// controller answers that the queue has moved.
 	LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error)
+	// ListChanges answers a page of the extents whose rows the controller has changed, or may have changed, since a point in its count. It is cheap: it
+	// reads no metadata. Controllers ask each other every 30 s, and need not read the rows of all extents then.
+	ListChanges(context.Context, *connect.Request[columbav1.ListChangesRequest]) (*connect.Response[columbav1.ListChangesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -332,6 +338,12 @@ func NewControllerServiceClient(httpClient connect.HTTPClient, baseURL string, o
 			connect.WithSchema(controllerServiceMethods.ByName("LearnExtent")),
 			connect.WithClientOptions(opts...),
 		),
+		listChanges: connect.NewClient[columbav1.ListChangesRequest, columbav1.ListChangesResponse](
+			httpClient,
+			baseURL+ControllerServiceListChangesProcedure,
+			connect.WithSchema(controllerServiceMethods.ByName("ListChanges")),
+			connect.WithClientOptions(opts...),
+		),
 		leaseQuota: connect.NewClient[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse](
 			httpClient,
 			baseURL+ControllerServiceLeaseQuotaProcedure,
@@ -378,6 +390,7 @@ type controllerServiceClient struct {
 	describeMajority   *connect.Client[columbav1.DescribeMajorityRequest, columbav1.DescribeMajorityResponse]
 	hearShares         *connect.Client[columbav1.HearSharesRequest, columbav1.HearSharesResponse]
 	learnExtent        *connect.Client[columbav1.LearnExtentRequest, columbav1.LearnExtentResponse]
+	listChanges        *connect.Client[columbav1.ListChangesRequest, columbav1.ListChangesResponse]
 	leaseQuota         *connect.Client[columbav1.LeaseQuotaRequest, columbav1.LeaseQuotaResponse]
 	listDepths         *connect.Client[columbav1.ListDepthsRequest, columbav1.ListDepthsResponse]
 	confirmEnd         *connect.Client[columbav1.ConfirmEndRequest, columbav1.ConfirmEndResponse]
@@ -469,6 +482,11 @@ func (c *controllerServiceClient) LearnExtent(ctx context.Context, req *connect.
 	return c.learnExtent.CallUnary(ctx, req)
 }
 
+// ListChanges calls columba.v1.ControllerService.ListChanges.
+func (c *controllerServiceClient) ListChanges(ctx context.Context, req *connect.Request[columbav1.ListChangesRequest]) (*connect.Response[columbav1.ListChangesResponse], error) {
+	return c.listChanges.CallUnary(ctx, req)
+}
+
 // LeaseQuota calls columba.v1.ControllerService.LeaseQuota.
 func (c *controllerServiceClient) LeaseQuota(ctx context.Context, req *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
 	return c.leaseQuota.CallUnary(ctx, req)
@@ -529,6 +547,9 @@ type ControllerServiceHandler interface {
 	// LearnExtent has the controller that is responsible for a queue take in an extent that another one made, and that groups of the queue read. Another
 	// controller answers that the queue has moved.
 	LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error)
+	// ListChanges answers a page of the extents whose rows the controller has changed, or may have changed, since a point in its count. It is cheap: it
+	// reads no metadata. Controllers ask each other every 30 s, and need not read the rows of all extents then.
+	ListChanges(context.Context, *connect.Request[columbav1.ListChangesRequest]) (*connect.Response[columbav1.ListChangesResponse], error)
 	// LeaseQuota answers what an input host may publish for a few seconds, of the limits of namespaces and the caps of queues. Hosts ask once a second.
 	// The answer lacks what another controller divides. If that is all of it, the answer is the error `moved`.
 	LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error)
@@ -649,6 +670,12 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 		connect.WithSchema(controllerServiceMethods.ByName("LearnExtent")),
 		connect.WithHandlerOptions(opts...),
 	)
+	controllerServiceListChangesHandler := connect.NewUnaryHandler(
+		ControllerServiceListChangesProcedure,
+		svc.ListChanges,
+		connect.WithSchema(controllerServiceMethods.ByName("ListChanges")),
+		connect.WithHandlerOptions(opts...),
+	)
 	controllerServiceLeaseQuotaHandler := connect.NewUnaryHandler(
 		ControllerServiceLeaseQuotaProcedure,
 		svc.LeaseQuota,
@@ -709,6 +736,8 @@ func NewControllerServiceHandler(svc ControllerServiceHandler, opts ...connect.H
 			controllerServiceHearSharesHandler.ServeHTTP(w, r)
 		case ControllerServiceLearnExtentProcedure:
 			controllerServiceLearnExtentHandler.ServeHTTP(w, r)
+		case ControllerServiceListChangesProcedure:
+			controllerServiceListChangesHandler.ServeHTTP(w, r)
 		case ControllerServiceLeaseQuotaProcedure:
 			controllerServiceLeaseQuotaHandler.ServeHTTP(w, r)
 		case ControllerServiceListDepthsProcedure:
@@ -792,6 +821,10 @@ func (UnimplementedControllerServiceHandler) HearShares(context.Context, *connec
 
 func (UnimplementedControllerServiceHandler) LearnExtent(context.Context, *connect.Request[columbav1.LearnExtentRequest]) (*connect.Response[columbav1.LearnExtentResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.LearnExtent is not implemented"))
+}
+
+func (UnimplementedControllerServiceHandler) ListChanges(context.Context, *connect.Request[columbav1.ListChangesRequest]) (*connect.Response[columbav1.ListChangesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("columba.v1.ControllerService.ListChanges is not implemented"))
 }
 
 func (UnimplementedControllerServiceHandler) LeaseQuota(context.Context, *connect.Request[columbav1.LeaseQuotaRequest]) (*connect.Response[columbav1.LeaseQuotaResponse], error) {
