@@ -49,6 +49,7 @@ type Config struct {
 	RetainEvery     time.Duration // how often extents are looked for that their queues keep no longer
 	CountEvery      time.Duration // how often backlogs are computed
 	Alone           bool          // the metadata are this process's: there is no other controller
+	CalmAfter       time.Duration // for how long the controllers have to be the same before one reads only what the others name
 	ListBytes       int           // of the list of one queue's shares for an output host, at most
 	PageBytes       int           // of the lists in one call, at most, unless the first one is longer
 }
@@ -59,13 +60,13 @@ func DefaultConfig() Config {
 		ReconcileEvery: 2 * time.Second, CallTimeout: 3 * time.Second, SealsAtOnce: 64,
 		DescribeEvery: 2 * time.Second, DescribeTimeout: time.Second,
 		Blink: 3 * time.Second, GoneAfter: 5 * time.Minute, RepairsAtOnce: 4, RepairPerSecond: 64 << 20,
-		ListBytes: maxListBytes, PageBytes: pageBytes,
+		CalmAfter: 10 * time.Minute, ListBytes: maxListBytes, PageBytes: pageBytes,
 		InventoryEvery: 30 * time.Second, RetainEvery: 30 * time.Second, CountEvery: 5 * time.Second,
 	}
 }
 
 func (c Config) validate() error {
-	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery, c.RetainEvery, c.CountEvery} {
+	for _, d := range []time.Duration{c.ReconcileEvery, c.CallTimeout, c.DescribeEvery, c.DescribeTimeout, c.Blink, c.GoneAfter, c.InventoryEvery, c.RetainEvery, c.CountEvery, c.CalmAfter} {
 		if d <= 0 {
 			return core.Errorf(core.CodeBadArgument, "controller: every time must be above zero")
 		}
@@ -106,7 +107,9 @@ type Host struct {
 	describeNow chan struct{}    // descriptions of stores are wanted
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
-	gate        *gate            // of the work that nobody waits for
+	changes     *changes         // for other controllers
+	company     *company
+	gate        *gate // of the work that nobody waits for
 	majority    metadata.Majority
 	watch       *majorityWatch
 	minority    *minority
@@ -143,11 +146,15 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	self, g := deps.Members.Self(), &gate{}
-	deps.Meta = heeded{deps.Meta, g}
+	self, g, changes := deps.Members.Self(), &gate{}, newChanges(mostChanges)
+	seen := heeded{deps.Meta, g}
+	if deps.Meta = seen; !cfg.Alone {
+		deps.Meta = noting{seen, changes}
+	}
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
+		changes: changes, company: newCompany(time.Now()),
 		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()

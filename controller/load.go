@@ -13,7 +13,7 @@ import (
 const (
 	// reloadEvery is how often extents are read again: of a single controller, for writes of a predecessor that land late …
 	reloadEvery = 10 * time.Minute
-	// … and of one of several, for what the others did.
+	// … and of one of several, for what the others did, unless these name all of it.
 	reloadOften = 30 * time.Second
 	// reloadTimeout bounds one reading.
 	reloadTimeout = 5 * time.Minute
@@ -25,31 +25,52 @@ const (
 // away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
+	r, heard := newReadings(h.cfg.CalmAfter, mostFollowed), make(heardChanges)
 	tick := time.NewTicker(reloadOften)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		asked := false // it became responsible for queues that others acted for
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-h.reload:
-			asked = true
+		case <-h.reload: // it became responsible for queues that others acted for
+			r.asked = true
+			tick.Reset(reloadOften)
 		}
 		now := h.deps.now()
-		if !asked && len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
+		if !r.asked && len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
 			continue
 		}
 		last, alone = now, reloadEvery
-		h.reloadOnce(ctx, now)
+		h.reloadRound(ctx, r, heard)
 	}
 }
 
-func (h *Host) reloadOnce(ctx context.Context, now time.Time) {
+// reloadRound reads all extents again, or those that other controllers have changed. Others are asked before, so no change
+// is between two rounds.
+func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	if err := h.load(ctx, now.Add(-unopenedAfter)); err != nil && ctx.Err() == nil {
-		h.log.Info("extents could not be read again", "err", err)
+	a := h.listChanges(ctx, heard)
+	began, made := time.Now(), h.deps.now().Add(-unopenedAfter)
+	r.take(a, began)
+	calm := r.calm(a, began)
+	if !calm && r.mayReadAll(began) {
+		err := h.load(ctx, made)
+		r.hasReadAll(began, time.Now(), err)
+		if err == nil {
+			h.metrics.readAll.Observe(time.Since(began).Seconds())
+		} else if ctx.Err() == nil {
+			h.log.Info("extents could not be read again", "err", err)
+		}
+		return
+	}
+	err := h.catchUp(ctx, r.named, r.ids(), made)
+	r.hasReadNamed(began, err)
+	if err == nil {
+		h.metrics.learned.Add(float64(a.others))
+	} else if ctx.Err() == nil {
+		h.log.Info("extents that other controllers have changed could not be read; the rows of all extents are read", "err", err)
 	}
 }
 
@@ -248,12 +269,17 @@ func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{
 		case err != nil:
 			return err
 		case row.State == core.ExtentRetired:
-			if e, known := h.extents.Get(id); known {
-				h.extents.Remove(id)
-				h.noteStuck(id, false)
-				h.touchReaders(e)
-			}
+			h.forgetExtent(id)
 		}
 	}
 	return nil
+}
+
+// forgetExtent forgets an extent that another controller has retired.
+func (h *Host) forgetExtent(id core.ExtentID) {
+	if e, known := h.extents.Get(id); known {
+		h.extents.Remove(id)
+		h.noteStuck(id, false)
+		h.touchReaders(e)
+	}
 }

@@ -27,6 +27,8 @@ type metrics struct {
 	old         prometheus.Gauge
 	skew        *prometheus.GaugeVec
 	majority    *prometheus.GaugeVec
+	readAll     prometheus.Histogram
+	learned     prometheus.Counter
 
 	expired          prometheus.Counter
 	expiredMessages  prometheus.Counter
@@ -57,12 +59,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 		majority: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_majority", Help: "1 for the state of this controller: it has a majority of the metadata, or is in a cut of the network or an outage of the metadata."}, []string{"state"}),
 
+		readAll: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "columba_controller_extents_read_seconds", Help: "Readings of the rows of all extents, after the first one.", Buckets: prometheus.ExponentialBuckets(1e-3, 4, 10)}),
+		learned: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_learned_total", Help: "Changed extents that other controllers named, and whose rows were read for that."}),
+
 		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retention_dropped_total", Help: "Extents retired by the unconsumed retention that a group had not consumed, or whose queue had no group."}),
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of extents retired by the unconsumed retention that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while no extent is retired because the clocks of hosts differ or too few hosts answer."}),
 	}
 	m.showMajority(majority.Has)
-	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.readAll, m.learned, m.expired, m.expiredMessages, m.retentionStopped)
 	return m
 }
 

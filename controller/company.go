@@ -1,0 +1,57 @@
+package controller
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/columbamq/columba/core"
+)
+
+// company is which other controllers there are, and since when they have been the same. Safe for concurrent use.
+type company struct {
+	mu struct {
+		sync.Mutex
+		runs map[core.RunID]core.HostID // in the membership
+		same time.Time                  // since when they are these, and no other controller holds a session lease
+	}
+}
+
+func newCompany(now time.Time) *company {
+	c := &company{}
+	c.mu.same = now
+	return c
+}
+
+// see takes in the other controllers in the membership, and the other runs that hold session leases. A run that holds a
+// lease and is not in the membership may change rows that nobody is asked about.
+func (c *company) see(members map[core.RunID]core.HostID, leases []core.RunID, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	unshown := false
+	for _, run := range leases {
+		_, shown := members[run]
+		unshown = unshown || !shown
+	}
+	if unshown || !maps.Equal(members, c.mu.runs) {
+		c.mu.runs, c.mu.same = members, now
+	}
+}
+
+// since is since when there have been the same controllers.
+func (c *company) since() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.same
+}
+
+// otherRuns are the other controllers in the membership.
+func (h *Host) otherRuns() map[core.RunID]core.HostID {
+	self, out := h.deps.Members.Self(), make(map[core.RunID]core.HostID)
+	for _, m := range h.deps.Members.Hosts("controller") {
+		if m.Run != self.Run {
+			out[m.Run] = m.ID
+		}
+	}
+	return out
+}
