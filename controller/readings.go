@@ -72,7 +72,7 @@ func (r *readings) take(a answered, now time.Time) {
 func (r *readings) calm(a answered, now time.Time) bool {
 	return !r.asked && a.all && now.Sub(a.same) >= r.calmAfter && // nobody else has changed anything
 		!r.full.IsZero() && now.Sub(r.full) < reloadEvery &&
-		(r.missed.IsZero() || r.full.Sub(r.missed) >= namedFor)
+		(r.missed.IsZero() || r.full.Sub(r.missed) >= min(namedFor, r.calmAfter)) // less than namedFor in tests
 }
 
 // mayReadAll reports whether a full reading may begin: it takes a part of the time only.

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"math/rand/v2"
+	"time"
 
+	"github.com/columbamq/columba/controller"
 	"github.com/columbamq/columba/core"
 )
 
@@ -49,6 +51,27 @@ func (s *schedule) aimAtControllers(random *rand.Rand) {
 		case (e.kind == kindOneWay || e.kind == kindSuspect) && random.IntN(2) == 0:
 			e.a, e.b = e.b, e.a
 		}
+	}
+}
+
+// calmLead is for how long nothing happens before faults of which controllers are to be calm.
+const calmLead = 2 * time.Minute
+
+// becalm has controllers be calm soon, in half of the schedules, and the faults begin when they are.
+func (s *schedule) becalm(random *rand.Rand) {
+	if random.IntN(2) == 0 {
+		return
+	}
+	s.calmAfter = 40 * time.Second
+	for i := range s.events {
+		s.events[i].at += calmLead
+	}
+}
+
+// controller edits the configuration of controllers.
+func (s *schedule) controller(c *controller.Config) {
+	if s.calmAfter > 0 {
+		c.CalmAfter = s.calmAfter
 	}
 }
 

@@ -58,7 +58,7 @@ func tryChains(t *testing.T, seed uint64) {
 		r.mu.random = rand.New(rand.NewPCG(s.seed, 3))
 		r.Cluster = Start(t, Options{
 			Stores: s.stores, Controllers: s.controllers, Inputs: 2, Outputs: 2, Replicas: 3, Gossip: r.gossip, Logs: r.keep, Divergence: divergence(s.seed),
-			Meta:  r.watched,
+			Meta: r.watched, Controller: s.controller,
 			Input: func(c *inputhost.Config) { c.RollBytes, c.PublishDeadline, c.IdleAfter = s.roll, wait, 5*time.Second },
 		})
 		defer r.Close()

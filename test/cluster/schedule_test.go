@@ -20,6 +20,7 @@ type schedule struct {
 	latency     time.Duration
 	gossip      time.Duration // most that news of a host take
 	roll        uint64        // bytes of an extent
+	calmAfter   time.Duration // of controllers: they no longer read all rows before the faults begin; 0: as they do by default
 	events      []event
 }
 
@@ -122,6 +123,7 @@ func draw(seed uint64, steps, controllers int) *schedule {
 	s.destroy = destroyed
 	if controllers > 1 {
 		s.aimAtControllers(rand.New(rand.NewPCG(seed, 9)))
+		s.becalm(rand.New(rand.NewPCG(seed, 10)))
 	}
 	return s
 }
@@ -155,8 +157,8 @@ func (e event) String() string {
 
 func (s *schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "-seed=%d -steps=%d -controllers=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t\n",
-		s.seed, len(s.events), s.controllers, s.stores, s.latency, s.gossip, s.roll, s.single)
+	fmt.Fprintf(&b, "-seed=%d -steps=%d -controllers=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t, calm after %s\n",
+		s.seed, len(s.events), s.controllers, s.stores, s.latency, s.gossip, s.roll, s.single, s.calmAfter)
 	for _, e := range s.events {
 		fmt.Fprintln(&b, e)
 	}
