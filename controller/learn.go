@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. Else it learns of the extent when it
-// reads the extents again, up to reloadOften later, as it does when this call fails.
+// tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. When
+// this call fails, the other one learns of the extent up to reloadOften later: this one names it, or the other reads all.
 func (h *Host) tellOthers(e catalog.Extent) {
 	queue := e.Reader()
 	if h.duties.Responsible(queue.ID) {
