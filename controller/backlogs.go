@@ -20,6 +20,9 @@ import (
 )
 
 func (s *service) ListDepths(_ context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	out, err := s.h.backlogs.List(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)

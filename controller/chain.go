@@ -41,8 +41,12 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 	if err != nil {
 		return core.Extent{}, err
 	}
+	reads := h.loaded() != nil // then this controller gives out nothing before knowPlaces
 	if old.Extent.Chain > 0 {
-		if err := h.knowChain(ctx, old.Extent); err != nil {
+		if !reads {
+			err = h.knowChain(ctx, old.Extent)
+		}
+		if err != nil {
 			return core.Extent{}, err
 		}
 		state, err := h.adoptHead(ctx, old)
@@ -76,7 +80,7 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 		return core.Extent{}, core.Errorf(code, "move the head of queue %s: %w", w.queue, err)
 	}
 	made, err := h.register(ctx, w, r)
-	if err == nil {
+	if err == nil && !reads {
 		h.knows(made)
 	}
 	return made, err

@@ -60,7 +60,7 @@ func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, be
 			h.metrics.skew.DeleteLabelValues(string(id))
 		}
 	}
-	moved, wrong := false, func(id core.HostID) bool { return now[id].State == skew.Wrong }
+	moved := false
 	for id, v := range now {
 		h.metrics.skew.WithLabelValues(string(id)).Set(v.Off.Seconds())
 		if was := before[id].State; was != v.State {
@@ -69,14 +69,19 @@ func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, be
 		}
 	}
 	if moved {
-		for e := range h.extents.Open(func(x *catalog.Extent) bool {
-			return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, wrong)
-		}) {
-			h.sealSoon(e.Extent, "a clock is wrong")
-		}
+		h.sealOnWrongClocks()
 		h.pokeMoved()
 	}
 	return now
+}
+
+// sealOnWrongClocks has the open timer extents sealed that have a replica on a store whose clock is wrong.
+func (h *Host) sealOnWrongClocks() {
+	for e := range h.extents.Open(func(x *catalog.Extent) bool {
+		return x.Kind == core.KindTimer && slices.ContainsFunc(x.Replicas, h.skewed.wrong)
+	}) {
+		h.sealSoon(e.Extent, "a clock is wrong")
+	}
 }
 
 func (h *Host) logClock(id core.HostID, v skew.Verdict) {

@@ -110,6 +110,7 @@ type Host struct {
 	changes     *changes         // for other controllers
 	company     *company
 	gate        *gate // of the work that nobody waits for
+	loading     *loading
 	majority    metadata.Majority
 	watch       *majorityWatch
 	minority    *minority
@@ -155,7 +156,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		changes: changes, company: newCompany(time.Now()),
-		gate: g, extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
+		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
@@ -203,17 +204,15 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{Request: maxRequest}))
 }
 
-// Start reads which extents there are.
+// Start reads which extents there are. A controller beside others does no I/O here, and reads them while it runs: see loading.
 func (h *Host) Start(ctx context.Context) error {
-	if moved, err := metadata.MoveHints(ctx, h.deps.Meta); err != nil {
-		return core.Errorf(core.CodeOf(err), "controller: move the work hints of an earlier version: %w", err)
-	} else if moved > 0 {
-		h.log.Info("work hints of an earlier version were moved", "hints", moved)
-	}
-	if err := h.load(ctx, time.Time{}); err != nil {
-		return core.Errorf(core.CodeOf(err), "controller: read the extents: %w", err)
+	if h.cfg.Alone {
+		if err := h.firstLoad(ctx, time.Time{}); err != nil {
+			return core.Errorf(core.CodeOf(err), "controller: %w", err)
+		}
 	}
 	h.hosts.adopt(h.deps.Members.Hosts(""), h.deps.now())
+	h.stores.Adopt(h.deps.Members.Hosts("storehost"), h.deps.now())
 	return nil
 }
 
@@ -223,8 +222,16 @@ func (h *Host) Run(ctx context.Context) error {
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, loop := range []func(context.Context){h.duties.Run, h.assignLoop, h.watchStores, h.watchHosts, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.watchClocks, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.minorityLoop, h.majorityLoop} {
+	for _, loop := range []func(context.Context){h.loadLoop, h.duties.Run, h.watchStores, h.watchHosts, h.watchClocks, h.minorityLoop, h.majorityLoop} {
 		wg.Go(func() { loop(ctx) })
+	}
+	// These take an extent that they do not know for one that is not there.
+	for _, loop := range []func(context.Context){h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
+		wg.Go(func() {
+			if h.loading.wait(ctx) {
+				loop(ctx)
+			}
+		})
 	}
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()

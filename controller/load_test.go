@@ -85,7 +85,9 @@ func TestLoad_ReadsInPages(t *testing.T) {
 			r.ok(r.ctl.writeExtent(t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
 		}
 		reads := &countedReads{Store: r.meta}
-		h, err := New(DefaultConfig(), Deps{Log: r.ctl.log, Metrics: prometheus.NewRegistry(), Meta: reads, Peers: r.ctl.pool, Members: r.members})
+		cfg := DefaultConfig()
+		cfg.Alone = true
+		h, err := New(cfg, Deps{Log: r.ctl.log, Metrics: prometheus.NewRegistry(), Meta: reads, Peers: r.ctl.pool, Members: r.members})
 		r.ok(err)
 		r.ok(h.Start(r.t.Context()))
 		if n := len(h.extents.Of(queue)); n != extents || reads.gets != 0 || reads.calls != 3 {

@@ -34,6 +34,9 @@ func (h *Host) nowhere(err error) error {
 		return err
 	}
 	v, lacks := h.lacksMajority()
+	if !lacks && h.loaded() != nil { // that is why it holds no session lease
+		return err
+	}
 	if !lacks {
 		return core.Errorf(core.CodeUnavailable, "the metadata have no majority here, as it seems: %w", err)
 	}

@@ -53,7 +53,7 @@ type otherController struct {
 	at      time.Time // when it said that; zero: never
 }
 
-// newMajorityWatch begins with a majority: a controller does not start without one.
+// newMajorityWatch begins with a majority, which nobody is told of before a read was answered: see DescribeMajority.
 func newMajorityWatch(now, at time.Time) *majorityWatch {
 	w := &majorityWatch{wake: make(chan struct{}, 1)}
 	w.mu.verdict.State, w.mu.since, w.mu.answered = majority.Has, now, at

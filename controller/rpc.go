@@ -81,6 +81,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	}
 	ended := func(context.Context, error) {}
 	if o.force {
+		if err := s.h.loaded(); err != nil { // it gives up what no store has, and has to know them
+			return nil, convert.RPCError(err)
+		}
 		what := "force seal: "
 		if o.quarantined {
 			what = "force seal, give up quarantined copies: "
@@ -105,6 +108,9 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 }
 
 func (s *service) ListUndecided(_ context.Context, req *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	var queue core.QueueID
 	if len(req.Msg.Queue) > 0 {
 		id, err := core.IDFromBytes(req.Msg.Queue)
@@ -130,6 +136,9 @@ func (x undecidedExtent) proto() *pb.UndecidedExtent {
 }
 
 func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	store, err := core.ParseHostID(req.Msg.GetStore())
 	if err != nil {
 		return nil, convert.RPCError(err)
@@ -167,6 +176,9 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 const mostOrphans = 1000
 
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	s.h.strays.keep(s.h.inventories)
 	all := s.h.strays.orphaned()
 	out := &pb.DeleteOrphansResponse{Count: uint32(len(all))}
@@ -191,6 +203,9 @@ func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.Del
 }
 
 func (s *service) StartGroup(ctx context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	queue, err := core.IDFromBytes(req.Msg.Queue)
 	if err != nil {
 		return nil, convert.RPCError(err)
@@ -267,6 +282,9 @@ func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, to c
 }
 
 func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	queue, to, err := s.rewindOf(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
@@ -279,6 +297,9 @@ func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.Rew
 }
 
 func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.RewindGroupResponse], error) {
+	if err := s.h.loaded(); err != nil {
+		return nil, convert.RPCError(err)
+	}
 	queue, to, err := s.rewindOf(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)

@@ -270,27 +270,23 @@ func (h *Host) neverSealed(ctx context.Context, e core.Extent) error {
 	return nil
 }
 
-// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that was lost its queue knows the first.
+// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that this controller does not know its create
+// row says so: nobody may read it yet.
 func (h *Host) origin(ctx context.Context, e core.Extent) (home core.Home, before core.ExtentID, err error) {
 	if known, ok := h.extents.Get(e.ID); ok {
 		return known.Home, known.Before, nil
 	}
-	if e.Chain > 1 {
-		r, err := h.registration(ctx, e)
-		return r.Home, r.Before, err
-	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
-	if core.CodeOf(err) == core.CodeNotFound {
-		err = nil
-	}
-	return q.Home, before, err
+	r, err := h.registration(ctx, e)
+	return r.Home, r.Before, err
 }
 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	if _, known := h.extents.Get(row.Extent.ID); !known && row.State != core.ExtentRetired {
-		if err := h.knowChain(ctx, row.Extent); err != nil {
-			return err
+		if h.loaded() == nil { // else knowPlaces does it, before the extent is given out
+			if err := h.knowChain(ctx, row.Extent); err != nil {
+				return err
+			}
 		}
 		r, err := h.registration(ctx, row.Extent)
 		if err == nil {

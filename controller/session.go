@@ -136,7 +136,7 @@ func (h *Host) newDuties() duties {
 		return alone{}
 	}
 	self := h.deps.Members.Self()
-	return session.New(session.Config{Meta: h.deps.Meta, Self: self.ID, Run: self.Run, Log: h.log}, colleague{h})
+	return session.New(session.Config{Meta: h.deps.Meta, Self: self.ID, Run: self.Run, Log: h.log, Ready: h.loading.done}, colleague{h})
 }
 
 func (s *service) AcknowledgeSession(ctx context.Context, req *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {

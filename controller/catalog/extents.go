@@ -53,11 +53,12 @@ func NewExtents() *Extents {
 	return e
 }
 
-// Put adds an extent that is not there.
+// Put adds an extent that is not there. Of one that is there it takes over no more than Made.
 func (x *Extents) Put(e Extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.mu.byID[e.ID] != nil {
+	if known := x.mu.byID[e.ID]; known != nil {
+		known.Made = known.Made || e.Made // its rows were read before its maker came to put it
 		return
 	}
 	x.mu.byID[e.ID] = &e
@@ -78,6 +79,13 @@ func (x *Extents) Put(e Extent) {
 	if e.State.HasEnd() {
 		x.mu.ends++
 	}
+}
+
+// Count is how many extents there are.
+func (x *Extents) Count() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.mu.byID)
 }
 
 // Ends is how often an extent got its end, or other holders, as far as it was heard here.

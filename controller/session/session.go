@@ -43,6 +43,8 @@ type Config struct {
 	Run  core.RunID
 	Now  func() time.Time // a monotonic clock that nobody sets; nil: time.Now
 	Log  *slog.Logger
+	// Ready is closed when the controller can be responsible for something. Until then the Session reads the leases, and takes none. nil: it can at once.
+	Ready <-chan struct{}
 }
 
 // Session is what this controller is responsible for. Run keeps it; the other methods are safe for concurrent use.
@@ -150,7 +152,7 @@ func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) 
 	return s.owner.Yield(), nil
 }
 
-// Run takes a session lease and keeps it until ctx ends. It then releases the lease.
+// Run takes a session lease, once the controller is ready, and keeps it until ctx ends. It then releases the lease.
 func (s *Session) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -158,6 +160,7 @@ func (s *Session) Run(ctx context.Context) {
 	defer tick.Stop()
 	var looked time.Time
 	contending := func() {}
+	notReady := s.cfg.Ready
 	var failures core.Recurring
 	for ctx.Err() == nil {
 		now := s.cfg.Now()
@@ -170,6 +173,8 @@ func (s *Session) Run(ctx context.Context) {
 			}
 			if err == nil {
 				failures.Succeeded()
+			}
+			if err == nil && notReady == nil {
 				if l, ok := s.contend(); ok {
 					contending()
 					lctx, cancel := context.WithCancel(ctx)
@@ -185,6 +190,8 @@ func (s *Session) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+		case <-notReady:
+			notReady, looked = nil, time.Time{}
 		case <-tick.C:
 		}
 	}

@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// loadAgain is the pause before the extents are read once more, after the first reading failed.
+const loadAgain = 2 * time.Second
+
+// loading is the first reading of the extents (docs/adr/0071). A controller beside others answers calls meanwhile, as far
+// as rows answer them, and is responsible for nothing:
+//
+//	started ──all extents are read──▶ known ──▶ session lease, rounds, repairs, inventories, retirement
+//	   ▲            │
+//	   └─2 s────failed
+type loading struct {
+	since time.Time     // extents that were made later may be under way
+	done  chan struct{} // closed when all extents are known
+}
+
+// newLoading begins just before now: an extent that is made now is made later.
+func newLoading(now time.Time) *loading {
+	return &loading{since: now.Add(-time.Millisecond), done: make(chan struct{})}
+}
+
+// wait blocks until all extents are known, or ctx ends, and reports which.
+func (l *loading) wait(ctx context.Context) bool {
+	select {
+	case <-l.done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// loaded is an error while this controller does not know all extents, for callers that need them.
+func (h *Host) loaded() error {
+	select {
+	case <-h.loading.done:
+		return nil
+	default:
+		return core.Errorf(core.CodeUnavailable, "controller %s has started a moment ago, and reads the extents; ask again", h.deps.Members.Self().ID)
+	}
+}
+
+// Ready is an error while this controller does not do all of its work yet. Operators do not stop the next controller
+// before that is over.
+func (h *Host) Ready() error { return h.loaded() }
+
+// firstLoad reads all extents, see load.
+func (h *Host) firstLoad(ctx context.Context, made time.Time) error {
+	if moved, err := metadata.MoveHints(ctx, h.deps.Meta); err != nil {
+		return core.Errorf(core.CodeOf(err), "move the work hints of an earlier version: %w", err)
+	} else if moved > 0 {
+		h.log.Info("work hints of an earlier version were moved", "hints", moved)
+	}
+	if err := h.load(ctx, made); err != nil {
+		return core.Errorf(core.CodeOf(err), "read the extents: %w", err)
+	}
+	select {
+	case <-h.reload: // it was responsible for nothing yet
+	default:
+	}
+	close(h.loading.done)
+	return nil
+}
+
+// loadLoop does firstLoad again until it succeeds, or ctx ends.
+func (h *Host) loadLoop(ctx context.Context) {
+	if h.loaded() == nil {
+		return
+	}
+	began := h.deps.now()
+	var failures core.Recurring
+	for ctx.Err() == nil && h.gate.wait(ctx) == nil {
+		err := h.firstLoad(ctx, h.loading.since)
+		if err == nil {
+			h.log.Info("the extents are known", "extents", h.extents.Count(), "took", h.deps.now().Sub(began).Round(time.Millisecond))
+			h.sealOnWrongClocks() // the clocks may have been judged before the extents were known
+			return
+		}
+		if ctx.Err() == nil && failures.Failed(time.Now()) {
+			h.log.Warn("the extents cannot be read yet: this controller creates and seals extents only, and tries again until they can; look at the metadata with `columba schema show`", "err", err)
+		}
+		select {
+		case <-time.After(loadAgain):
+		case <-ctx.Done():
+		}
+	}
+}
