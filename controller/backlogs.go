@@ -19,8 +19,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-func (s *service) ListDepths(_ context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
-	if err := s.h.loaded(); err != nil {
+func (s *service) ListDepths(ctx context.Context, req *connect.Request[pb.ListDepthsRequest]) (*connect.Response[pb.ListDepthsResponse], error) {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	out, err := s.h.backlogs.List(req.Msg)

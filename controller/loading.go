@@ -8,8 +8,12 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// loadAgain is the pause before the extents are read once more, after the first reading failed.
-const loadAgain = 2 * time.Second
+const (
+	// loadAgain is the pause before the extents are read once more, after the first reading failed.
+	loadAgain = 2 * time.Second
+	// loadPatience is for how long a call that needs all extents waits for them. Few extents are read sooner.
+	loadPatience = time.Second
+)
 
 // loading is the first reading of the extents (docs/adr/0071). A controller beside others answers calls meanwhile, as far
 // as rows answer them, and is responsible for nothing:
@@ -35,6 +39,14 @@ func (l *loading) wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// whenLoaded is loaded after a wait of loadPatience at most.
+func (h *Host) whenLoaded(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	h.loading.wait(ctx)
+	return h.loaded()
 }
 
 // loaded is an error while this controller does not know all extents, for callers that need them.

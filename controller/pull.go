@@ -61,7 +61,7 @@ func (h *Host) ownerOf(ctx context.Context, host string, run []byte) (owner cata
 	if owner.Run.ID, err = core.IDFromBytes(run); err != nil {
 		return owner, err
 	}
-	if err := h.loaded(); err != nil {
+	if err := h.whenLoaded(ctx); err != nil {
 		return owner, err
 	}
 	if !h.shares.isComplete() {

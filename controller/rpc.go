@@ -81,7 +81,7 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	}
 	ended := func(context.Context, error) {}
 	if o.force {
-		if err := s.h.loaded(); err != nil { // it gives up what no store has, and has to know them
+		if err := s.h.whenLoaded(ctx); err != nil { // it gives up what no store has, and has to know them
 			return nil, convert.RPCError(err)
 		}
 		what := "force seal: "
@@ -107,8 +107,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	return connect.NewResponse(out), nil
 }
 
-func (s *service) ListUndecided(_ context.Context, req *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
-	if err := s.h.loaded(); err != nil {
+func (s *service) ListUndecided(ctx context.Context, req *connect.Request[pb.ListUndecidedRequest]) (*connect.Response[pb.ListUndecidedResponse], error) {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	var queue core.QueueID
@@ -136,7 +136,7 @@ func (x undecidedExtent) proto() *pb.UndecidedExtent {
 }
 
 func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
-	if err := s.h.loaded(); err != nil {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	store, err := core.ParseHostID(req.Msg.GetStore())
@@ -176,7 +176,7 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 const mostOrphans = 1000
 
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
-	if err := s.h.loaded(); err != nil {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	s.h.strays.keep(s.h.inventories)
@@ -203,7 +203,7 @@ func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.Del
 }
 
 func (s *service) StartGroup(ctx context.Context, req *connect.Request[pb.StartGroupRequest]) (*connect.Response[pb.StartGroupResponse], error) {
-	if err := s.h.loaded(); err != nil {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	queue, err := core.IDFromBytes(req.Msg.Queue)
@@ -282,7 +282,7 @@ func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, to c
 }
 
 func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
-	if err := s.h.loaded(); err != nil {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	queue, to, err := s.rewindOf(req.Msg)
@@ -297,7 +297,7 @@ func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.Rew
 }
 
 func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.RewindGroupResponse], error) {
-	if err := s.h.loaded(); err != nil {
+	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	queue, to, err := s.rewindOf(req.Msg)

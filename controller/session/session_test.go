@@ -211,6 +211,29 @@ func TestSession_AllSlotsAreTaken(t *testing.T) {
 	})
 }
 
+// TestSession_TakesNoLeaseBeforeItIsReady: a controller that is not ready reads the leases of the others, and leaves them all keys.
+func TestSession_TakesNoLeaseBeforeItIsReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		first := w.start("a", 1)
+		within(t, "the first is responsible for all", 10*time.Second, w.settled)
+		ready := make(chan struct{})
+		second := w.startWhen("b", 1, ready)
+		time.Sleep(time.Minute)
+		if second.Holds() || first.Handovers() > 0 || !w.settled() {
+			t.Errorf("the one that is not ready holds a lease: %t, and the other handed over %d times", second.Holds(), first.Handovers())
+		}
+		if others := second.Others(); len(others) != 1 || others[0] != "a" {
+			t.Errorf("it knows of %v, want a", others)
+		}
+		close(ready)
+		within(t, "it has a lease", 10*time.Second, second.Holds)
+		within(t, "one is responsible for each key", 5*time.Second, w.settled)
+		first.end()
+		second.end()
+	})
+}
+
 // BenchmarkResponsible is asked for each queue in a round.
 func BenchmarkResponsible(b *testing.B) {
 	s := session.New(session.Config{Meta: memory.New(), Self: "a", Run: core.RunID{ID: core.ID{1}}, Log: slog.New(slog.DiscardHandler)}, nil)

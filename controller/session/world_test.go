@@ -60,13 +60,16 @@ func newWorld(t *testing.T, meta metadata.Store) *world {
 }
 
 // start a run of a controller whose clock has a rate.
-func (w *world) start(id core.HostID, rate float64) *controller {
+func (w *world) start(id core.HostID, rate float64) *controller { return w.startWhen(id, rate, nil) }
+
+// startWhen is start for a controller that is ready when a channel is closed.
+func (w *world) startWhen(id core.HostID, rate float64, ready <-chan struct{}) *controller {
 	c := &controller{
 		w: w, id: id, run: core.RunID{ID: core.NewID(time.Now())}, began: time.Now(), rate: rate, way: &way{w: w}, ended: make(chan struct{}),
 	}
 	c.counter.Store(uint64(time.Now().UnixMicro()))
 	log := slog.New(slog.NewTextHandler(&c.log, nil))
-	c.Session = session.New(session.Config{Meta: c.way, Self: id, Run: c.run, Now: c.now, Log: log}, c)
+	c.Session = session.New(session.Config{Meta: c.way, Self: id, Run: c.run, Now: c.now, Log: log, Ready: ready}, c)
 	w.mu.Lock()
 	w.mu.all[id] = c
 	w.mu.Unlock()
