@@ -204,7 +204,8 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	mux.Handle(serving.Handler(columbav1connect.NewControllerServiceHandler, columbav1connect.ControllerServiceHandler(&service{h}), serving.Options{Request: maxRequest}))
 }
 
-// Start reads which extents there are. A controller beside others does no I/O here, and reads them while it runs: see loading.
+// Start reads which extents there are. A controller beside others does no I/O here, and reads them while it runs: see
+// loading.
 func (h *Host) Start(ctx context.Context) error {
 	if h.cfg.Alone {
 		if err := h.firstLoad(ctx, time.Time{}); err != nil {

@@ -15,8 +15,8 @@ const (
 	loadPatience = time.Second
 )
 
-// loading is the first reading of the extents (docs/adr/0071). A controller beside others answers calls meanwhile, as far
-// as rows answer them, and is responsible for nothing:
+// loading is the first reading of the extents (docs/adr/0071). A controller beside others answers calls meanwhile, as
+// far as rows answer them, and is responsible for nothing:
 //
 //	started ──all extents are read──▶ known ──▶ session lease, rounds, repairs, inventories, retirement
 //	   ▲            │

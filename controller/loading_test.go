@@ -60,9 +60,9 @@ func wants(t *testing.T, what string, err error, code core.Code, text string) {
 	}
 }
 
-// TestLoading_MakesAndSeals: while a controller reads the extents it makes extents of AP queues within a second, moves the
-// chains of CP queues on, and seals extents that it does not know. It is responsible for nothing until all are known.
-// Then groups get them all.
+// TestLoading_MakesAndSeals: while a controller reads the extents it makes extents of AP queues within a second, moves
+// the chains of CP queues on, and seals extents that it does not know. It is responsible for nothing until all are
+// known. Then groups get them all.
 func TestLoading_MakesAndSeals(t *testing.T) {
 	var ap, cp core.QueueID
 	var old, whole, head core.Extent
@@ -174,8 +174,8 @@ func call[Q, R any](ctx context.Context, f func(context.Context, *connect.Reques
 	return convert.FromRPC(err)
 }
 
-// TestLoading_MetadataAway: a controller starts while no metadata answer. It says so once a minute, proves no majority, and reads the extents when
-// the metadata are back.
+// TestLoading_MetadataAway: a controller starts while no metadata answer. It says so once a minute, proves no majority,
+// and reads the extents when the metadata are back.
 func TestLoading_MetadataAway(t *testing.T) {
 	meta := &refusing{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 2, edit: beside, meta: meta}, func(r *harness) {
@@ -222,7 +222,8 @@ func TestLoading_ProvesNoMajority(t *testing.T) {
 	})
 }
 
-// TestLoading_Stops: a stop ends the reading, whether it waits for an answer or for its next try. The bubble ends with all goroutines.
+// TestLoading_Stops: a stop ends the reading, whether it waits for an answer or for its next try. The bubble ends with
+// all goroutines.
 func TestLoading_Stops(t *testing.T) {
 	reading(t, harnessOptions{stores: 1}, func(*harness) {}, func(r *harness, _ func()) {
 		began := time.Now()
@@ -246,7 +247,8 @@ func TestLoading_Stops(t *testing.T) {
 	})
 }
 
-// lateRows is metadata that holds up writes of create rows: before them, or their answers. One may get an error in place of its answer.
+// lateRows is metadata that holds up writes of create rows: before them, or their answers. One may get an error in
+// place of its answer.
 type lateRows struct {
 	metadata.Store
 	before, after chan struct{}
@@ -266,8 +268,8 @@ func (s *lateRows) Put(ctx context.Context, t metadata.Table, k metadata.Key, va
 	return err
 }
 
-// TestLoading_MeetsWhatIsMade: the reading comes by an extent that is made meanwhile. It is one extent, which its host gets again. When the answer to the
-// write of its row is lost, it comes to nothing.
+// TestLoading_MeetsWhatIsMade: the reading comes by an extent that is made meanwhile. It is one extent, which its host
+// gets again. When the answer to the write of its row is lost, it comes to nothing.
 func TestLoading_MeetsWhatIsMade(t *testing.T) {
 	for _, name := range []string{"before its row is written", "before the answer to its row", "the answer to its row is lost"} {
 		t.Run(name, func(t *testing.T) {
@@ -324,8 +326,9 @@ func TestLoading_MeetsWhatIsMade(t *testing.T) {
 	}
 }
 
-// TestLoading_TwoControllers: an input host asks one controller and then the other, while both read the extents. It gets an extent of each, and the same
-// one when it asks again. Both controllers know both extents in the end, and the one that is never opened is sealed.
+// TestLoading_TwoControllers: an input host asks one controller and then the other, while both read the extents. It
+// gets an extent of each, and the same one when it asks again. Both controllers know both extents in the end, and the
+// one that is never opened is sealed.
 func TestLoading_TwoControllers(t *testing.T) {
 	reading(t, harnessOptions{stores: 2, outputs: 1}, func(*harness) {}, func(r *harness, goOn func()) {
 		r.config = beside
@@ -366,7 +369,8 @@ func TestLoading_TwoControllers(t *testing.T) {
 	})
 }
 
-// TestLoading_KeepsTheHomeOfAnExtent: a controller that does not know an extent seals it for those whom its create row names.
+// TestLoading_KeepsTheHomeOfAnExtent: a controller that does not know an extent seals it for those whom its create row
+// names.
 func TestLoading_KeepsTheHomeOfAnExtent(t *testing.T) {
 	var e core.Extent
 	staging := core.Home{Kind: core.HomeStaging, Operation: core.ID{7}}

@@ -270,8 +270,8 @@ func (h *Host) neverSealed(ctx context.Context, e core.Extent) error {
 	return nil
 }
 
-// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that this controller does not know its create
-// row says so: nobody may read it yet.
+// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that this
+// controller does not know its create row says so: nobody may read it yet.
 func (h *Host) origin(ctx context.Context, e core.Extent) (home core.Home, before core.ExtentID, err error) {
 	if known, ok := h.extents.Get(e.ID); ok {
 		return known.Home, known.Before, nil

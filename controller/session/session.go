@@ -43,7 +43,8 @@ type Config struct {
 	Run  core.RunID
 	Now  func() time.Time // a monotonic clock that nobody sets; nil: time.Now
 	Log  *slog.Logger
-	// Ready is closed when the controller can be responsible for something. Until then the Session reads the leases, and takes none. nil: it can at once.
+	// Ready is closed when the controller can be responsible for something. Until then the Session reads the leases,
+	// and takes none. nil: it can at once.
 	Ready <-chan struct{}
 }
 

@@ -211,7 +211,8 @@ func TestSession_AllSlotsAreTaken(t *testing.T) {
 	})
 }
 
-// TestSession_TakesNoLeaseBeforeItIsReady: a controller that is not ready reads the leases of the others, and leaves them all keys.
+// TestSession_TakesNoLeaseBeforeItIsReady: a controller that is not ready reads the leases of the others, and leaves
+// them all keys.
 func TestSession_TakesNoLeaseBeforeItIsReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
