@@ -43,6 +43,9 @@ func (l *loading) wait(ctx context.Context) bool {
 
 // whenLoaded is loaded after a wait of loadPatience at most.
 func (h *Host) whenLoaded(ctx context.Context) error {
+	if h.loaded() == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, loadPatience)
 	defer cancel()
 	h.loading.wait(ctx)
