@@ -86,6 +86,14 @@ func TestCalm_AllRowsAreReadSeldom(t *testing.T) {
 	})
 }
 
+// TestCalm_OneController: one without others reads all rows every ten minutes.
+func TestCalm_OneController(t *testing.T) {
+	bubble(t, harnessOptions{edit: beside}, func(r *harness) {
+		r.sleep(2*unopenedAfter + time.Minute)
+		r.reads(r.ctl, 3, 3, func() { r.sleep(3*reloadEvery + time.Minute) })
+	})
+}
+
 // TestCalm_LearnsWhatOthersDid: a new extent, its end, that all holders know it, and its retirement, each within half a minute.
 func TestCalm_LearnsWhatOthersDid(t *testing.T) {
 	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
@@ -143,7 +151,7 @@ func TestCalm_OneStartsAgain(t *testing.T) {
 
 // TestCalm_TooManyChanges: one that cannot name all that it changed has the other one read all rows, until nothing of it can come late.
 func TestCalm_TooManyChanges(t *testing.T) {
-	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
+	becalmed(t, namedFor, func(r *harness, both [2]*running) {
 		for i := range mostChanges + 1 {
 			both[1].changes.add(changed{id: numbered(i)})
 		}
@@ -154,7 +162,6 @@ func TestCalm_TooManyChanges(t *testing.T) {
 
 // TestCalm_LateWrites: an extent is known soon after its rows, though they come more than a minute after the change was named.
 func TestCalm_LateWrites(t *testing.T) {
-	unknown := core.Errorf(core.CodeUnknown, "injected: no answer")
 	for _, x := range []struct {
 		name string
 		by   int // whose change it is
@@ -176,7 +183,7 @@ func TestCalm_LateWrites(t *testing.T) {
 				e := metadata.ExtentRecord{Wanted: 1, Created: time.Now().Add(-unopenedAfter), Extent: core.Extent{
 					ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: queue, Kind: core.KindLog, Durability: core.DurabilityFsync, Input: "in", InputRun: r.input.Run, Replicas: []core.HostID{"s0"},
 				}}
-				both[x.by].changes.wrote(metadata.Extents, metadata.ExtentKey(queue, e.ID), unknown)
+				both[x.by].changes.wrote(metadata.Extents, metadata.ExtentKey(queue, e.ID))
 				r.reads(both[0], 0, 0, func() {
 					r.sleep(namedFor - 5*time.Second)
 					x.rows(r, e)

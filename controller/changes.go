@@ -18,7 +18,6 @@ type changed struct {
 	id      core.ExtentID
 	queue   core.QueueID // zero: not known
 	counter uint64       // of its last change
-	unsure  bool         // the outcome of some change is not known: it may still come
 }
 
 // changes are the extents that this run changed last, each once (docs/adr/0070). Safe for concurrent use.
@@ -47,7 +46,6 @@ func (c *changes) add(x changed) {
 	x.counter = c.mu.counter
 	if at := c.mu.byID[x.id]; at != nil {
 		old := c.mu.order.Remove(at).(changed)
-		x.unsure = x.unsure || old.unsure
 		if x.queue.IsZero() {
 			x.queue = old.queue
 		}
@@ -97,9 +95,9 @@ func (c *changes) last() uint64 {
 	return c.mu.counter
 }
 
-// wrote takes in the outcome of a call that changes a row.
-func (c *changes) wrote(t metadata.Table, k metadata.Key, err error) {
-	x := changed{unsure: err != nil}
+// wrote counts a row that was changed, or may have been.
+func (c *changes) wrote(t metadata.Table, k metadata.Key) {
+	var x changed
 	switch t {
 	case metadata.Seals, metadata.Extents:
 		id, err := core.ParseID(k.Row)
@@ -141,7 +139,7 @@ var _ metadata.RowsGetter = noting{}
 
 func (s noting) note(t metadata.Table, k metadata.Key, err error) error {
 	if !undone(err) {
-		s.changes.wrote(t, k, err)
+		s.changes.wrote(t, k)
 	}
 	return err
 }
@@ -166,7 +164,7 @@ func (s noting) Put(ctx context.Context, t metadata.Table, k metadata.Key, value
 func (s noting) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
 	err := s.heeded.PutAll(ctx, t, rows, c)
 	for _, row := range rows {
-		s.changes.wrote(t, row.Key, err)
+		s.changes.wrote(t, row.Key)
 	}
 	return err
 }

@@ -66,12 +66,12 @@ func TestChanges_OfAnotherCount(t *testing.T) {
 	}
 }
 
-// TestChanges_KeepWhatIsKnownOfThem: the queue, and that a change may still come, are known after later changes, too.
-func TestChanges_KeepWhatIsKnownOfThem(t *testing.T) {
+// TestChanges_KeepTheQueue: it is known after later changes, too.
+func TestChanges_KeepTheQueue(t *testing.T) {
 	c, queue := newChanges(10), core.QueueID{ID: core.ID{1}}
-	c.add(changed{id: numbered(1), queue: queue, unsure: true})
+	c.add(changed{id: numbered(1), queue: queue})
 	c.add(changed{id: numbered(1)})
-	if got := c.since(0, 10).changed; len(got) != 1 || got[0].queue != queue || !got[0].unsure || got[0].counter != 2 {
+	if got := c.since(0, 10).changed; len(got) != 1 || got[0].queue != queue || got[0].counter != 2 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -131,23 +131,23 @@ func TestNoting_EveryChangeCounts(t *testing.T) {
 		for table, some := range keys {
 			for _, k := range some {
 				for _, x := range []struct {
-					err          error
-					want, unsure bool
+					err  error
+					want bool
 				}{
-					{nil, true, false},
-					{core.Errorf(core.CodeUnknown, "x"), true, true},
-					{core.Errorf(core.CodeDeadline, "x"), true, true},
-					{context.Canceled, true, true},
-					{fmt.Errorf("torn"), true, true},
-					{core.Errorf(core.CodeConflict, "x"), name == "put all", true},
-					{core.Errorf(core.CodeUnavailable, "x"), name == "put all", true},
+					{nil, true},
+					{core.Errorf(core.CodeUnknown, "x"), true},
+					{core.Errorf(core.CodeDeadline, "x"), true},
+					{context.Canceled, true},
+					{fmt.Errorf("torn"), true},
+					{core.Errorf(core.CodeConflict, "x"), name == "put all"},
+					{core.Errorf(core.CodeUnavailable, "x"), name == "put all"},
 				} {
 					c := newChanges(10)
 					if err := call(noting{heeded{answering{err: x.err}, &gate{}}, c}, table, k); err != x.err {
 						t.Errorf("%s in %s answers %v, not %v", name, table.Name, err, x.err)
 					}
 					got := c.since(0, 10).changed
-					if len(got) > 0 != x.want || x.want && (got[0].id != id || got[0].unsure != x.unsure || table == metadata.Extents && got[0].queue != queue) {
+					if len(got) > 0 != x.want || x.want && (got[0].id != id || table == metadata.Extents && got[0].queue != queue) {
 						t.Errorf("%s in %s that ends with %v is noted as %+v", name, table.Name, x.err, got)
 					}
 				}

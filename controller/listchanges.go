@@ -75,7 +75,7 @@ func changesOf(run core.RunID, after uint64, resp *pb.ListChangesResponse) (part
 type heardChanges map[core.RunID]uint64
 
 // listChanges asks all other controllers, side by side, what they have changed since they were asked last. The changes of
-// this controller whose outcomes are not known are among the answers, because they may still come.
+// this controller are among the answers: some may still come, and of some it does not know, because a call has failed.
 func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answered) {
 	var mu sync.Mutex
 	var calls sync.WaitGroup
@@ -108,12 +108,9 @@ func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answere
 		})
 	}
 	calls.Wait()
+	out.all = out.all && len(there) > 0
 	own := h.changes.since(heard[self.Run], mostChanges)
-	for _, x := range own.changed {
-		if x.unsure {
-			out.changed = append(out.changed, x)
-		}
-	}
+	out.changed = append(out.changed, own.changed...)
 	takeIn(self.Run, nil, own, nil)
 	maps.DeleteFunc(heard, func(run core.RunID, _ uint64) bool { return run != self.Run && !there[run] })
 	return out

@@ -45,7 +45,7 @@ func newReadings(calmAfter time.Duration, most int) *readings {
 // answered is what the other controllers said in a round.
 type answered struct {
 	same    time.Time // since when they are the same
-	all     bool      // all of them have answered
+	all     bool      // there are some, and all of them have answered
 	missed  bool      // one cannot name all that it changed
 	changed []changed
 	others  int // of changed: how many others have changed
