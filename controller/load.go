@@ -47,11 +47,14 @@ func (h *Host) reloadLoop(ctx context.Context) {
 }
 
 // reloadRound reads all extents again, or those that other controllers have changed. Others are asked before, so no change
-// is between two rounds.
+// is between two rounds. A full reading that is asked for waits for no answer: the next round hears of more then.
 func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	a := h.listChanges(ctx, heard)
+	var a answered
+	if !r.asked {
+		a = h.listChanges(ctx, heard)
+	}
 	began, made := time.Now(), h.deps.now().Add(-unopenedAfter)
 	r.take(a, began)
 	calm := r.calm(a, began)
