@@ -51,7 +51,7 @@ type answered struct {
 	others  int // of changed: how many others have changed
 }
 
-// take takes in what others said. What was missed is read by full readings until it can no longer come late.
+// take takes in what others said. Full readings find missed changes, until these can no longer come late.
 func (r *readings) take(a answered, now time.Time) {
 	for _, x := range a.changed {
 		if n := r.named[x.id]; x.queue.IsZero() {
