@@ -251,19 +251,23 @@ func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (c
 	return r.Extent, nil
 }
 
-// writeNew writes the rows of a new extent; begun: some may be stored. The head of a chain has made its extent, and whoever moves the chain on writes
-// the other rows that are missing: so they go side by side.
+// writeNew writes the rows of a new extent, the hints first as writeExtent does; begun: some may be stored. The head of a chain has made its extent, and
+// whoever moves the chain on writes the other rows that are missing: so they go side by side.
 func (h *Host) writeNew(ctx context.Context, w wish, r metadata.ExtentRecord, now time.Time) (begun bool, err error) {
+	hints := func() error { return h.writeHints(ctx, r, now) }
 	row := func() error {
 		return h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
 	}
 	if w.minority {
 		row = func() error { return h.writeRow(ctx, r, now, metadata.One) }
 	}
-	if r.Chain == 0 {
-		return h.writeInOrder(ctx, r, now, row)
+	if r.Chain > 0 {
+		return true, sideBySide(hints, row)
 	}
-	return true, sideBySide(func() error { return h.writeHints(ctx, r, now, metadata.HintLive, metadata.HintOpen) }, row)
+	if err := hints(); err != nil {
+		return core.CodeOf(err) != core.CodeUnavailable, err
+	}
+	return true, row()
 }
 
 // choose fills in the replicas and their disks.

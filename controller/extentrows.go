@@ -44,19 +44,12 @@ func (h *Host) placeBefore(ctx context.Context, e core.Extent) (core.ExtentID, e
 	return head.Before, nil
 }
 
-// writeExtent writes the rows of an extent that is there, and may lack some.
+// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	_, err := h.writeInOrder(ctx, r, now, func() error { return h.writeRow(ctx, r, now, metadata.Quorum) })
-	return err
-}
-
-// writeInOrder writes the live hint first: a hint without an extent is found and sealed, an extent without a hint would be overlooked. Nobody finds an
-// extent by its open hint, which matters from its seal on; so that one goes beside the create row. begun: some row may be stored.
-func (h *Host) writeInOrder(ctx context.Context, r metadata.ExtentRecord, now time.Time, row func() error) (begun bool, err error) {
-	if err := h.writeHints(ctx, r, now, metadata.HintLive); err != nil {
-		return core.CodeOf(err) != core.CodeUnavailable, err
+	if err := h.writeHints(ctx, r, now); err != nil {
+		return err
 	}
-	return true, sideBySide(func() error { return h.writeHints(ctx, r, now, metadata.HintOpen) }, row)
+	return h.writeRow(ctx, r, now, metadata.Quorum)
 }
 
 // sideBySide does both, and answers when both have ended. The error of the second one goes first.
@@ -72,16 +65,16 @@ func sideBySide(first, second func() error) error {
 	return err
 }
 
-func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time, hints ...metadata.Hint) error {
-	rows := make([]metadata.Row, 0, len(hints))
-	for _, hint := range hints {
+func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
+	hints := make([]metadata.Row, 0, 2)
+	for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
 		row, err := metadata.NewRow(metadata.Work, metadata.HintKey(hint, r.ID), r, now)
 		if err != nil {
 			return err
 		}
-		rows = append(rows, row)
+		hints = append(hints, row)
 	}
-	return h.deps.Meta.PutAll(ctx, metadata.Work, rows, metadata.One)
+	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
 }
 
 // writeRow writes the create row: at Quorum, where the deletion of its queue, and another controller that gives the next place of a chain out, find it.

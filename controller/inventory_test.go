@@ -111,7 +111,7 @@ func TestInventory_HintThatCameLateIsFound(t *testing.T) {
 		e, err := r.ctl.newExtent(r.t.Context(), w, 0)
 		r.ok(err)
 		r.sleep(time.Second)
-		r.ok(r.ctl.writeHints(r.t.Context(), e, time.Now(), metadata.HintLive, metadata.HintOpen))
+		r.ok(r.ctl.writeHints(r.t.Context(), e, time.Now()))
 		took := r.eventually("it is sealed", 20*time.Minute, func() bool { return r.row(e.Extent).State == core.ExtentSealed })
 		if took < unopenedAfter {
 			t.Errorf("sealed after %s, when its input host may still be opening it", took)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,7 +53,7 @@ func TestRoundTrips_OfCreations(t *testing.T) {
 			do   func()
 			want int // the calls that wait for one another
 		}{
-			{"the first extent of an AP queue: queue, live hint, create row and open hint, queue", func() { r.extent(ap, 10) }, 4},
+			{"the first extent of an AP queue: queue, hints, create row, queue", func() { r.extent(ap, 10) }, 4},
 			{"another extent of it: the same", func() { r.another(ap) }, 4},
 			{"the first head of a CP queue: queue, head, insert of the head, create row and hints, queue", func() { head = r.extent(cp, 10) }, 1 + 1 + 4 + 1 + 1},
 			{"its seal", func() { r.end(head) }, -1},
@@ -83,15 +82,16 @@ func (r *harness) another(queue core.QueueID) {
 // inOrder watches the order in which the rows of extents are written.
 type inOrder struct {
 	metadata.Store
-	early   atomic.Bool // a create row came before its live hint
-	refuses atomic.Bool // open hints
+	early atomic.Bool // a create row came before its hints
 }
 
 func (x *inOrder) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
 	if t == metadata.Extents {
 		id, err := core.ParseID(k.Row)
-		if err == nil {
-			_, err = x.Store.Get(ctx, metadata.Work, metadata.HintKey(metadata.HintLive, core.ExtentID{ID: id}), metadata.One)
+		for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+			if err == nil {
+				_, err = x.Store.Get(ctx, metadata.Work, metadata.HintKey(hint, core.ExtentID{ID: id}), metadata.One)
+			}
 		}
 		if err != nil {
 			x.early.Store(true)
@@ -100,39 +100,56 @@ func (x *inOrder) Put(ctx context.Context, t metadata.Table, k metadata.Key, val
 	return x.Store.Put(ctx, t, k, value, at, ttl, c)
 }
 
-func (x *inOrder) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
-	if strings.HasPrefix(rows[0].Key.Partition, string(metadata.HintOpen)) && x.refuses.Load() {
+// TestEnsure_HintsBeforeCreateRow: whoever finds the create row of an AP extent finds its hints. An extent of a CP queue is made by its head.
+func TestEnsure_HintsBeforeCreateRow(t *testing.T) {
+	meta := &inOrder{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 1, meta: meta}, func(r *harness) {
+		_, err := r.ctl.ensureExtent(r.t.Context(), r.wish(r.queue(1, 1)))
+		r.ok(err)
+		if meta.early.Load() {
+			t.Error("a create row came before its hints")
+		}
+	})
+}
+
+// refusesHints is a store that may refuse hints.
+type refusesHints struct {
+	metadata.Store
+	refuses atomic.Bool
+}
+
+func (x *refusesHints) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
+	if t == metadata.Work && x.refuses.Load() {
 		return core.Errorf(core.CodeUnavailable, "refused")
 	}
 	return x.Store.PutAll(ctx, t, rows, c)
 }
 
-// TestEnsure_LiveHintBeforeCreateRow: whoever finds the create row of an AP extent finds its live hint, and an extent that is answered has both hints.
-// One whose open hint cannot be written is not made, and its rows go.
-func TestEnsure_LiveHintBeforeCreateRow(t *testing.T) {
-	meta := &inOrder{Store: memory.New()}
-	bubble(t, harnessOptions{stores: 1, meta: meta}, func(r *harness) {
-		queue := r.queue(1, 1)
+// TestChain_HintsOfHeadAreWrittenAgain: the hints of a new head could not be written, and its create row was. No writer gets the extent until whoever asks again
+// has written them.
+func TestChain_HintsOfHeadAreWrittenAgain(t *testing.T) {
+	meta := &refusesHints{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 3, meta: meta}, func(r *harness) {
+		queue := r.chainedQueue()
+		meta.refuses.Store(true)
+		if e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue)); err == nil {
+			t.Errorf("a writer got head %s without hints", e.ID)
+		}
+		head, err := metadata.ReadHead(r.t.Context(), meta, queue, metadata.Serial)
+		r.ok(err)
+		if _, err := r.created(meta, head.Extent, metadata.Quorum); err != nil {
+			t.Errorf("its create row: %v", err)
+		}
+		meta.refuses.Store(false)
 		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
+		if e.ID != head.Extent.ID {
+			t.Errorf("got extent %s, want the head %s", e.ID, head.Extent.ID)
+		}
 		for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
 			if _, err := meta.Get(r.t.Context(), metadata.Work, metadata.HintKey(hint, e.ID), metadata.One); err != nil {
 				t.Errorf("its %s hint: %v", hint, err)
 			}
-		}
-		if meta.early.Load() {
-			t.Error("a create row came before its live hint")
-		}
-		meta.refuses.Store(true)
-		w := r.wish(queue)
-		w.have = []core.ExtentID{e.ID}
-		if made, err := r.ctl.ensureExtent(r.t.Context(), w); err == nil {
-			t.Errorf("extent %s has no open hint", made.ID)
-		}
-		r.sleep(time.Second)
-		rows, _, err := meta.List(r.t.Context(), metadata.Extents, queue.String(), "", 10, metadata.Quorum)
-		if err != nil || len(rows) != 1 {
-			t.Errorf("the queue has %d create rows (%v), want that of the first extent", len(rows), err)
 		}
 	})
 }
