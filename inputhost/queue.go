@@ -1,6 +1,7 @@
 package inputhost
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -44,6 +45,7 @@ type queue struct {
 		feeding    bool                         // somebody gives them to the open extents
 		closed     bool                         // draining: takes nothing more
 		writers    map[*writer.Writer]time.Time // not sealed yet, and when they were begun
+		sealed     []sealedFill                 // lately
 		pace       pace
 		chain      chain // of a CP queue
 	}
@@ -66,16 +68,43 @@ func newQueue(h *Host, record metadata.QueueRecord, at metadata.Reading, horizon
 	return q
 }
 
-// fills are how far the extents are that are not sealed, those of timers too.
+// sealedFill is how far a sealed extent went.
+type sealedFill struct {
+	tenant.Fill
+	at time.Time // when it was sealed
+}
+
+// fills are how far the extents are that are not sealed, or were sealed so lately that the controller may not have measured
+// them since; those of timers too.
 func (q *queue) fills() []tenant.Fill {
 	var out []tenant.Fill
 	for _, q := range append(q.beside(), q) {
-		for _, w := range q.list(nil) {
-			last, bytes := w.Committed()
-			out = append(out, tenant.Fill{Extent: w.Extent.ID, Last: last, Bytes: bytes})
-		}
+		out = q.appendFills(out)
 	}
 	return out
+}
+
+func (q *queue) appendFills(out []tenant.Fill) []tenant.Fill {
+	now := q.h.deps.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for w := range q.mu.writers {
+		out = append(out, fillOf(w))
+	}
+	q.forgetSealedLocked(now)
+	for _, f := range q.mu.sealed {
+		out = append(out, f.Fill)
+	}
+	return out
+}
+
+func (q *queue) forgetSealedLocked(now time.Time) {
+	q.mu.sealed = slices.DeleteFunc(q.mu.sealed, func(f sealedFill) bool { return now.Sub(f.at).Abs() >= tenant.TellSealed })
+}
+
+func fillOf(w *writer.Writer) tenant.Fill {
+	last, bytes := w.Committed()
+	return tenant.Fill{Extent: w.Extent.ID, Last: last, Bytes: bytes}
 }
 
 // env is what this queue's writers need.

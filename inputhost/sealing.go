@@ -52,8 +52,11 @@ func (q *queue) ended(w *writer.Writer, store core.HostID, cause error) {
 // sealed is told by a writer whose extent is sealed and whose chunks are all answered.
 func (q *queue) sealed(w *writer.Writer, reason string) {
 	q.h.metrics.seals.WithLabelValues(reason).Inc()
+	now := q.h.deps.now()
 	q.mu.Lock()
 	delete(q.mu.writers, w)
+	q.forgetSealedLocked(now)
+	q.mu.sealed = append(q.mu.sealed, sealedFill{fillOf(w), now})
 	if q.ordered && q.neededLocked() {
 		q.openLocked()
 	}

@@ -9,7 +9,11 @@ import (
 	"github.com/columbamq/columba/core/quota"
 )
 
-// Fill is how far an extent is that is not sealed.
+// TellSealed is for how long the controller is told of a sealed extent. Several questions may stay without an answer, and the
+// controller counts what it is told until it has measured the extent with its end.
+const TellSealed = 2 * quota.LeaseFor
+
+// Fill is how far an extent is that is not sealed, or was sealed lately.
 type Fill struct {
 	Extent core.ExtentID
 	Last   core.Seq // committed
