@@ -179,7 +179,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		Settled: func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return progress.Settled(ctx, deps.Meta, g, id)
 		},
-		Alone: cfg.Alone, Duties: h.duties, Inputs: h.inputs,
+		Alone: cfg.Alone, Duties: h.duties, Inputs: h.inputs, Log: h.log, Wait: g.wait,
 	})
 	h.backlogs = backlog.New(backlog.Config{
 		Meta: deps.Meta, Self: self.ID, Cluster: counted{h}, Extents: h.extents, Now: deps.now, Log: h.log, Every: cfg.CountEvery, Timeout: cfg.CallTimeout, Series: telemetry.MostSeries,
@@ -227,7 +227,7 @@ func (h *Host) Run(ctx context.Context) error {
 		wg.Go(func() { loop(ctx) })
 	}
 	// These take an extent that they do not know for one that is not there.
-	for _, loop := range []func(context.Context){h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run} {
+	for _, loop := range []func(context.Context){h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.quotas.Run} {
 		wg.Go(func() {
 			if h.loading.wait(ctx) {
 				loop(ctx)

@@ -55,116 +55,43 @@ func rest(bytes, messages, consumed uint64) uint64 {
 	return uint64(float64(bytes) * float64(messages-consumed) / float64(messages))
 }
 
-// measure looks at the backlogs that the limits are about and that are not known freshly. Looking takes a tenth of the time at most.
-func (k *Keeper) measure(ctx context.Context, queues []asked, limits map[string]core.NamespaceSpec) error {
-	var look []core.QueueID
-	names := make(map[string]bool)
-	for _, q := range queues {
-		name := core.Namespace(q.spec.Path)
-		if limits[name].BacklogBytes > 0 && !names[name] {
-			names[name] = true
-			listed, err := k.list(ctx, name)
-			if err != nil {
-				return err
-			}
-			look = append(look, listed...)
-		}
-		if q.spec.MaxBacklog > 0 || names[name] { // perhaps made since the list was
-			look = append(look, q.id)
-		}
-	}
-	for _, id := range look {
-		if err := k.look(ctx, id); err != nil {
-			return core.Errorf(core.CodeOf(err), "measure the backlog of queue %s: %w", id, err)
-		}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, q := range queues {
-		if name := core.Namespace(q.spec.Path); names[name] {
-			b := k.namespaceLocked(name, k.now())
-			b.listed = with(b.listed, q.id)
-		}
-	}
-	return nil
-}
-
-func with(list []core.QueueID, id core.QueueID) []core.QueueID {
-	for _, have := range list {
-		if have == id {
-			return list
-		}
-	}
-	return append(list[:len(list):len(list)], id)
-}
-
-// list are the users' queues of a namespace, which may lack the newest.
-func (k *Keeper) list(ctx context.Context, name string) ([]core.QueueID, error) {
-	now := k.now()
-	k.mu.Lock()
-	b := k.namespaceLocked(name, now)
-	listed, at := b.listed, b.listedAt
-	k.mu.Unlock()
-	if now.Sub(at) < listFor {
-		return listed, nil
-	}
-	listed = nil
-	for after := ""; ; {
-		rows, more, err := metadata.Prefix[metadata.NameRecord](ctx, k.meta, metadata.Names, metadata.PartitionPath, name+"/", after, pageSize, metadata.One)
-		if err != nil {
-			return nil, core.Errorf(core.CodeOf(err), "list the queues of namespace %s: %w", name, err)
-		}
-		for _, r := range rows {
-			if !r.Value.Queue.IsZero() && r.Value.Owner.IsZero() {
-				listed = append(listed, r.Value.Queue)
-			}
-		}
-		if !more || len(rows) == 0 {
-			break
-		}
-		after = rows[len(rows)-1].Key.Row
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	b = k.namespaceLocked(name, now)
-	b.listed, b.listedAt = listed, now
-	return listed, nil
-}
-
-// look measures one queue's backlog, unless that was done a moment ago.
-func (k *Keeper) look(ctx context.Context, queue core.QueueID) error {
+// look measures the backlog of one queue of a namespace.
+func (k *Keeper) look(ctx context.Context, namespace string, queue core.QueueID, t tenure) error {
 	began := k.now()
 	k.mu.Lock()
 	b := k.queueLocked(queue)
-	b.used = began
-	done := began.Sub(b.looked) < max(fresh, 10*b.took)
+	b.tried, b.used, b.namespace = began, began, namespace
 	k.mu.Unlock()
-	if done {
-		return nil
-	}
 	extents, err := k.stored(ctx, queue)
 	if err != nil {
-		return err
+		return core.Errorf(core.CodeOf(err), "measure the backlog of queue %s: %w", queue, err)
 	}
 	found, err := k.behind(ctx, queue, extents)
 	if err != nil {
-		return err
+		return core.Errorf(core.CodeOf(err), "measure the backlog of queue %s: %w", queue, err)
 	}
-	known, open, writers := make(map[core.ExtentID]bool), make(map[core.ExtentID]bool), make(map[core.RunID]struct{})
+	known, ended, writers := make(map[core.ExtentID]bool), make(map[core.ExtentID]struct{}), make(map[core.RunID]struct{})
 	for _, e := range extents {
-		known[e.ID], open[e.ID] = true, !e.State.HasEnd()
-		if open[e.ID] {
+		known[e.ID] = true
+		if e.State.HasEnd() {
+			ended[e.ID] = struct{}{}
+		} else {
 			writers[e.InputRun] = struct{}{}
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b = k.queueLocked(queue)
-	now := k.now()
-	b.backlog, b.writers, b.looked, b.took = found, writers, began, now.Sub(began)
+	if b.measured(t) && b.looked.After(began) { // by another survey meanwhile
+		return nil
+	}
+	b.backlog, b.ended, b.writers, b.looked, b.lookedIn = found, ended, writers, began, t.handovers
 	for id, f := range b.fills {
-		late := !known[id] && !k.Alone && now.Sub(f.told) < quota.LeaseFor // its row may not be on the replica that was read
-		if !open[id] && !late {                                            // it has its end, or is gone
+		if !known[id] { // it is gone, unless it is so new that the replica that was read lacks its row, or the catalog did
+			if f.told.Before(began) && (k.Alone || began.Sub(f.told) >= quota.LeaseFor) {
+				delete(b.fills, id)
+			}
+		} else if _, over := ended[id]; over {
 			delete(b.fills, id)
 		}
 	}

@@ -4,6 +4,8 @@ package quota
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,9 @@ import (
 
 // Sources are what a keeper learns backlogs from, beside the metadata and what input hosts tell it.
 type Sources struct {
+	Log *slog.Logger
+	// Wait blocks until work may start that nobody waits for.
+	Wait    func(context.Context) error
 	Extents *catalog.Extents
 	// Settled is how many messages of an extent a group has consumed, as of the last second or so.
 	Settled func(ctx context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error)
@@ -25,26 +30,35 @@ type Sources struct {
 	Inputs func() []core.RunID // of the input hosts that are there
 }
 
-// Keeper divides the limits of the namespaces that this controller is responsible for. It is safe for concurrent use.
+// Keeper divides the limits of the namespaces that this controller is responsible for. Run measures their backlogs, and
+// Lease answers from the last results. It is safe for concurrent use.
 type Keeper struct {
 	Sources
-	meta metadata.Store
-	now  func() time.Time
-	mu   struct {
+	meta  metadata.Store
+	now   func() time.Time
+	specs *records[metadata.QueueRecord]
+	rules *records[metadata.NamespaceRecord]
+	wake  chan struct{} // capacity 1: a survey may be due
+	slots chan struct{} // of the queues that are measured side by side
+	mu    struct {
 		sync.Mutex
 		namespaces map[string]*books
 		queues     map[core.QueueID]*queueBook
 		swept      time.Time
+		failures   core.Recurring // of surveys
 	}
 }
 
-// books are what is leased of one namespace.
+// books are what is leased of one namespace, and what is known of its backlog.
 type books struct {
 	messages, bytes, room quota.Book
 	handovers             uint64 // those of the tenure in which the books were begun
 	used                  time.Time
-	listed                []core.QueueID // its queues
+	limited               bool                       // all of its queues have one limit
+	active                map[core.QueueID]time.Time // when hosts asked about queues whose backlogs have limits
+	listed                map[core.QueueID]struct{}  // its queues, unless they are new
 	listedAt              time.Time
+	asked, others         survey // of the active queues, and of the other listed ones
 }
 
 // queueBook is what is leased of one queue's cap, and what its backlog is.
@@ -54,9 +68,12 @@ type queueBook struct {
 	fills     map[core.ExtentID]fill // as input hosts told them
 	pending   map[core.RunID]pending // the same
 	backlog   backlog
-	writers   map[core.RunID]struct{} // of the extents that had no end, when the backlog was measured
-	looked    time.Time               // when the backlog was measured
-	took      time.Duration           // to measure it
+	ended     map[core.ExtentID]struct{} // the extents with an end that the backlog has
+	writers   map[core.RunID]struct{}    // of the extents that had no end, when the backlog was measured
+	tried     time.Time                  // to measure it, last
+	looked    time.Time                  // when the measurement of backlog began; zero: there was none
+	lookedIn  uint64                     // the handovers of the tenure in which that was
+	namespace string
 	used      time.Time
 }
 
@@ -74,27 +91,28 @@ type fill struct {
 }
 
 const (
-	// fresh is how old what is known of a backlog may be.
-	fresh = time.Second
-	// listFor is how long the list of a namespace's queues holds. One made since counts as soon as it is published to.
-	listFor = 5 * time.Second
+	// rulesFor and specsFor are how old the records of namespaces and queues may be.
+	rulesFor, specsFor = time.Second, 3 * time.Second
 	// forgetAfter is when what nobody asks for is forgotten.
 	forgetAfter = time.Minute
 	// most of a request.
 	mostNamespaces, mostQueues = 10_000, 10_000
-	pageSize                   = 1000
 )
 
 // New makes a keeper.
 func New(meta metadata.Store, now func() time.Time, sources Sources) *Keeper {
-	k := &Keeper{Sources: sources, meta: meta, now: now}
+	k := &Keeper{
+		Sources: sources, meta: meta, now: now, wake: make(chan struct{}, 1), slots: make(chan struct{}, allAtOnce),
+		specs: newRecords[metadata.QueueRecord](metadata.Queues, specsFor), rules: newRecords[metadata.NamespaceRecord](metadata.Namespaces, rulesFor),
+	}
 	k.mu.namespaces = make(map[string]*books)
 	k.mu.queues = make(map[core.QueueID]*queueBook)
 	return k
 }
 
-// Lease answers a run of an input host. It reads limits first; what has none gets no lease, nor has what another controller is responsible for.
-// CodeMoved: that is all of it.
+// Lease answers a run of an input host from what is known. It reads the records of queues and namespaces, within readFor.
+// The answer lacks what has no limit, what another controller is responsible for, and what has a record that cannot be
+// read. CodeMoved: another controller is responsible for all of it. CodeUnavailable: no record can be read.
 func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 	if len(req.Namespaces) > mostNamespaces || len(req.Queues) > mostQueues {
 		return nil, core.Errorf(core.CodeTooLarge, "%d namespaces and %d queues in one request; at most %d and %d are allowed", len(req.Namespaces), len(req.Queues), mostNamespaces, mostQueues)
@@ -104,7 +122,7 @@ func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.Leas
 		return nil, err
 	}
 	run := core.RunID{ID: id}
-	queues, err := k.readQueues(ctx, req.Queues)
+	queues, unread, err := k.readQueues(ctx, req.Queues)
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +130,12 @@ func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.Leas
 	if err != nil {
 		return nil, err
 	}
-	limits, err := k.readLimits(ctx, needs, queues)
+	limits, needs, queues, err := k.readLimits(ctx, needs, queues, unread)
 	if err != nil {
 		return nil, err
 	}
 	k.takeFills(run, queues, k.Duties.Handovers())
-	if err := k.measure(ctx, queues, limits); err != nil {
-		return nil, err
-	}
+	k.want(queues, limits, k.tenure())
 	if needs, queues, err = k.own(needs, queues); err != nil {
 		return nil, err
 	}
@@ -133,84 +149,87 @@ type asked struct {
 	fill *pb.QueueFill
 }
 
-func (k *Keeper) readQueues(ctx context.Context, fills []*pb.QueueFill) ([]asked, error) {
+// readQueues are the queues of a request whose records are known; unread is why one is not.
+func (k *Keeper) readQueues(ctx context.Context, fills []*pb.QueueFill) (out []asked, unread, err error) {
 	keys := make([]metadata.Key, 0, len(fills))
-	byKey := make(map[metadata.Key]*pb.QueueFill, len(fills))
 	for _, f := range fills {
 		id, err := core.IDFromBytes(f.Queue)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		key := metadata.QueueKey(core.QueueID{ID: id})
-		keys = append(keys, key)
-		byKey[key] = f
+		keys = append(keys, metadata.QueueKey(core.QueueID{ID: id}))
 	}
-	rows, err := metadata.GetRows(ctx, k.meta, metadata.Queues, keys, metadata.One)
-	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "read the caps of queues: %w", err)
-	}
-	out := make([]asked, 0, len(rows))
-	for _, row := range rows {
-		q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
-		if err != nil {
-			return nil, err
+	there, unknown := k.specs.read(ctx, k.meta, keys, k.now())
+	for i, key := range keys {
+		if q, ok := there[key]; ok {
+			out = append(out, asked{q.ID, q.Spec, fills[i]})
 		}
-		out = append(out, asked{q.ID, q.Spec, byKey[row.Key]})
+		if why := unknown[key]; why != nil {
+			unread = core.Errorf(core.CodeOf(why), "read the caps of queues: %w", why)
+		}
 	}
-	return out, nil
+	return out, unread, nil
 }
 
-// readLimits reads the limits of the namespaces that are asked for, and of those that the queues belong to.
-func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queues []asked) (map[string]core.NamespaceSpec, error) {
-	names := make(map[string]struct{}, len(needs))
+// readLimits reads the limits of the namespaces that are asked for, and of those that the queues belong to. It leaves out
+// what cannot be read; if that is all, it answers why, or unread.
+func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queues []asked, unread error) (map[string]core.NamespaceSpec, []*pb.NamespaceNeed, []asked, error) {
+	names := make(map[string]metadata.Key, len(needs))
 	for _, n := range needs {
-		names[n.Namespace] = struct{}{}
+		names[n.Namespace] = metadata.NamespaceKey(n.Namespace)
 	}
 	for _, q := range queues {
-		names[core.Namespace(q.spec.Path)] = struct{}{}
+		name := core.Namespace(q.spec.Path)
+		names[name] = metadata.NamespaceKey(name)
 	}
 	keys := make([]metadata.Key, 0, len(names))
-	for name := range names {
+	for name, key := range names {
 		if _, err := core.ParseNamespace(name); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
-		keys = append(keys, metadata.NamespaceKey(name))
+		keys = append(keys, key)
 	}
-	rows, err := metadata.GetRows(ctx, k.meta, metadata.Namespaces, keys, metadata.One)
-	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "read the limits of namespaces: %w", err)
-	}
-	out := make(map[string]core.NamespaceSpec, len(rows))
-	for _, row := range rows {
-		r, err := metadata.Decode[metadata.NamespaceRecord](metadata.Namespaces, row)
-		if err != nil {
-			return nil, err
+	there, unknown := k.rules.read(ctx, k.meta, keys, k.now())
+	limits := make(map[string]core.NamespaceSpec, len(there))
+	for name, key := range names {
+		if r, ok := there[key]; ok {
+			limits[name] = r.Spec
 		}
-		out[row.Key.Row] = r.Spec
+		if why := unknown[key]; why != nil {
+			unread = core.Errorf(core.CodeOf(why), "read the limits of namespaces: %w", why)
+		}
 	}
-	return out, nil
+	needs = slices.DeleteFunc(slices.Clone(needs), func(n *pb.NamespaceNeed) bool { return unknown[names[n.Namespace]] != nil })
+	queues = slices.DeleteFunc(queues, func(q asked) bool { return unknown[names[core.Namespace(q.spec.Path)]] != nil })
+	if len(needs)+len(queues) == 0 && unread != nil {
+		return nil, nil, nil, unread
+	}
+	return limits, needs, queues, nil
 }
 
-// takeFills notes what a host has of queues that is not sealed. An extent with its end is counted by its row. One that is
-// not known counts when another controller may have made it.
+// takeFills notes how far the extents of a host are. It leaves out those that were measured with their ends. An extent that
+// is not known counts when another controller may have made it.
 func (k *Keeper) takeFills(run core.RunID, queues []asked, handovers uint64) {
 	now := k.now()
-	ended := make(map[core.ExtentID]bool)
+	foreign := make(map[core.ExtentID]bool) // its messages are for another queue's groups
 	for _, q := range queues {
 		for _, e := range k.Extents.Of(q.id) {
-			ended[e.ID] = e.State.HasEnd() || e.Home.Kind != core.HomeOwn
+			foreign[e.ID] = e.Home.Kind != core.HomeOwn
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, q := range queues {
 		b := k.queueLocked(q.id)
-		b.used = now
+		b.used, b.namespace = now, core.Namespace(q.spec.Path)
 		b.pending[run] = pending{q.fill.Pending, now.Add(quota.LeaseFor), handovers}
 		for _, e := range q.fill.Extents {
 			raw, err := core.IDFromBytes(e.Extent)
 			id := core.ExtentID{ID: raw}
-			if over, known := ended[id]; err != nil || over || !known && k.Alone {
+			if is, known := foreign[id]; err != nil || is || !known && k.Alone {
+				continue
+			}
+			if _, over := b.ended[id]; over {
 				continue
 			}
 			f := b.fills[id]
@@ -231,7 +250,7 @@ func (k *Keeper) queueLocked(id core.QueueID) *queueBook {
 func (k *Keeper) namespaceLocked(name string, now time.Time) *books {
 	b := k.mu.namespaces[name]
 	if b == nil {
-		b = &books{}
+		b = &books{active: make(map[core.QueueID]time.Time)}
 		k.mu.namespaces[name] = b
 	}
 	b.used = now
@@ -278,6 +297,7 @@ func limited(queues []asked, limits map[string]core.NamespaceSpec) map[string][]
 // spreadLocked gives a host room in the queues of one namespace: in each as much as its cap has, and in all of them what the namespace has.
 // While the backlog is not known whole, the host keeps the room that it has.
 func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limits core.NamespaceSpec, now time.Time, t tenure, out *pb.LeaseQuotaResponse) {
+	ns := k.namespaceLocked(name, now).during(t)
 	rooms, needs := make([]float64, len(queues)), make([]float64, len(queues))
 	total, held := 0.0, 0.0
 	for i, q := range queues {
@@ -288,19 +308,12 @@ func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limit
 		if q.spec.MaxBacklog > 0 {
 			b := k.queueLocked(q.id).during(t)
 			free := float64(q.spec.MaxBacklog) - float64(b.size(now))
-			rooms[i], _ = b.room.Grant(t.askRoom(run, needs[i], float64(q.fill.Held), b.untold(t)), free, now)
+			rooms[i], _ = b.room.Grant(t.askRoom(run, needs[i], float64(q.fill.Held), !b.holds(now, t, ns.asked.hold())), free, now)
 		}
 	}
 	if limits.BacklogBytes > 0 {
-		b := k.namespaceLocked(name, now).during(t)
-		used, untold := uint64(0), false
-		for _, id := range b.listed {
-			if q := k.mu.queues[id]; q != nil {
-				used += q.size(now)
-				untold = untold || q.untold(t)
-			}
-		}
-		all, _ := b.room.Grant(t.askRoom(run, total, held, untold), float64(limits.BacklogBytes)-float64(used), now)
+		used, known := k.sizeLocked(ns, now, t)
+		all, _ := ns.room.Grant(t.askRoom(run, total, held, !known), float64(limits.BacklogBytes)-float64(used), now)
 		for i, share := range quota.Split(all, needs) {
 			if rooms[i] < 0 || share < rooms[i] {
 				rooms[i] = share
@@ -312,7 +325,32 @@ func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limit
 	}
 }
 
-// sweepLocked forgets what nobody has asked for in a while.
+// sizeLocked is the backlog of all queues of a namespace, and whether that is known. A queue without a result counts with
+// what hosts say of it: if it is not among the listed ones, it is so new that it has no extents with ends. A listed one
+// makes the sum unknown.
+func (k *Keeper) sizeLocked(ns *books, now time.Time, t tenure) (bytes uint64, known bool) {
+	known = ns.asked.holds(now, t) && ns.others.holds(now, t)
+	add := func(id core.QueueID, listed bool) {
+		q := k.mu.queues[id]
+		if q == nil {
+			known = known && !listed
+			return
+		}
+		bytes += q.size(now)
+		known = known && !q.untold(t) && (q.measured(t) || !listed)
+	}
+	for id := range ns.listed {
+		add(id, true)
+	}
+	for id := range ns.active {
+		if _, listed := ns.listed[id]; !listed {
+			add(id, false)
+		}
+	}
+	return bytes, known
+}
+
+// sweepLocked forgets what nobody has asked for in a while. The queues of a namespace that is asked for stay.
 func (k *Keeper) sweepLocked(now time.Time) {
 	if now.Sub(k.mu.swept) < forgetAfter {
 		return
@@ -324,8 +362,15 @@ func (k *Keeper) sweepLocked(now time.Time) {
 		}
 	}
 	for id, b := range k.mu.queues {
+		if ns := k.mu.namespaces[b.namespace]; ns != nil {
+			if _, listed := ns.listed[id]; listed {
+				continue
+			}
+		}
 		if now.Sub(b.used) > forgetAfter {
 			delete(k.mu.queues, id)
 		}
 	}
+	k.specs.forget(now)
+	k.rules.forget(now)
 }

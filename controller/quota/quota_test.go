@@ -3,6 +3,8 @@ package quota
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,28 +33,63 @@ type harness struct {
 type duties struct {
 	others    bool    // another one is responsible
 	only      core.ID // for all but this key; zero: for none
-	handovers uint64
+	handovers atomic.Uint64
 	since     time.Duration // ago
 }
 
 func (d *duties) Responsible(key core.ID) bool {
 	return !d.others && (d.only.IsZero() || d.only == key)
 }
-func (d *duties) Handovers() uint64        { return d.handovers }
+func (d *duties) Handovers() uint64        { return d.handovers.Load() }
 func (d *duties) Unchanged() time.Duration { return d.since }
 
 func newHarness(t *testing.T) *harness {
-	r := &harness{t: t, meta: memory.New(), now: time.Unix(1_700_000_000, 0), extents: catalog.NewExtents(), duties: duties{since: time.Hour}}
+	r := newHarnessOver(t, memory.New(), nil)
+	r.now = time.Unix(1_700_000_000, 0)
+	return r
+}
+
+// newHarnessOver has a store and a clock of its own; nil: the test sets the time.
+func newHarnessOver(t *testing.T, meta metadata.Store, now func() time.Time) *harness {
+	r := &harness{t: t, meta: meta, extents: catalog.NewExtents(), duties: duties{since: time.Hour}}
 	t.Cleanup(func() { r.meta.Close() })
+	if now == nil {
+		now = func() time.Time { return r.now }
+	} else {
+		r.now = now()
+	}
 	r.consumed = make(map[string]uint64)
-	r.Keeper = New(r.meta, func() time.Time { return r.now }, Sources{
+	r.Keeper = New(r.meta, now, Sources{
 		Extents: r.extents,
 		Settled: func(_ context.Context, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 			return r.consumed[g.ID.String()+id.String()], nil
 		},
 		Alone: true, Duties: &r.duties, Inputs: func() []core.RunID { return r.inputs },
+		Log: slog.New(slog.DiscardHandler), Wait: func(context.Context) error { return nil },
 	})
 	return r
+}
+
+// measured has a request note what is to be measured, and measures what is due.
+func (r *harness) measured(req *pb.LeaseQuotaRequest) {
+	r.t.Helper()
+	ctx := context.Background()
+	id, err := core.IDFromBytes(req.Run)
+	r.ok(err)
+	queues, _, err := r.readQueues(ctx, req.Queues)
+	r.ok(err)
+	needs, queues, err := r.own(req.Namespaces, queues)
+	if err != nil {
+		return
+	}
+	limits, _, queues, err := r.readLimits(ctx, needs, queues, nil)
+	r.ok(err)
+	r.takeFills(core.RunID{ID: id}, queues, r.Duties.Handovers())
+	r.want(queues, limits, r.tenure())
+	jobs, _ := r.due(r.Keeper.now())
+	for _, j := range jobs {
+		r.measure(ctx, j)
+	}
 }
 
 func (r *harness) ok(err error) {
@@ -108,6 +145,7 @@ func run(i int) core.RunID { return core.RunID{ID: core.ID{15: byte(i)}} }
 func (r *harness) lease(run core.RunID, req *pb.LeaseQuotaRequest) *pb.LeaseQuotaResponse {
 	r.t.Helper()
 	req.Run = run.ID[:]
+	r.measured(req)
 	out, err := r.Lease(context.Background(), req)
 	r.ok(err)
 	return out

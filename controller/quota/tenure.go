@@ -71,6 +71,15 @@ func (b *queueBook) during(t tenure) *queueBook {
 	return b
 }
 
+// measured reports whether the backlog was measured in the tenure.
+func (b *queueBook) measured(t tenure) bool { return !b.looked.IsZero() && b.lookedIn == t.handovers }
+
+// holds reports whether the backlog is known whole: it was measured in the tenure, not too long ago, and every host has
+// said how far it is.
+func (b *queueBook) holds(now time.Time, t tenure, hold time.Duration) bool {
+	return b.measured(t) && now.Sub(b.looked) < hold && !b.untold(t)
+}
+
 // untold reports whether a host that writes an extent of the queue has yet to say how far it is.
 func (b *queueBook) untold(t tenure) bool {
 	if !t.early {

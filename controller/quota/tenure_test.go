@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ func newPair(t *testing.T, inputs ...core.RunID) *pair {
 		k := &harness{t: t, meta: p.meta, now: p.now, extents: catalog.NewExtents(), duties: duties{others: i > 0, since: time.Hour}, inputs: inputs, consumed: p.consumed}
 		k.Keeper = New(p.meta, func() time.Time { return p.now }, Sources{
 			Extents: k.extents, Settled: p.Settled, Duties: &k.duties, Inputs: func() []core.RunID { return k.inputs },
+			Log: slog.New(slog.DiscardHandler), Wait: func(context.Context) error { return nil },
 		})
 		p.keepers[i] = k
 	}
@@ -34,7 +36,7 @@ func newPair(t *testing.T, inputs ...core.RunID) *pair {
 // handOver makes one keeper responsible in place of the other.
 func (p *pair) handOver(from, to int) {
 	p.keepers[from].duties.others = true
-	p.keepers[from].duties.handovers++
+	p.keepers[from].duties.handovers.Add(1)
 	p.keepers[to].duties.others = false
 	p.keepers[to].duties.since = 0
 }
