@@ -51,7 +51,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	svc := &service{
 		cfg: cfg, log: deps.Log.With(telemetry.KeyRole, "frontend"), metrics: newMetrics(deps.Metrics),
 		meta: metadata.Refusing(deps.Meta), shown: metadata.QuorumOrOne(deps.Meta), peers: deps.Peers, members: deps.Members, now: time.Now, began: time.Now(), draining: draining,
-		limited: make(chan struct{}, 1), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
+		counts: newQueueCounts(), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
 	}
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)

@@ -14,7 +14,7 @@ import (
 // A path names a queue by two rows that cannot change together. The name row comes first and carries all that the queue's row
 // will hold, so that whoever meets a name without a queue can finish it:
 //
-//	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, ends of extents, then name row: no queue──▶ free
+//	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, ends of extents, then no name row──▶ free
 
 // maxTries bounds how often a call begins again because others changed the same name.
 const maxTries = 8
@@ -118,25 +118,28 @@ func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (meta
 func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) bool) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)
-	err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
-	if err == nil {
-		q, err := s.makeQueue(ctx, name)
-		if core.CodeOf(err) == core.CodeExists {
-			q, err = s.finish(ctx, name)
-		}
-		return q, halfMade(name, err)
-	}
 	for range maxTries {
+		err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
+		if err == nil {
+			q, err := s.makeQueue(ctx, name)
+			if core.CodeOf(err) == core.CodeExists {
+				q, err = s.finish(ctx, name)
+			}
+			return q, halfMade(name, err)
+		}
 		if core.CodeOf(err) != core.CodeExists {
 			return metadata.QueueRecord{}, err
 		}
 		now, err := metadata.Change(ctx, s.meta, metadata.Names, key, func(n *metadata.NameRecord) error {
-			if !n.Queue.IsZero() {
+			if !n.Queue.IsZero() { // else an earlier version, or a retry queue, left it
 				return metadata.ErrNoChange
 			}
 			*n = name
 			return nil
 		})
+		if core.CodeOf(err) == core.CodeNotFound { // its queue was deleted meanwhile
+			continue
+		}
 		if err != nil {
 			return metadata.QueueRecord{}, err
 		}

@@ -2,8 +2,6 @@ package frontend
 
 import (
 	"context"
-	"math/rand/v2"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -46,7 +44,7 @@ func (s *service) GetNamespace(ctx context.Context, req *connect.Request[pb.GetN
 		return nil, noNamespace(name, err)
 	}
 	out := namespaceToProto(r)
-	if out.Queues, err = s.countQueues(ctx, name); err != nil {
+	if out.Queues, err = s.countQueues(ctx, name, 0); err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(out), nil
@@ -151,107 +149,4 @@ func noNamespace(name string, err error) error {
 		return core.Errorf(core.CodeNotFound, "namespace %s has no limits; give it some with: columba create namespace %s", name, name)
 	}
 	return err
-}
-
-// countQueues is how many queues of users a namespace has. One that is being deleted does not count: it takes no message.
-func (s *service) countQueues(ctx context.Context, name string) (n int64, err error) {
-	for after := ""; ; {
-		rows, more, err := metadata.Prefix[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, name+"/", after, maxPage, metadata.Serial)
-		if err != nil {
-			return 0, core.Errorf(core.CodeOf(err), "count the queues of namespace %s: %w", name, err)
-		}
-		var keys []metadata.Key
-		for _, r := range rows {
-			if !r.Value.Queue.IsZero() && r.Value.Owner.IsZero() {
-				keys = append(keys, metadata.QueueKey(r.Value.Queue))
-			}
-		}
-		queues, err := metadata.GetRows(ctx, s.meta, metadata.Queues, keys, metadata.One) // a copy that is behind counts more of them
-		if err != nil {
-			return 0, core.Errorf(core.CodeOf(err), "count the queues of namespace %s: %w", name, err)
-		}
-		n += int64(len(keys))
-		for _, row := range queues {
-			q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
-			if err != nil {
-				return 0, err
-			}
-			if q.Spec.Status == core.StatusDeleted {
-				n--
-			}
-		}
-		if !more || len(rows) == 0 {
-			return n, nil
-		}
-		after = rows[len(rows)-1].Key.Row
-	}
-}
-
-// limitTries is how often a queue is made and given up when others are made at the same time through other frontends.
-const limitTries = 4
-
-// claimLimited makes a queue unless its namespace has all that it may have. The name is claimed first and counted then, so that however many
-// are made at once, there are never more; one that is too many is given up. Through one frontend they are made one after another.
-func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metadata.QueueRecord, error) {
-	name := core.Namespace(spec.Path)
-	r, _, err := metadata.Read[metadata.NamespaceRecord](ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(name), metadata.Quorum)
-	most := r.Spec.MaxQueues
-	if err != nil && core.CodeOf(err) != core.CodeNotFound {
-		return metadata.QueueRecord{}, core.Errorf(core.CodeOf(err), "read the limits of namespace %s: %w", name, err)
-	}
-	fresh := func() metadata.NameRecord {
-		return metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}
-	}
-	if most == 0 {
-		return s.claim(ctx, fresh(), nil)
-	}
-	select {
-	case s.limited <- struct{}{}:
-		defer func() { <-s.limited }()
-	case <-ctx.Done():
-		return metadata.QueueRecord{}, core.Errorf(core.CodeUnavailable, "queues of namespaces with limits are made one after another, and many are: %w", context.Cause(ctx))
-	}
-	for range limitTries {
-		have, err := s.countQueues(ctx, name)
-		if err != nil {
-			return metadata.QueueRecord{}, err
-		}
-		if have >= most {
-			if q, ok, err := s.finishHalfMade(ctx, spec); err != nil || ok {
-				return q, err
-			}
-			break
-		}
-		mine := fresh()
-		q, err := s.claim(ctx, mine, nil)
-		if err != nil {
-			return q, err
-		}
-		if have, err = s.countQueues(ctx, name); err == nil && have <= most {
-			return q, nil
-		}
-		if berr := s.deletion().Queue(ctx, metadata.NameRecord{Queue: q.ID, Spec: q.Spec}); berr != nil {
-			return q, core.Errorf(core.CodeUnknown, "queue %s was made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", spec.Path, berr)
-		}
-		if err != nil {
-			return q, err
-		}
-		select {
-		case <-time.After(rand.N(50 * time.Millisecond)):
-		case <-ctx.Done():
-		}
-	}
-	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
-}
-
-// finishHalfMade makes the queue of a path that names a half-made one with the same settings. Such a one counts already.
-func (s *service) finishHalfMade(ctx context.Context, spec core.QueueSpec) (q metadata.QueueRecord, made bool, err error) {
-	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(spec.Path), metadata.Serial)
-	switch {
-	case core.CodeOf(err) == core.CodeNotFound || err == nil && (name.Queue.IsZero() || !sameQueue(name, metadata.NameRecord{Spec: spec})):
-		return q, false, nil
-	case err != nil:
-		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", spec.Path, err)
-	}
-	return s.finished(ctx, name)
 }

@@ -37,7 +37,7 @@ type service struct {
 	turns    *turns.Turns // of pulls
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
-	limited  chan struct{} // capacity 1: a queue of a namespace with a limit of queues is made
+	counts   *queueCounts // of namespaces with a limit of queues
 
 	publishers *publishers.Pool
 }

@@ -30,7 +30,7 @@ func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.
 		return none, metadata.Reading{}, err
 	}
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), c)
-	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a deleted queue leaves its name behind
+	if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero() { // a free name may have a row
 		return none, metadata.Reading{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
 	}
 	if err != nil {

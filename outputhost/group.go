@@ -206,7 +206,7 @@ func (h *Host) queueID(ctx context.Context, path string) (core.QueueID, error) {
 	return core.QueueID{}, core.Errorf(core.CodeNotFound, "queue %s is not there; create it with: columba create queue %s", path, path)
 }
 
-// named reads which queue has a path; zero: none has. A deleted queue leaves its name behind.
+// named reads which queue has a path; zero: none has.
 func (h *Host) named(ctx context.Context, path string, c metadata.Consistency) (core.QueueID, error) {
 	r, _, err := metadata.Read[metadata.NameRecord](ctx, h.deps.Meta, metadata.Names, metadata.NameKey(path), c)
 	if core.CodeOf(err) == core.CodeNotFound {

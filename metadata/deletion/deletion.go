@@ -21,7 +21,7 @@ type Deletion struct {
 // Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable or, when
 // another step fails after the queue was marked deleted, CodeUnknown; controllers go on with it:
 //
-//	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ name row: no queue ──▶ no hint
+//	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ no name row ──▶ no hint
 func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	at := d.Now()
 	key := metadata.DeletedQueueKey(name.Queue)
@@ -80,14 +80,29 @@ func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
 			return err
 		}
 	}
-	_, err = metadata.Change(ctx, d.Meta, metadata.Names, metadata.NameKey(name.Spec.Path), func(n *metadata.NameRecord) error {
-		if n.Queue != name.Queue {
-			return metadata.ErrNoChange
+	return d.free(ctx, name)
+}
+
+// maxTries bounds how often a row that others change is read again.
+const maxTries = 8
+
+// free deletes the name row of a queue, unless the name is another queue's by now.
+func (d Deletion) free(ctx context.Context, name metadata.NameRecord) (err error) {
+	key := metadata.NameKey(name.Spec.Path)
+	for range maxTries {
+		var n metadata.NameRecord
+		var version metadata.Version
+		if n, version, err = metadata.Read[metadata.NameRecord](ctx, d.Meta, metadata.Names, key, metadata.Serial); err != nil {
+			break
 		}
-		*n = metadata.NameRecord{}
-		return nil
-	})
-	if core.CodeOf(err) == core.CodeNotFound {
+		if n.Queue != name.Queue {
+			return nil
+		}
+		if err = metadata.Delete(ctx, d.Meta, metadata.Names, key, version); core.CodeOf(err) != core.CodeConflict {
+			break
+		}
+	}
+	if core.CodeOf(err) == core.CodeNotFound { // another call has deleted it
 		return nil
 	}
 	return core.Partly(err, fmt.Sprintf("queue %s is deleted, but its path may not be free yet", name.Spec.Path), "")

@@ -90,9 +90,8 @@ func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) err
 // claim makes the path name the queue. That of an older group of this name goes.
 func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) error {
 	key := metadata.NameKey(name.Spec.Path)
-	err := metadata.Create(ctx, meta, metadata.Names, key, name)
 	for range maxTries {
-		if core.CodeOf(err) != core.CodeExists {
+		if err := metadata.Create(ctx, meta, metadata.Names, key, name); core.CodeOf(err) != core.CodeExists {
 			return err
 		}
 		var before metadata.NameRecord
@@ -104,6 +103,8 @@ func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) e
 			return nil
 		})
 		switch {
+		case core.CodeOf(cerr) == core.CodeNotFound: // the older queue was deleted meanwhile
+			continue
 		case cerr != nil:
 			return cerr
 		case now.Queue == name.Queue:
@@ -120,7 +121,7 @@ func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) e
 			}
 			*n = metadata.NameRecord{}
 			return nil
-		}); cerr != nil {
+		}); cerr != nil && core.CodeOf(cerr) != core.CodeNotFound {
 			return cerr
 		}
 	}
