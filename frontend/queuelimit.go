@@ -91,9 +91,10 @@ func (q *queueCount) counted(have int64, began, ended time.Time) {
 	q.have, q.made, q.at, q.til = have, 0, began, began.Add(min(countHolds*max(ended.Sub(began), 0), mostCountHolds))
 }
 
-// claimLimited makes a queue unless its namespace has all that it may have. Near the limit the name is claimed first and
-// counted then, so that however many are made at once, there are never more; one that is too many is given up. Through one
-// frontend they are made one after another there. Far below the limit a count holds for a while, see makeOne.
+// claimLimited makes a queue unless its namespace has all that it may have. Near the limit the name is claimed first
+// and counted then, so that however many are made at once, there are never more; one that is too many is given up.
+// Through one frontend they are made one after another there. Far below the limit a count holds for a while, see
+// makeOne.
 func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metadata.QueueRecord, error) {
 	name := core.Namespace(spec.Path)
 	r, _, err := metadata.Read[metadata.NamespaceRecord](ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(name), metadata.Quorum)
@@ -204,8 +205,9 @@ func (s *service) recount(ctx context.Context, count *queueCount, name string, e
 	return have, err
 }
 
-// countQueues is how many queues of users a namespace has. It sees every queue whose creation has answered before. A queue
-// that is being deleted does not count: it takes no message. If there are no more than enough names, those may count, too.
+// countQueues is how many queues of users a namespace has. It sees every queue whose creation has answered before. A
+// queue that is being deleted does not count: it takes no message. If there are no more than enough names, those may
+// count, too.
 func (s *service) countQueues(ctx context.Context, name string, enough int64) (n int64, err error) {
 	var keys []metadata.Key
 	for after := ""; ; {

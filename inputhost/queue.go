@@ -74,8 +74,8 @@ type sealedFill struct {
 	at time.Time // when it was sealed
 }
 
-// fills are how far the extents are that are not sealed, or were sealed so lately that the controller may not have measured
-// them since; those of timers too.
+// fills are how far the extents are that are not sealed, or were sealed so lately that the controller may not have
+// measured them since; those of timers too.
 func (q *queue) fills() []tenant.Fill {
 	var out []tenant.Fill
 	for _, q := range append(q.beside(), q) {

@@ -25,9 +25,9 @@ type DeletedQueueRecord struct {
 	At    time.Time    `json:"at"`
 }
 
-// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The row goes when
-// its queue was deleted: a row that is made again has a higher version, so a late change of the old queue never changes the
-// new one. A row with a zero Queue names none.
+// NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The row goes
+// when its queue was deleted: a row that is made again has a higher version, so a late change of the old queue never
+// changes the new one. A row with a zero Queue names none.
 type NameRecord struct {
 	Queue core.QueueID   `json:"queue,omitzero"`
 	Spec  core.QueueSpec `json:"spec"`

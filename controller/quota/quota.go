@@ -110,9 +110,9 @@ func New(meta metadata.Store, now func() time.Time, sources Sources) *Keeper {
 	return k
 }
 
-// Lease answers a run of an input host from what is known. It reads the records of queues and namespaces, within readFor.
-// The answer lacks what has no limit, what another controller is responsible for, and what has a record that cannot be
-// read. CodeMoved: another controller is responsible for all of it. CodeUnavailable: no record can be read.
+// Lease answers a run of an input host from what is known. It reads the records of queues and namespaces, within
+// readFor. The answer lacks what has no limit, what another controller is responsible for, and what has a record that
+// cannot be read. CodeMoved: another controller is responsible for all of it. CodeUnavailable: no record can be read.
 func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 	if len(req.Namespaces) > mostNamespaces || len(req.Queues) > mostQueues {
 		return nil, core.Errorf(core.CodeTooLarge, "%d namespaces and %d queues in one request; at most %d and %d are allowed", len(req.Namespaces), len(req.Queues), mostNamespaces, mostQueues)
@@ -171,8 +171,8 @@ func (k *Keeper) readQueues(ctx context.Context, fills []*pb.QueueFill) (out []a
 	return out, unread, nil
 }
 
-// readLimits reads the limits of the namespaces that are asked for, and of those that the queues belong to. It leaves out
-// what cannot be read; if that is all, it answers why, or unread.
+// readLimits reads the limits of the namespaces that are asked for, and of those that the queues belong to. It leaves
+// out what cannot be read; if that is all, it answers why, or unread.
 func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queues []asked, unread error) (map[string]core.NamespaceSpec, []*pb.NamespaceNeed, []asked, error) {
 	names := make(map[string]metadata.Key, len(needs))
 	for _, n := range needs {
@@ -207,8 +207,8 @@ func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queu
 	return limits, needs, queues, nil
 }
 
-// takeFills notes how far the extents of a host are. It leaves out those that were measured with their ends. An extent that
-// is not known counts when another controller may have made it.
+// takeFills notes how far the extents of a host are. It leaves out those that were measured with their ends. An extent
+// that is not known counts when another controller may have made it.
 func (k *Keeper) takeFills(run core.RunID, queues []asked, handovers uint64) {
 	now := k.now()
 	foreign := make(map[core.ExtentID]bool) // its messages are for another queue's groups
@@ -294,8 +294,8 @@ func limited(queues []asked, limits map[string]core.NamespaceSpec) map[string][]
 	return byName
 }
 
-// spreadLocked gives a host room in the queues of one namespace: in each as much as its cap has, and in all of them what the namespace has.
-// While the backlog is not known whole, the host keeps the room that it has.
+// spreadLocked gives a host room in the queues of one namespace: in each as much as its cap has, and in all of them
+// what the namespace has. While the backlog is not known whole, the host keeps the room that it has.
 func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limits core.NamespaceSpec, now time.Time, t tenure, out *pb.LeaseQuotaResponse) {
 	ns := k.namespaceLocked(name, now).during(t)
 	rooms, needs := make([]float64, len(queues)), make([]float64, len(queues))
@@ -325,9 +325,9 @@ func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limit
 	}
 }
 
-// sizeLocked is the backlog of all queues of a namespace, and whether that is known. A queue without a result counts with
-// what hosts say of it: if it is not among the listed ones, it is so new that it has no extents with ends. A listed one
-// makes the sum unknown.
+// sizeLocked is the backlog of all queues of a namespace, and whether that is known. A queue without a result counts
+// with what hosts say of it: if it is not among the listed ones, it is so new that it has no extents with ends. A
+// listed one makes the sum unknown.
 func (k *Keeper) sizeLocked(ns *books, now time.Time, t tenure) (bytes uint64, known bool) {
 	known = ns.asked.holds(now, t) && ns.others.holds(now, t)
 	add := func(id core.QueueID, listed bool) {

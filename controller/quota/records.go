@@ -20,8 +20,8 @@ const (
 	rowsAtOnce = 16
 )
 
-// records are rows of one table as they were read last. A row that cannot be read holds up no other row: it counts as it
-// was before. Safe for concurrent use.
+// records are rows of one table as they were read last. A row that cannot be read holds up no other row: it counts as
+// it was before. Safe for concurrent use.
 type records[T any] struct {
 	table metadata.Table
 	every time.Duration // a row is read again, if it is asked for

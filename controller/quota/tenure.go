@@ -18,11 +18,12 @@ type Duties interface {
 	Unchanged() time.Duration
 }
 
-// takeOver is for how long leases of the controller before may run. Hosts and controllers measure time by their own clocks.
+// takeOver is for how long leases of the controller before may run. Hosts and controllers measure time by their own
+// clocks.
 const takeOver = quota.LeaseFor + quota.LeaseFor/10
 
-// tenure is a time in which this controller did not stop being responsible for anything. Its books have all leases that it
-// gave since the time began:
+// tenure is a time in which this controller did not stop being responsible for anything. Its books have all leases that
+// it gave since the time began:
 //
 //	responsible ──▶ hosts may hold leases that another one gave ──all have asked, or takeOver──▶ the books have all leases
 //	   ▲                                                                                              │

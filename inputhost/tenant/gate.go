@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core/quota"
 )
 
-// TellSealed is for how long the controller is told of a sealed extent. Several questions may stay without an answer, and the
-// controller counts what it is told until it has measured the extent with its end.
+// TellSealed is for how long the controller is told of a sealed extent. Several questions may stay without an answer,
+// and the controller counts what it is told until it has measured the extent with its end.
 const TellSealed = 2 * quota.LeaseFor
 
 // Fill is how far an extent is that is not sealed, or was sealed lately.
@@ -35,7 +35,8 @@ type Over struct {
 	Why   *core.Error
 }
 
-// Gate is where the messages of one queue pass, or are refused. Safe for concurrent use; a look costs a few atomic operations and no allocation.
+// Gate is where the messages of one queue pass, or are refused. Safe for concurrent use; a look costs a few atomic
+// operations and no allocation.
 type Gate struct {
 	all     *Tenants
 	tenant  *tenant

@@ -1,5 +1,5 @@
-// Package deletion owns the deletion of queues and groups: the order in which their rows change. A frontend begins one; a controller finishes it from the
-// hint in the work table when the frontend died.
+// Package deletion owns the deletion of queues and groups: the order in which their rows change. A frontend begins one;
+// a controller finishes it from the hint in the work table when the frontend died.
 package deletion
 
 import (
@@ -11,15 +11,17 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Deletion deletes queues and groups. Every step may be done again, and by several callers at once. Safe for concurrent use.
+// Deletion deletes queues and groups. Every step may be done again, and by several callers at once. Safe for concurrent
+// use.
 type Deletion struct {
 	Meta metadata.Store
 	Now  func() time.Time
 	Seal func(ctx context.Context, e core.Extent) error // of a queue that is marked deleted
 }
 
-// Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any more. Else CodeUnavailable or, when
-// another step fails after the queue was marked deleted, CodeUnknown; controllers go on with it:
+// Queue deletes a name's queue with its groups and frees the path, once nothing can be acknowledged into the queue any
+// more. Else CodeUnavailable or, when another step fails after the queue was marked deleted, CodeUnknown; controllers
+// go on with it:
 //
 //	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ no name row ──▶ no hint
 func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
@@ -108,8 +110,8 @@ func (d Deletion) free(ctx context.Context, name metadata.NameRecord) (err error
 	return core.Partly(err, fmt.Sprintf("queue %s is deleted, but its path may not be free yet", name.Spec.Path), "")
 }
 
-// Group deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of that name was made. CodeUnknown when a
-// step fails after the group was marked deleted; controllers go on with it.
+// Group deletes a group, its dead letter queue and its retry queue. It may be done again, also after a new group of
+// that name was made. CodeUnknown when a step fails after the group was marked deleted; controllers go on with it.
 func (d Deletion) Group(ctx context.Context, g metadata.GroupRecord) error {
 	if g.Spec.Status == core.StatusDeleted { // its hint came before
 		return d.BuiltIn(ctx, g)
