@@ -35,6 +35,7 @@ const (
 type survey struct {
 	running   bool
 	next      time.Time     // not before
+	ended     time.Time     // the last one
 	pace      time.Duration // between two
 	done      time.Time     // when the last one began that measured all; zero: there was none
 	handovers uint64        // of the tenure in which that was
@@ -56,8 +57,7 @@ func (s *survey) hold() time.Duration { return max(leastHold, 3*s.pace) }
 
 // isDue reports whether the survey may begin.
 func (s *survey) isDue(now time.Time) bool {
-	wait := s.next.Sub(now)
-	return !s.running && (wait <= 0 || wait > max(s.pace, failedPace)) // else the clock was set back
+	return !s.running && (!now.Before(s.next) || now.Before(s.ended)) // the clock was set back
 }
 
 // job is a survey that begins. Of the queues that hosts ask about it may be for those without a result alone.
@@ -135,7 +135,7 @@ func (k *Keeper) due(now time.Time) (jobs []job, wait time.Duration) {
 	for name, b := range k.mu.namespaces {
 		b.asked.during(t)
 		b.others.during(t)
-		maps.DeleteFunc(b.active, func(_ core.QueueID, at time.Time) bool { return now.Sub(at) > askedFor })
+		b.pruneLocked(now)
 		if len(b.active) == 0 {
 			continue
 		}
@@ -165,10 +165,22 @@ func (k *Keeper) due(now time.Time) (jobs []job, wait time.Duration) {
 	return jobs, wait
 }
 
-// firstLocked reports whether a queue has no result, and was not just tried.
+// pruneLocked forgets when hosts asked about queues that they do not ask about any more. Such a queue counts as listed:
+// it may be newer than the list.
+func (b *books) pruneLocked(now time.Time) {
+	maps.DeleteFunc(b.active, func(id core.QueueID, at time.Time) bool {
+		gone := now.Sub(at) > askedFor
+		if gone && b.listed != nil {
+			b.listed[id] = struct{}{}
+		}
+		return gone
+	})
+}
+
+// firstLocked reports whether a queue has no result, and was not tried lately.
 func (k *Keeper) firstLocked(id core.QueueID, now time.Time, t tenure) bool {
 	b := k.queueLocked(id)
-	return !b.measured(t) && (now.Sub(b.tried) >= leastPace || now.Before(b.tried))
+	return !b.measured(t) && (now.Sub(b.tried) >= leastHold || now.Before(b.tried))
 }
 
 // measure does one survey.
@@ -181,10 +193,11 @@ func (k *Keeper) measure(ctx context.Context, j job) {
 	}
 	k.mu.Lock()
 	s := j.survey()
-	s.running = false
+	s.running, s.ended = false, k.now()
 	pace := max(leastPace, share*w.took())
 	switch {
-	case j.first: // it is on top of the others, and puts them off by as much
+	case j.first && err != nil: // the next survey of all tries it again
+	case j.first: // it takes its part of the time, too
 		s.next = s.next.Add(share * w.took())
 	case err != nil:
 		s.next = began.Add(min(pace, failedPace))

@@ -329,6 +329,25 @@ func TestLease_ExtentsThatEndBetweenMeasurements(t *testing.T) {
 	}
 }
 
+// TestLease_NewQueueThatIsNotPublishedToAnyMore counts, also while the list of the queues of its namespace is older.
+func TestLease_NewQueueThatIsNotPublishedToAnyMore(t *testing.T) {
+	r := newHarness(t)
+	r.namespace(core.NamespaceSpec{Name: "/acme", BacklogBytes: 100_000})
+	old := r.queue("/acme/old", 0)
+	r.room(run(1), fillOf(old, 0))
+	b := r.mu.namespaces["/acme"]
+	b.others.pace, b.others.next = time.Minute, r.now.Add(time.Minute) // it has many queues
+	fresh := r.queue("/acme/fresh", 0)
+	r.extent(fresh, 100, 30_000)
+	r.room(run(1), fillOf(fresh, 0))
+	for range 3 {
+		r.now = r.now.Add(askedFor)
+		if got := r.room(run(1), fillOf(old, 0))[0]; got != 70_000 {
+			t.Errorf("room for %d, want 70000", got)
+		}
+	}
+}
+
 // TestLease_ResultsOfBeforeAnotherControllerWas do not count: extents began and ended meanwhile.
 func TestLease_ResultsOfBeforeAnotherControllerWas(t *testing.T) {
 	live(t, func(r *harness, s *slow) {
