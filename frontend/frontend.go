@@ -1,5 +1,5 @@
 // Package frontend owns the public API: queues, groups, routes, and the calls that it forwards to the host that can
-// answer them. It keeps no state of its own.
+// answer them. It keeps no state of its own but the answers of the metadata a moment ago.
 package frontend
 
 import (
@@ -53,6 +53,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		meta: metadata.Refusing(deps.Meta), shown: metadata.QuorumOrOne(deps.Meta), peers: deps.Peers, members: deps.Members, now: time.Now, began: time.Now(), draining: draining,
 		counts: newQueueCounts(), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
 	}
+	svc.known = newKnown(func() time.Time { return svc.now() })
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)
 	return &Host{svc: svc, reg: deps.Metrics, stopPolls: stopPolls}, nil

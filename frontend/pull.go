@@ -64,11 +64,12 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupR
 	pause := time.NewTicker(pullPause)
 	defer pause.Stop()
 	for round := 0; ; round++ {
+		asked := s.now()
 		hosts, err := s.owners(ctx, g)
 		if err != nil {
 			return nil, err
 		}
-		resp, err := s.pullRound(ctx, m, hosts, first, func() time.Duration {
+		resp, err := s.pullRound(ctx, m, g, hosts, first, func() time.Duration {
 			left := max(0, wait-time.Since(began))
 			switch {
 			case len(hosts) == 1:
@@ -80,6 +81,8 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupR
 		})
 		if err == nil {
 			answered = time.Now()
+		} else {
+			s.known.groups.Outdate(groupEpoch{g.ID, g.Epoch}, asked)
 		}
 		switch {
 		case err == nil && (len(resp.GetMessages()) > 0 || len(hosts) == 1 || time.Since(began) >= wait):
@@ -99,7 +102,7 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupR
 const pullRetry = time.Second
 
 // pullRound asks each owner once, and fails when none answers.
-func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, hosts []membership.Host, first int, wait func() time.Duration) (*pb.PullResponse, error) {
+func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, g metadata.GroupRecord, hosts []membership.Host, first int, wait func() time.Duration) (*pb.PullResponse, error) {
 	answered := false
 	var last error
 	for i := range hosts {
@@ -107,8 +110,12 @@ func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, hosts []memb
 		if len(hosts) > 1 {
 			timeout = askTimeout
 		}
-		resp, err := s.pullFrom(ctx, hosts[(first+i)%len(hosts)], m, wait(), timeout)
+		h := hosts[(first+i)%len(hosts)]
+		resp, err := s.pullFrom(ctx, h, m, wait(), timeout)
 		if err == nil && len(resp.GetMessages()) > 0 {
+			if len(hosts) > 1 {
+				s.learnOwner(g.ID, h.ID, resp)
+			}
 			return resp, nil
 		}
 		if err != nil {

@@ -23,9 +23,13 @@ func TestShares_OneOfTwoEqualCountersCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, owners, err := c.host.svc.shares(t.Context(), groupID(g), 0)
-	if err != nil || owners[e.ID].ID != "b" {
-		t.Errorf("a route goes to %v: %v, want b", owners, err)
+	routes, err := c.host.svc.owners(t.Context(), metadata.GroupRecord{ID: groupID(g)})
+	if err != nil || len(routes) != 1 || routes[0].ID != "b" {
+		t.Errorf("a route goes to %v: %v, want b", routes, err)
+	}
+	sh := share{groupID(g), e.ID}
+	if owners, failed := c.host.svc.ownersOf(t.Context(), []share{sh}); owners[sh].ID != "b" || len(failed) > 0 {
+		t.Errorf("a settlement goes to %v: %v, want b", owners, failed)
 	}
 	owner, err := timerCluster{service: c.host.svc}.Owner(t.Context(), groupID(g), e.ID)
 	if err != nil || owner.Host != "b" || owner.Counter != 5 {

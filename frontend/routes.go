@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -132,52 +131,6 @@ func (s *service) route(hosts []membership.Host) *pb.RouteResponse {
 	return out
 }
 
-// owners are the live output hosts that own a share of the group, the one that would get the first when none does.
-func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
-	hosts, _, err := s.shares(ctx, g.ID, g.Epoch)
-	return hosts, err
-}
-
-// shares also tells the owner of each extent of the group that has a live one; what was consumed in another epoch is not. With one output host
-// there is nothing to look up.
-func (s *service) shares(ctx context.Context, group core.GroupID, epoch uint64) ([]membership.Host, map[core.ExtentID]membership.Host, error) {
-	live := s.ranked(roleOutput, group.ID)
-	switch len(live) {
-	case 0:
-		return nil, nil, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
-	case 1:
-		return live, nil, nil
-	}
-	byExtent, err := s.assigned(ctx, group)
-	if err != nil {
-		return nil, nil, err
-	}
-	consumed, err := metadata.Consumed(ctx, s.meta, group, epoch, metadata.One)
-	if err != nil {
-		return nil, nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", group, err)
-	}
-	for id := range consumed {
-		delete(byExtent, id)
-	}
-	owners := make(map[core.ExtentID]membership.Host, len(byExtent))
-	var hosts []membership.Host
-	for _, h := range live {
-		owns := false
-		for extent, a := range byExtent {
-			if a.Owner == h.ID {
-				owners[extent], owns = h, true
-			}
-		}
-		if owns {
-			hosts = append(hosts, h)
-		}
-	}
-	if len(hosts) == 0 {
-		hosts = live[:1]
-	}
-	return hosts, owners, nil
-}
-
 // assigned are the assignments of a group's shares that count, whether their owners live or not.
 func (s *service) assigned(ctx context.Context, group core.GroupID) (map[core.ExtentID]metadata.AssignmentRecord, error) {
 	out, err := metadata.Assigned(ctx, s.meta, group, metadata.One)
@@ -283,17 +236,11 @@ func (s timerCluster) Readers(ctx context.Context, e core.Extent) (out []metadat
 }
 
 func (s timerCluster) Owner(ctx context.Context, group core.GroupID, extent core.ExtentID) (owner cancels.Owner, err error) {
-	rows, more, err := metadata.Prefix[metadata.AssignmentRecord](ctx, s.meta, metadata.Assignments, group.String(), extent.String()+"/", "", 100, metadata.Quorum)
-	if err != nil || len(rows) == 0 {
+	a, ok, err := s.assignment(ctx, group, extent, metadata.Quorum)
+	if err != nil || !ok {
 		return owner, err
 	}
-	if more { // as if nobody cleaned up for a long time
-		return owner, core.Errorf(core.CodeUnavailable, "extent %s was given to other hosts too often", extent)
-	}
-	counts := slices.MaxFunc(rows, func(a, b metadata.Record[metadata.AssignmentRecord]) int {
-		return a.Value.Precedence().Compare(b.Value.Precedence())
-	}).Value
-	return cancels.Owner{Host: counts.Owner, Counter: counts.Counter}, nil
+	return cancels.Owner{Host: a.Owner, Counter: a.Counter}, nil
 }
 
 func (s timerCluster) Consumed(ctx context.Context, group metadata.GroupRecord, extent core.ExtentID) (bool, error) {

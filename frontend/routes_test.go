@@ -118,6 +118,8 @@ func TestConsumeRoute_Owners(t *testing.T) {
 	if err := metadata.Write(t.Context(), c.store, metadata.Dones, metadata.DoneKey(groupID(g), e3.ID, 0), metadata.DoneRecord{L: 1}, time.Now(), 0, metadata.One); err != nil {
 		t.Fatal(err)
 	}
+	later := time.Now().Add(sharesFresh)
+	c.host.svc.now = func() time.Time { return later }
 	if got := route(); len(got) != 5 || got[4] != string(last) {
 		t.Errorf("got %v, want four and the owner %s", got, last)
 	}

@@ -35,6 +35,7 @@ type service struct {
 	draining context.Context // ends when long polls shall
 	calls    *gate.Gate
 	turns    *turns.Turns // of pulls
+	known    known        // of shares
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
 	counts   *queueCounts // of namespaces with a limit of queues

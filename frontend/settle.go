@@ -82,11 +82,15 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	tokens := deliverytoken.Distinct(req.Tokens)
 	began := s.now()
 	gone := deletions{s: s}
-	for pause := settlePause; ; pause *= 2 {
+	for pause := time.Duration(0); ; pause = max(settlePause, 2*pause) {
 		failures := s.settleOnce(ctx, req, tokens)
 		again := s.now().Sub(began) < settleRetry && ctx.Err() == nil
 		tokens = nil
 		for _, f := range failures {
+			code := core.Code(f.GetError().GetCode())
+			if code != core.CodeMoved {
+				pause = max(settlePause, pause)
+			}
 			gone.explain(ctx, f)
 			if again && elsewhereCode(core.Code(f.GetError().GetCode())) {
 				tokens = append(tokens, f.GetToken())
@@ -104,7 +108,8 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	}
 }
 
-// Shares move when an output host dies: what their owner did not take is tried again at the next one, for a moment.
+// Shares move when an output host dies: tokens that their owner did not take are tried again at the next one, for a moment.
+// If all of them have only moved, the first retry comes at once, because the frontend may have asked a former owner.
 const (
 	settlePause = 50 * time.Millisecond
 	settleRetry = 2 * time.Second
@@ -115,8 +120,10 @@ func elsewhereCode(code core.Code) bool {
 	return code == core.CodeMoved || code == core.CodeDraining || code == core.CodeUnavailable
 }
 
-// settleOnce hands each token to the owner of its share, and lists those that were not applied.
+// settleOnce hands each token to the owner of its share, and lists those that were not applied. The owners of these are
+// read anew for the next try.
 func (s *service) settleOnce(ctx context.Context, req *pb.SettleRequest, tokens []string) []*pb.SettleResponse_Failure {
+	began := s.now()
 	parts, out := s.partition(ctx, tokens)
 	failures := make([][]*pb.SettleResponse_Failure, len(parts))
 	var g errgroup.Group
@@ -127,11 +134,17 @@ func (s *service) settleOnce(ctx context.Context, req *pb.SettleRequest, tokens 
 			resp, err := askOne(ctx, p.host, askTimeout, part, func(addr string) rpc[pb.SettleRequest, pb.SettleResponse] { return s.peers.Output(addr).Settle })
 			if err == nil {
 				failures[i] = resp.GetFailures()
+				for _, f := range failures[i] {
+					if sh, ok := p.shares[f.GetToken()]; ok && elsewhereCode(core.Code(f.GetError().GetCode())) {
+						s.known.owners.Outdate(sh, began)
+					}
+				}
 				return nil
 			}
 			err = unsure(err)
 			err = core.Errorf(core.CodeOf(err), "%s %s: %w", roleOutput, p.host.ID, err)
 			for _, t := range p.tokens {
+				s.known.owners.Outdate(p.shares[t], began)
 				failures[i] = append(failures[i], failure(t, err))
 			}
 			return nil
@@ -148,43 +161,59 @@ func (s *service) settleOnce(ctx context.Context, req *pb.SettleRequest, tokens 
 type part struct {
 	host   membership.Host
 	tokens []string
+	shares map[string]share // by token
 }
 
 // partition opens the tokens and sorts them by owner; those that have none, or are none, fail.
 func (s *service) partition(ctx context.Context, tokens []string) (parts []part, failures []*pb.SettleResponse_Failure) {
-	type shares struct {
-		hosts  []membership.Host
-		owners map[core.ExtentID]membership.Host
-		err    error
-	}
-	byGroup := make(map[core.GroupID]shares)
-	at := make(map[core.HostID]int) // index in parts
+	byToken := make(map[string]share, len(tokens))
+	var all []share // each once
+	seen := make(map[share]bool)
 	for _, text := range tokens {
 		t, err := s.openToken(ctx, text)
 		if err != nil {
 			failures = append(failures, failure(text, err))
 			continue
 		}
-		sh, ok := byGroup[t.Group]
-		if !ok {
-			sh.hosts, sh.owners, sh.err = s.shares(ctx, t.Group, t.Epoch)
-			byGroup[t.Group] = sh
+		sh := share{t.Group, t.Extent}
+		byToken[text] = sh
+		if !seen[sh] {
+			seen[sh] = true
+			all = append(all, sh)
 		}
-		if sh.err != nil {
-			failures = append(failures, failure(text, sh.err))
+	}
+	var owners map[share]membership.Host
+	var failed map[share]error
+	if len(s.members.Hosts(roleOutput)) != 1 { // the only one settles all
+		owners, failed = s.ownersOf(ctx, all)
+	}
+	at := make(map[core.HostID]int) // index in parts
+	for _, text := range tokens {
+		sh, ok := byToken[text]
+		if !ok {
 			continue
 		}
-		h, ok := sh.owners[t.Extent]
-		if !ok {
-			h = sh.hosts[0]
+		h, owned := owners[sh]
+		if err := failed[sh]; err != nil {
+			failures = append(failures, failure(text, err))
+			continue
+		}
+		if !owned { // any host knows what became of the share
+			live := s.ranked(roleOutput, sh.group.ID)
+			if len(live) == 0 {
+				failures = append(failures, failure(text, core.Errorf(core.CodeUnavailable, "no output host is known; try again")))
+				continue
+			}
+			h = live[0]
 		}
 		i, ok := at[h.ID]
 		if !ok {
 			i = len(parts)
 			at[h.ID] = i
-			parts = append(parts, part{host: h})
+			parts = append(parts, part{host: h, shares: make(map[string]share)})
 		}
 		parts[i].tokens = append(parts[i].tokens, text)
+		parts[i].shares[text] = sh
 	}
 	return parts, failures
 }
