@@ -12,6 +12,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/frontend/turns"
+	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -133,8 +134,12 @@ func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, g metadata.G
 // behind them cost neither, and miss nothing: while a pull that asks gets no message, the owner has none for them either.
 const pullTurns = 16
 
-// pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without messages.
+// pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without messages. While the server has no
+// room for answers, none is asked: the messages would be locked, and their bytes held.
 func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait, timeout time.Duration) (*pb.PullResponse, error) {
+	if err := serving.AwaitAnswerRoom(ctx); err != nil {
+		return nil, err
+	}
 	if wait > 0 {
 		until := time.Now().Add(wait)
 		line, cancel := context.WithDeadline(ctx, until)

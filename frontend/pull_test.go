@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/serving"
 )
 
 func one(context.Context, *pb.PullRequest) (*pb.PullResponse, error) {
@@ -177,5 +179,33 @@ func TestPull_WaitsInLine(t *testing.T) {
 	}
 	if n := most.Load(); n != pullTurns {
 		t.Errorf("%d pulls asked at once, want %d", n, pullTurns)
+	}
+}
+
+// TestPull_AsksNoOwnerWithoutRoomForTheAnswer, so that no message is locked for an answer that cannot be sent.
+func TestPull_AsksNoOwnerWithoutRoomForTheAnswer(t *testing.T) {
+	c := newHarness(t, nil)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	var asked, waited atomic.Int32
+	c.out.onPull = func(ctx context.Context, r *pb.PullRequest) (*pb.PullResponse, error) {
+		asked.Add(1)
+		return one(ctx, r)
+	}
+	var full error = core.Errorf(core.CodeThrottled, "no room")
+	ctx := serving.WithAnswerRoom(t.Context(), func(context.Context) error { waited.Add(1); return full })
+	pull := func(wait time.Duration) error {
+		_, err := c.host.svc.Pull(ctx, connect.NewRequest(&pb.PullRequest{Queue: "/t/a", Group: "g", Wait: durationpb.New(wait)}))
+		return err
+	}
+	for _, wait := range []time.Duration{0, time.Second} {
+		wantCode(t, "without room", pull(wait), core.CodeThrottled)
+	}
+	if asked.Load() != 0 || waited.Load() != 2 {
+		t.Errorf("the owner was asked %d times, and %d of 2 pulls waited for room", asked.Load(), waited.Load())
+	}
+	full = nil
+	if err := pull(0); err != nil || asked.Load() != 1 {
+		t.Errorf("with room: %v, and the owner was asked %d times", err, asked.Load())
 	}
 }

@@ -70,11 +70,11 @@ func (g *guard) wrap(pages http.Handler) http.Handler {
 		}
 		if r.Method == http.MethodGet && r.Body == http.NoBody && slices.Contains(websockets, r.URL.Path) && r.Header.Get("Upgrade") != "" {
 			defer g.conns.handled(c)
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // of a refusal; a websocket clears it
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(intake.AnswerTime)) // of a refusal; a websocket clears it
 			pages.ServeHTTP(w, r)
 			return
 		}
-		g.intake.Serve(newAnswer(w, r), r, addressOf(r), conn(c, r), pages)
+		g.intake.Serve(w, r, addressOf(r), conn(c, r), pages)
 	})
 }
 
@@ -87,7 +87,7 @@ const refusedTime = 500 * time.Millisecond
 func (g *guard) refuse(w http.ResponseWriter, r *http.Request, reason string, status int, text string) {
 	g.refused.WithLabelValues(reason).Inc()
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(refusedTime))
-	w = newAnswer(w, r)
+	w = intake.NewAnswer(w, r)
 	w.Header().Set("Connection", "close")
 	writeText(w, status, text)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/internal/netmem"
+	"github.com/columbamq/columba/node/intake"
 )
 
 // TestClientThatStallsLosesItsConnection has clients send or read nothing any more, each behind a request that the guard treats in another way. The
@@ -22,10 +23,10 @@ func TestClientThatStallsLosesItsConnection(t *testing.T) {
 	}{
 		"a body for a foreign name":                {"POST /any HTTP/1.1\r\nHost: evil.example.org\r\nContent-Length: 1000\r\n\r\n", time.Second},
 		"a body from another site":                 {"POST /any HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example.org\r\nContent-Length: 1000\r\n\r\n", time.Second},
-		"a large page":                             {"GET /any HTTP/1.1\r\nHost: localhost\r\n\r\n", answerTime + time.Second},
-		"a large page with an upgrade":             {"GET /any HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n", answerTime + time.Second},
-		"a refused upgrade of a websocket's page":  {"GET /v1/publish HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n", answerTime + time.Second},
-		"a refused upgrade of a consumer's stream": {"GET /v1/consume HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\r\n", answerTime + time.Second},
+		"a large page":                             {"GET /any HTTP/1.1\r\nHost: localhost\r\n\r\n", intake.AnswerTime + time.Second},
+		"a large page with an upgrade":             {"GET /any HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n", intake.AnswerTime + time.Second},
+		"a refused upgrade of a websocket's page":  {"GET /v1/publish HTTP/1.1\r\nHost: localhost\r\nUpgrade: x\r\n\r\n", intake.AnswerTime + time.Second},
+		"a refused upgrade of a consumer's stream": {"GET /v1/consume HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\r\n", intake.AnswerTime + time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -34,8 +35,8 @@ func TestClientThatStallsLosesItsConnection(t *testing.T) {
 				ended := make(chan time.Time, 1)
 				page := func(w http.ResponseWriter, _ *http.Request) {
 					defer func() { ended <- time.Now() }()
-					for range 64 << 20 / answerPart {
-						if _, err := w.Write(make([]byte, answerPart)); err != nil {
+					for range 64 << 20 / intake.AnswerPart {
+						if _, err := w.Write(make([]byte, intake.AnswerPart)); err != nil {
 							return
 						}
 					}
@@ -54,7 +55,7 @@ func TestClientThatStallsLosesItsConnection(t *testing.T) {
 				if _, err := io.WriteString(conn, c.request); err != nil {
 					t.Fatal(err)
 				}
-				if c.within < answerTime { // this client reads
+				if c.within < intake.AnswerTime { // this client reads
 					go func() {
 						_, _ = io.Copy(io.Discard, conn) // until the server closes it
 						closed <- time.Now()

@@ -19,6 +19,8 @@ type Limits struct {
 	Waiting int
 	// Wait is how long one waits for room.
 	Wait time.Duration
+
+	answers bool // the bodies are those of answers
 }
 
 // SmallBody is the largest body that counts as small. Small ones have room of their own: large ones never take it.
@@ -33,7 +35,8 @@ const (
 // look is how often who waits for room looks whether a body has become too slow.
 const look = 100 * time.Millisecond
 
-// Budget owns how many bytes of requests a process holds: while they arrive, and until they are answered. Safe for concurrent use.
+// Budget owns how many bytes of requests a process holds: while they arrive, and until they are answered. Another one owns those of answers, from
+// their reservation until they are sent; these arrive at the client. Safe for concurrent use.
 //
 // When there is no room, a request waits until others are answered or cut: a body that comes more slowly than it should makes room. Of those
 // that wait the smallest goes first.
@@ -76,6 +79,7 @@ type Body struct {
 	last    time.Time // when bytes arrived
 	arrived int64
 	waits   bool // for room: then it is not its fault that nothing arrives
+	silent  bool // of an answer: nothing is being sent, so it cannot be late
 	done    bool // is complete, or was released
 	wasCut  bool
 }
@@ -155,7 +159,7 @@ func (d *Body) grow(ctx context.Context, c class, n int64) error {
 			return w.err
 		case <-again.C:
 		case <-give.C:
-			return busy()
+			return b.busy()
 		case <-ctx.Done():
 			return core.Errorf(core.CodeUnavailable, "the client has gone: %w", context.Cause(ctx))
 		}
@@ -171,13 +175,18 @@ func (b *Budget) dropLargest(c class) {
 		}
 	}
 	if n > b.limits.Waiting {
-		last.done, last.err = true, busy()
+		last.done, last.err = true, b.busy()
 		close(last.ready)
 	}
 }
 
-func busy() error {
-	return &core.Error{Code: core.CodeThrottled, Text: "the server holds as many bytes of requests as it may; try again", RetryAfter: time.Second}
+// busy is the error of a body without room.
+func (b *Budget) busy() error {
+	what := "the server holds as many bytes of requests as it may; try again"
+	if b.limits.answers {
+		what = "the server holds as many bytes of answers as it may, until their clients have read them; try again"
+	}
+	return &core.Error{Code: core.CodeThrottled, Text: what, RetryAfter: time.Second}
 }
 
 // leave ends a wait that began at a time. A waiter that got its room meanwhile keeps it: its body releases it.
@@ -251,7 +260,7 @@ func (b *Budget) makeRoom() {
 	}
 	var cuts []func()
 	for d := range b.mu.arriving {
-		if d.waits || d.wasCut || !d.late(now) {
+		if d.waits || d.silent || d.wasCut || !d.late(now) {
 			continue
 		}
 		for c := range d.held {
@@ -362,15 +371,20 @@ func (d *Body) Release() {
 	d.done = true
 	delete(b.mu.arriving, d)
 	for c := range b.mu.rooms {
-		r, n := &b.mu.rooms[c], d.held[c]
-		d.held[c] = 0
-		r.used -= n
-		if r.byAddress[d.address] -= n; r.byAddress[d.address] == 0 {
-			delete(r.byAddress, d.address)
-		}
-		if r.byConn[d.conn] -= n; r.byConn[d.conn] == 0 {
-			delete(r.byConn, d.conn)
-		}
+		b.giveBack(d, class(c), d.held[c])
 	}
 	b.serve()
+}
+
+// giveBack takes n bytes of a class from a body. With mu.
+func (b *Budget) giveBack(d *Body, c class, n int64) {
+	r := &b.mu.rooms[c]
+	d.held[c] -= n
+	r.used -= n
+	if r.byAddress[d.address] -= n; r.byAddress[d.address] == 0 {
+		delete(r.byAddress, d.address)
+	}
+	if r.byConn[d.conn] -= n; r.byConn[d.conn] == 0 {
+		delete(r.byConn, d.conn)
+	}
 }

@@ -1,5 +1,5 @@
 // Package intake owns the admission of calls to a process: it limits the calls in progress and the bytes of their
-// bodies, requires a minimum speed, and unpacks a body before any handler sees it.
+// bodies and answers, requires a minimum speed of both, and unpacks a body before any handler sees it.
 package intake
 
 import (
@@ -35,6 +35,7 @@ type Intake struct {
 	decoding decoding
 	public   *Budget
 	hosts    *Budget
+	answers  [3]*Budget // of the public API, of hosts, of stores
 	errors   *connect.ErrorWriter
 	refused  *prometheus.CounterVec
 }
@@ -47,6 +48,14 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 			Name: "columba_server_request_bodies_refused_total", Help: "Requests whose body was refused, by reason.",
 		}, []string{"reason"}),
 	}
+	for i, l := range []Limits{PublicAnswers, HostAnswers, StoreAnswers} {
+		in.answers[i] = NewBudget(l, time.Now)
+	}
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "columba_server_answers_bytes", Help: "Bytes of answers that are reserved or that clients have not read yet.",
+	}, func() float64 { return in.ofAnswers((*Budget).Held) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "columba_server_answers_waiting", Help: "Calls that wait until there is room for their answer.",
+	}, func() float64 { return in.ofAnswers(func(b *Budget) int64 { return int64(b.Waiting()) }) }))
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "columba_server_request_bodies_bytes", Help: "Bytes of requests that arrive or are being answered.",
 	}, func() float64 { return float64(in.public.Held() + in.hosts.Held()) })
@@ -62,18 +71,31 @@ func New(log *slog.Logger, reg prometheus.Registerer) *Intake {
 	return in
 }
 
+// ofAnswers sums a number over the budgets of answers.
+func (in *Intake) ofAnswers(number func(*Budget) int64) (sum float64) {
+	for _, b := range in.answers {
+		sum += float64(number(b))
+	}
+	return sum
+}
+
 // Serve gives the request a place, reads its body, and has next answer it. address and conn say whose it is. A request that has no body goes
 // through.
-func (in *Intake) Serve(w http.ResponseWriter, r *http.Request, address string, conn any, next http.Handler) {
+func (in *Intake) Serve(rw http.ResponseWriter, r *http.Request, address string, conn any, next http.Handler) {
+	w := NewAnswer(rw, r)
 	input, public, isCall := procedure(r.URL.Path)
 	var place *call
 	if isCall {
 		var err error
 		if place, err = in.places.enter(kindOf(r.URL.Path, public), address, conn); err != nil {
-			in.refuseCall(w, r, err)
+			in.refuseCall(w, r, "calls", err)
 			return
 		}
 		defer in.places.leave(place)
+	}
+	if isCall {
+		pages := next
+		next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { in.handle(w, r, public, address, conn, pages) })
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		next.ServeHTTP(w, r)
@@ -156,13 +178,13 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 	}
 }
 
-// refuseCall answers a call that has no place. Nothing of its body was read; the connection stays, for new ones cost more than the refusal.
-func (in *Intake) refuseCall(w http.ResponseWriter, r *http.Request, err error) {
+// refuseCall answers a call that has no place, or whose answer has no room. The connection stays, for new ones cost more than the refusal.
+func (in *Intake) refuseCall(w http.ResponseWriter, r *http.Request, reason string, err error) {
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastRead)) // the server reads what is left of a short body
 	}
 	w.Header().Set("Retry-After", "1")
-	in.answer(w, r, http.StatusTooManyRequests, "calls", err)
+	in.answer(w, r, http.StatusTooManyRequests, reason, err)
 }
 
 // answer says why a request was refused.

@@ -57,7 +57,6 @@ func TestCallWithoutAPlaceIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newIntake()
 		call := servedIn(t, in)
-		const pull = "/columba.v1.MessageService/Pull"
 		k := kindOf(pull, true)
 		for range mostCalls[k] * 3 / 4 {
 			if _, err := in.places.enter(k, "client", "another connection"); err != nil {
