@@ -18,7 +18,7 @@ type Config struct {
 	Fresh time.Duration
 	// Stale is how old an answer may be that counts while reads fail.
 	Stale time.Duration
-	// Patience is how long a caller waits for a read while there is an older answer that counts.
+	// Patience is how long callers wait for a read, from its beginning, while there is an older answer that counts.
 	Patience time.Duration
 	// Timeout bounds a read.
 	Timeout time.Duration
@@ -56,6 +56,7 @@ type entry[K comparable, V any] struct {
 
 // reading is a read under way. The other fields are set before done is closed.
 type reading[V any] struct {
+	began time.Time
 	done  chan struct{}
 	value V
 	err   error
@@ -81,14 +82,14 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 	}
 	r := e.reading
 	if r == nil {
-		r = &reading[V]{done: make(chan struct{})}
+		r = &reading[V]{began: now, done: make(chan struct{})}
 		e.reading = r
 		go c.read(context.WithoutCancel(ctx), e, r, old, read)
 	}
 	c.mu.Unlock()
 	var patience <-chan time.Time
 	if counts {
-		timer := time.NewTimer(c.cfg.Patience)
+		timer := time.NewTimer(c.cfg.Patience - now.Sub(r.began))
 		defer timer.Stop()
 		patience = timer.C
 	}

@@ -104,6 +104,7 @@ func TestCache_TheLastAnswerCountsWhileReadsFail(t *testing.T) {
 		s.set("b", nil, time.Hour)
 		time.Sleep(time.Second)
 		want("no answer", "a", nil, 1, 250*time.Millisecond)
+		want("the same read", "a", nil, 0, 0)
 		time.Sleep(time.Minute)
 		want("the answer is too old", "", context.DeadlineExceeded, 1, 5*time.Second)
 	})
