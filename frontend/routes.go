@@ -151,11 +151,22 @@ type rpc[Q, R any] = func(context.Context, *connect.Request[Q]) (*connect.Respon
 // ask calls the hosts of a role in turn until one answers something else than "not here, not now". The call must be one that may
 // be done again.
 func ask[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
+	return askFor(ctx, askTimeout, hosts, role, req, at)
+}
+
+// askForLong is ask for a call that may take as long as ctx. The next host is asked only if one has answered, or cannot be reached: a call that is given up
+// after a moment begins anew there, and what two hosts do beside each other may be done a second time after the caller has its answer.
+func askForLong[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
+	return askFor(ctx, 0, hosts, role, req, at)
+}
+
+// askFor is ask with the time that each host but the last one has; 0 is ctx's.
+func askFor[Q, R any](ctx context.Context, each time.Duration, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
 	err := error(core.Errorf(core.CodeUnavailable, "no %s is known; try again", role))
 	for i, h := range hosts {
 		timeout := time.Duration(0)
 		if i < len(hosts)-1 {
-			timeout = askTimeout
+			timeout = each
 		}
 		var resp *R
 		if resp, err = askOne(ctx, h, timeout, req, at); err == nil {
