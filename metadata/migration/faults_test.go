@@ -99,7 +99,7 @@ func TestCopy_KilledAgainAndAgain(t *testing.T) {
 		from, to := some(4500), newUnsure(tenth)
 		defer to.Close()
 		for run := 1; ; run++ {
-			ctx, kill := context.WithTimeout(t.Context(), 8*time.Second)
+			ctx, kill := context.WithTimeout(t.Context(), time.Duration(run)*500*time.Millisecond) // so that it ends some day
 			this := Call{Cluster: cluster, Copier: core.NewID(time.UnixMilli(int64(run)))}
 			_, err := Copy(ctx, from, to, this, quiet)
 			kill()
