@@ -89,6 +89,10 @@ func (s *losing) Update(ctx context.Context, t metadata.Table, k metadata.Key, o
 	return s.change(t, func() error { return s.Store.Update(ctx, t, k, old, value, ttl) })
 }
 
+func (s *losing) Delete(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version) error {
+	return s.change(t, func() error { return s.Store.Delete(ctx, t, k, old) })
+}
+
 func (s *losing) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
 	return s.change(t, func() error { return s.Store.Put(ctx, t, k, value, at, ttl, c) })
 }
@@ -110,7 +114,7 @@ type stepsCase struct {
 func pathFree(path string) func(*testing.T, *harness) bool {
 	return func(t *testing.T, c *harness) bool {
 		name, _, err := metadata.Read[metadata.NameRecord](t.Context(), c.store, metadata.Names, metadata.NameKey(path), metadata.Serial)
-		return err == nil && name.Queue.IsZero()
+		return core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero()
 	}
 }
 
