@@ -24,9 +24,10 @@ const (
 // Record is the row of a lease. The row is never deleted.
 type Record struct {
 	Owner   core.HostID `json:"owner"`
-	Run     core.RunID  `json:"run,omitzero"` // zero: the owner has released the lease
-	Term    uint64      `json:"term"`         // 1 more each time that a run takes the lease, or again holds it after it lapsed
-	Counter uint64      `json:"counter"`      // 1 more with each change of the row
+	Run     core.RunID  `json:"run,omitzero"`   // zero: the owner has released the lease
+	Term    uint64      `json:"term"`           // 1 more each time that a run takes the lease, or again holds it after it lapsed
+	Counter uint64      `json:"counter"`        // 1 more with each change of the row
+	Sees    uint32      `json:"sees,omitempty"` // hosts of the cluster that the owner sees; 0: a version that does not say
 }
 
 // Lease is one contender for a lease, and its holder at times.
@@ -34,7 +35,9 @@ type Record struct {
 //	          saw the row unchanged for TTL, or released
 //	waiting ──────────────────────────────────────────────▶ holding ◀─┐ renewed, every third of TTL
 //	   ▲                                                       │ └────┘
-//	   └──────── not renewed for hold, or taken by another ────┘
+//	   └── not renewed for hold, taken by another, or ended ───┘
+//
+// A contender whose May answers false looks at the row, but does not take the lease. A holder ends the lease then.
 //
 // The lease promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount in
 // the time that they show:
@@ -51,6 +54,11 @@ type Record struct {
 //
 // Run is for one goroutine, Held for any.
 type Lease struct {
+	// May reports whether this contender is to take and to keep the lease just now; nil: always. Set before Run.
+	May func() bool
+	// Sees is Record.Sees; nil: 0. Set before Run.
+	Sees func() uint32
+
 	meta  metadata.Store
 	name  string
 	owner core.HostID
@@ -106,9 +114,15 @@ func (l *Lease) step(ctx context.Context) time.Duration {
 	defer cancel()
 	asked := l.now()
 	var err error
-	if l.last.Run == l.run {
+	switch {
+	case l.May != nil && !l.May():
+		if l.abstain(ctx) != nil {
+			return retry
+		}
+		return look
+	case l.last.Run == l.run:
 		err = l.renew(ctx, asked)
-	} else {
+	default:
 		err = l.contend(ctx)
 	}
 	switch {
@@ -130,6 +144,7 @@ func (l *Lease) renew(ctx context.Context, asked time.Time) error {
 			return errOther
 		}
 		r.Counter++
+		r.Sees = l.sees()
 		if !held {
 			r.Term++
 		}
@@ -166,7 +181,7 @@ func (l *Lease) contend(ctx context.Context) error {
 		if *now != r {
 			return errOther
 		}
-		*now = Record{Owner: l.owner, Run: l.run, Term: now.Term + 1, Counter: now.Counter + 1}
+		*now = Record{Owner: l.owner, Run: l.run, Term: now.Term + 1, Counter: now.Counter + 1, Sees: l.sees()}
 		return nil
 	})
 	if err == nil {
@@ -175,10 +190,32 @@ func (l *Lease) contend(ctx context.Context) error {
 	return err
 }
 
+// abstain ends the lease if the row is of this run, also one that was written after all, and else looks at the row only.
+func (l *Lease) abstain(ctx context.Context) error {
+	r, version, err := metadata.Read[Record](ctx, l.meta, metadata.Leases, l.key(), metadata.Quorum)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound && l.last.Run != l.run:
+		l.last = Record{}
+		return nil
+	case err != nil:
+		l.set(time.Time{}, 0)
+		return err
+	}
+	l.seen.See(version, l.now())
+	if r.Run == l.run || l.last.Run == l.run {
+		if err := l.release(ctx); err != nil {
+			return err
+		}
+		r.Run = core.RunID{}
+	}
+	l.last = r
+	return nil
+}
+
 // create makes the row of a lease that nobody ever asked for.
 func (l *Lease) create(ctx context.Context) error {
 	asked := l.now()
-	r := Record{Owner: l.owner, Run: l.run, Term: 1, Counter: 1}
+	r := Record{Owner: l.owner, Run: l.run, Term: 1, Counter: 1, Sees: l.sees()}
 	err := metadata.Create(ctx, l.meta, metadata.Leases, l.key(), r)
 	if err == nil {
 		l.holds(r, asked)
@@ -202,6 +239,13 @@ func (l *Lease) release(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+func (l *Lease) sees() uint32 {
+	if l.Sees == nil {
+		return 0
+	}
+	return l.Sees()
 }
 
 func (l *Lease) holds(r Record, asked time.Time) {

@@ -346,3 +346,44 @@ func TestSighting(t *testing.T) {
 		}
 	}
 }
+
+// A contender that is not to have the lease does not take it, and a holder ends it within a renewal. Both have it in a new term when they may again.
+func TestLease_OnlyWhileItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		var may atomic.Bool
+		c := &contender{began: time.Now(), rate: 1, way: &way{Store: s}, ended: make(chan error, 1), run: core.RunID{ID: core.NewID(time.Now())}}
+		c.Lease = lease.New(c.way, "duty", "host-0", c.run, c.now)
+		c.May, c.Sees = may.Load, func() uint32 { return 7 }
+		ctx, stop := context.WithCancel(t.Context())
+		c.stop = stop
+		go func() { c.ended <- c.Run(ctx) }()
+		row := func() lease.Record {
+			r, _, err := metadata.Read[lease.Record](t.Context(), s, metadata.Leases, metadata.LeaseKey("duty"), metadata.Serial)
+			if err != nil && core.CodeOf(err) != core.CodeNotFound {
+				t.Error(err)
+			}
+			return r
+		}
+		held := func() bool { _, held := c.held(); return held }
+		for term := range uint64(3) {
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				if r := row(); held() || !r.Run.IsZero() {
+					t.Fatalf("it has the lease, and may not: %+v", r)
+				}
+			}
+			may.Store(true)
+			within(t, "it holds the lease", 1100*time.Millisecond, held)
+			time.Sleep(time.Minute)
+			if got, is := c.held(); !is || got != term+1 || row().Sees != 7 {
+				t.Errorf("term %d, held %v, want term %d; the row is %+v", got, is, term+1, row())
+			}
+			may.Store(false)
+			within(t, "the lease is ended", 2500*time.Millisecond, func() bool { return row().Run.IsZero() })
+		}
+		if err := c.end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
