@@ -11,6 +11,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata/lease"
 )
 
 // acknowledging is a controller that acknowledges each session, with a counter.
@@ -31,7 +32,7 @@ func TestSession_CounterWithoutRoom(t *testing.T) {
 			_, handler := columbav1connect.NewControllerServiceHandler(acknowledging{counter: counter})
 			r.serve("ctl2:1", handler)
 			r.join(membership.Host{ID: "ctl2", Roles: []string{"controller"}, Address: "ctl2:1", Run: newRun()})
-			_, err := colleague{r.ctl.Host}.Ask(r.t.Context(), "ctl2", 1)
+			_, err := colleague{r.ctl.Host}.Ask(r.t.Context(), lease.Record{Owner: "ctl2"}, 1)
 			if ok != (err == nil) || !ok && core.CodeOf(err) != core.CodeBadArgument {
 				t.Errorf("counter %d: %v", counter, err)
 			}

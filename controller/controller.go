@@ -131,6 +131,7 @@ type Host struct {
 	creating    singleflight.Group // of extents, by ensureKey
 	duties      duties
 	actions     actions
+	reloads     reloads
 	mu          struct {
 		sync.Mutex
 		seals     map[core.ExtentID]*sealing

@@ -59,7 +59,9 @@ func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges)
 	r.take(a, began)
 	calm := r.calm(a, began)
 	if !calm && r.mayReadAll(began) {
+		end := h.reloads.begin()
 		err := h.load(ctx, made)
+		end(err)
 		r.hasReadAll(began, time.Now(), err)
 		if err == nil {
 			h.metrics.readAll.Observe(time.Since(began).Seconds())

@@ -72,7 +72,7 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 // give writes decisions and makes them count, as far as this controller is still responsible. It answers those that they supersede.
 func (h *Host) give(ctx context.Context, changes []change, well func(catalog.HostRun) bool, now time.Time) (superseded []catalog.Decision, err error) {
 	defer h.actions.begin()()
-	others := func(c change) bool { return !h.duties.Responsible(c.Queue.ID) }
+	others := func(c change) bool { return !h.duties.Responsible(c.Queue.ID) || !h.shares.looked(c.Queue) }
 	if changes = slices.DeleteFunc(changes, others); len(changes) == 0 {
 		return nil, nil
 	}

@@ -106,7 +106,10 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 		}
 		var gone []catalog.Decision
 		var err error
-		if !h.acting(queue, func() { gone, err = h.lookAt(ctx, queue, consumed) }) {
+		if !h.acting(queue, func() {
+			h.leaveYielded(queue)
+			gone, err = h.lookAt(ctx, queue, consumed)
+		}) {
 			continue
 		}
 		dropped = append(dropped, gone...)

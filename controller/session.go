@@ -1,17 +1,21 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"math"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/controller/session"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/metadata/lease"
 )
 
 // duties are what this controller is responsible for (docs/adr/0062).
@@ -72,41 +76,106 @@ func (h *Host) telling(queue core.QueueID, f func()) (told bool) {
 	return told
 }
 
-// mayTell reports whether output hosts may be told of a queue: a round has looked at it since this controller became responsible for it, or it has
-// no extents. It waits for nothing. The answer may be another one a moment later: see telling.
+// mayTell reports whether output hosts may be told of a queue: since this controller became responsible for it, a round has looked at it, or the extents
+// were read again and it has none. It waits for nothing. The answer may be another one a moment later: see telling.
 func (h *Host) mayTell(queue core.QueueID) bool {
-	return h.duties.Responsible(queue.ID) && (h.shares.looked(queue) || !h.extents.Has(queue))
+	return h.duties.Responsible(queue.ID) && (h.shares.looked(queue) || !h.extents.Has(queue) && h.hasReloaded())
+}
+
+// hasReloaded reports whether the extents were read again since this controller became responsible for other queues: before, it may not know those that
+// another controller made. If no reading is under way it asks for one.
+func (h *Host) hasReloaded() bool {
+	unchanged := h.duties.Unchanged()
+	if unchanged == math.MaxInt64 { // there is no other controller
+		return true
+	}
+	done, begun := h.reloads.since(time.Now().Add(-unchanged))
+	if !done && !begun {
+		poke(h.reload)
+	}
+	return done
+}
+
+// reloads are the readings of all extents, by the clock of the session. Safe for concurrent use.
+type reloads struct {
+	mu struct {
+		sync.Mutex
+		begun time.Time // the last one; zero: it failed
+		done  time.Time // when the last one began that succeeded
+	}
+}
+
+// begin a reading. end is told whether it succeeded.
+func (r *reloads) begin() (end func(err error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	began := time.Now()
+	r.mu.begun = began
+	return func(err error) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.mu.begun = (time.Time{}); err == nil {
+			r.mu.begun, r.mu.done = began, began
+		}
+	}
+}
+
+// since reports whether one that began after that has succeeded, and whether one has begun.
+func (r *reloads) since(at time.Time) (done, begun bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.done.After(at), r.mu.begun.After(at)
 }
 
 // leaveOthers forgets the queues that another controller is responsible for, or was in between. It is the rounds'.
 func (h *Host) leaveOthers() {
 	for queue := range h.shares.queues {
-		if h.duties.Responsible(queue.ID) && h.shares.looked(queue) {
-			continue
+		if !h.duties.Responsible(queue.ID) {
+			h.leave(queue)
 		}
-		h.shares.Leave(queue)
-		h.shares.setQueue(queue, nil)
-		h.backlogs.LeaveQueue(queue)
+		h.leaveYielded(queue)
 	}
+}
+
+// leaveYielded forgets a queue that this controller has yielded since the last look at it. It is the rounds'.
+func (h *Host) leaveYielded(queue core.QueueID) {
+	if h.shares.queues[queue] != nil && !h.shares.looked(queue) {
+		h.leave(queue)
+	}
+}
+
+func (h *Host) leave(queue core.QueueID) {
+	h.shares.Leave(queue)
+	h.shares.setQueue(queue, nil)
+	h.backlogs.LeaveQueue(queue)
 }
 
 // colleague is what the session of this controller needs of it.
 type colleague struct{ h *Host }
 
 // Ask implements session.Owner.
-func (c colleague) Ask(ctx context.Context, other core.HostID, term uint64) (counter uint64, err error) {
-	to, ok := membership.Find(c.h.deps.Members, other)
+func (c colleague) Ask(ctx context.Context, other lease.Record, term uint64) (counter uint64, err error) {
+	to, ok := membership.Find(c.h.deps.Members, other.Owner)
 	if !ok {
-		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership", other)
+		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership", other.Owner)
 	}
 	self := c.h.deps.Members.Self()
 	resp, err := c.h.deps.Peers.Controller(to.Address).AcknowledgeSession(ctx, connect.NewRequest(&pb.AcknowledgeSessionRequest{
-		Controller: string(self.ID), Run: self.Run.ID[:], Term: term,
+		Controller: string(self.ID), Run: self.Run.ID[:], Term: term, Asked: other.Run.ID[:],
 	}))
 	if err != nil {
 		return 0, convert.FromRPC(err)
 	}
 	return resp.Msg.Counter, convert.CheckCounter(resp.Msg.Counter)
+}
+
+// Sees implements session.Owner.
+func (c colleague) Sees() uint32 { return uint32(len(c.h.deps.Members.Hosts(""))) }
+
+// Shows implements session.Owner.
+func (c colleague) Shows(other core.HostID) bool {
+	_, ok := membership.Find(c.h.deps.Members, other)
+	return ok
 }
 
 // Newer implements session.Owner.
@@ -136,17 +205,37 @@ func (h *Host) newDuties() duties {
 		return alone{}
 	}
 	self := h.deps.Members.Self()
+	h.deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "columba_controller_session_held", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
+	}, func() float64 {
+		if h.duties.Holds() {
+			return 1
+		}
+		return 0
+	}))
 	return session.New(session.Config{Meta: h.deps.Meta, Self: self.ID, Run: self.Run, Log: h.log, Ready: h.loading.done}, colleague{h})
 }
 
 func (s *service) AcknowledgeSession(ctx context.Context, req *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {
-	run, err := core.IDFromBytes(req.Msg.Run)
-	var counter uint64
-	if err == nil {
-		counter, err = s.h.duties.Acknowledge(ctx, core.RunID{ID: run}, req.Msg.Term)
-	}
+	counter, err := s.h.acknowledge(ctx, req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(&pb.AcknowledgeSessionResponse{Counter: counter}), nil
+}
+
+// acknowledge the session of another controller, if it asks this run, and this one could ask it, too.
+func (h *Host) acknowledge(ctx context.Context, req *pb.AcknowledgeSessionRequest) (counter uint64, err error) {
+	run, err := core.IDFromBytes(req.Run)
+	if err != nil {
+		return 0, err
+	}
+	if self := h.deps.Members.Self(); len(req.Asked) > 0 && !bytes.Equal(req.Asked, self.Run.ID[:]) {
+		return 0, core.Errorf(core.CodeMoved, "another process of controller %s was asked; this one does not answer for it", self.ID)
+	}
+	other := core.HostID(req.Controller)
+	if _, ok := membership.Find(h.deps.Members, other); !ok && !h.cfg.Alone {
+		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership here; see that gossip reaches it both ways", other)
+	}
+	return h.duties.Acknowledge(ctx, core.RunID{ID: run}, req.Term)
 }

@@ -1172,7 +1172,8 @@ type AcknowledgeSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Controller    string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
 	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"` // of the caller's session lease
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`  // of the caller's session lease; 0: it has none, and asks whether it would be acknowledged
+	Asked         []byte                 `protobuf:"bytes,4,opt,name=asked,proto3" json:"asked,omitempty"` // the run that is asked, another one refuses; empty: a caller of an earlier version
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1226,6 +1227,13 @@ func (x *AcknowledgeSessionRequest) GetTerm() uint64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *AcknowledgeSessionRequest) GetAsked() []byte {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
 }
 
 type AcknowledgeSessionResponse struct {
@@ -5992,13 +6000,14 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\thandovers\x18\x01 \x01(\x04R\thandovers\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\bR\x04held\x12\x10\n" +
 	"\x03run\x18\x03 \x01(\fR\x03run\x12\x1a\n" +
-	"\bminority\x18\x04 \x01(\bR\bminority\"a\n" +
+	"\bminority\x18\x04 \x01(\bR\bminority\"w\n" +
 	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
 	"controller\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"6\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05asked\x18\x04 \x01(\fR\x05asked\"6\n" +
 	"\x1aAcknowledgeSessionResponse\x12\x18\n" +
 	"\acounter\x18\x01 \x01(\x04R\acounter\"\x19\n" +
 	"\x17DescribeMajorityRequest\"\xd6\x01\n" +

@@ -31,8 +31,10 @@ func slotName(slot int) string { return fmt.Sprint("controller/", slot) }
 // knows this session.
 type members struct {
 	self  core.RunID
+	host  core.HostID
 	slots [Slots]slot
-	term  uint64 // of this run's session; 0: it has none
+	term  uint64    // of this run's session; 0: it has none
+	began time.Time // the session
 	know  map[core.RunID]struct{}
 }
 
@@ -41,6 +43,7 @@ type slot struct {
 	lease.Record
 	sighting lease.Sighting
 	asked    time.Time // before the last answer was asked for
+	reach
 }
 
 // lives reports whether the run in the slot may hold its lease.
@@ -57,6 +60,9 @@ func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answere
 	if s.sighting == before {
 		return
 	}
+	if r.Run != s.Run {
+		s.reach = reach{}
+	}
 	if r.Run != s.Run && m.term > 0 {
 		delete(m.know, s.Run)
 		m.know[r.Run] = struct{}{}
@@ -65,7 +71,9 @@ func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answere
 }
 
 // begin a session. All rows were asked for and seen after its lease was taken.
-func (m *members) begin(term uint64) { m.term, m.know = term, make(map[core.RunID]struct{}) }
+func (m *members) begin(term uint64, now time.Time) {
+	m.term, m.began, m.know = term, now, make(map[core.RunID]struct{})
+}
 
 // end the session.
 func (m *members) end() { m.term, m.know = 0, nil }

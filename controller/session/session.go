@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/lease"
@@ -21,9 +19,14 @@ import (
 // Owner is the controller, as far as its session needs it. All methods are safe for concurrent use, and must not call the
 // Session but for Responsible.
 type Owner interface {
-	// Ask has another controller acknowledge a session of this one. The answer is the counter of the other's newest list of
-	// shares.
-	Ask(ctx context.Context, other core.HostID, term uint64) (counter uint64, err error)
+	// Ask has another controller acknowledge a session of this one: that run of it, and no other. The answer is the counter of
+	// the other's newest list of shares. With term 0 it asks whether the other one would. CodeConflict says that it answers, and
+	// that it does not see the lease of the session.
+	Ask(ctx context.Context, other lease.Record, term uint64) (counter uint64, err error)
+	// Sees is how many hosts the membership has, this one included.
+	Sees() uint32
+	// Shows reports whether the membership has another controller. It does not block.
+	Shows(other core.HostID) bool
 	// Newer has the lists of this controller be newer than that from now on.
 	Newer(counter uint64)
 	// Yield returns when nothing is under way any more that the controller did for keys that it is not responsible for. It
@@ -54,13 +57,17 @@ type Session struct {
 	owner Owner
 	view  atomic.Pointer[view]
 	looks chan struct{} // capacity 1: one at a time reads the rows and takes them over
+	may   atomic.Bool   // this controller is to have a session lease
 	mu    struct {
 		sync.Mutex
 		members   members
 		lease     *lease.Lease // that is contended for, or held
 		slot      int
 		handovers uint64
-		full      bool // it was said that all slots are taken
+		full      bool           // it was said that all slots are taken
+		blocked   time.Time      // since when another controller is the reason to have no lease; zero: none is
+		waits     core.Recurring // the log is told so
+		hides     core.Recurring // the log is told of controllers that the membership lacks
 	}
 }
 
@@ -86,7 +93,7 @@ func New(cfg Config, owner Owner) *Session {
 		cfg.Now = time.Now
 	}
 	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1)}
-	s.mu.members.self = cfg.Run
+	s.mu.members.self, s.mu.members.host = cfg.Run, cfg.Self
 	s.view.Store(&view{})
 	return s
 }
@@ -139,10 +146,14 @@ func (s *Session) Handovers() uint64 {
 func (s *Session) Unchanged() time.Duration { return s.cfg.Now().Sub(s.view.Load().since) }
 
 // Acknowledge counts a session of another run as a member. It returns when nothing of before is under way, with the
-// counter of the newest list of shares that this controller made.
+// counter of the newest list of shares that this controller made. With term 0 it acknowledges nothing, and answers nil if it
+// would.
 func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error) {
 	if err := s.look(ctx, false); err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "read the session leases: %w", err)
+	}
+	if term == 0 {
+		return 0, nil
 	}
 	s.mu.Lock()
 	is, ok := s.mu.members.termOf(run)
@@ -172,8 +183,10 @@ func (s *Session) Run(ctx context.Context) {
 			if err != nil && ctx.Err() == nil && failures.Failed(now) {
 				s.cfg.Log.Info("the session leases of controllers cannot be read; this controller tries again until they can", "err", err)
 			}
+			s.ask(ctx)
 			if err == nil {
 				failures.Succeeded()
+				s.decide()
 			}
 			if err == nil && notReady == nil {
 				if l, ok := s.contend(); ok {
@@ -187,7 +200,6 @@ func (s *Session) Run(ctx context.Context) {
 					})
 				}
 			}
-			s.ask(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -242,6 +254,11 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 		return err
 	}
 	answered := s.cfg.Now()
+	if term > 0 {
+		// Another controller may have acted since an earlier session. This one yields all of that, while it is responsible for
+		// nothing: else decisions of before would count when it is responsible again.
+		s.owner.Yield()
+	}
 	changed, shrunk := s.sees(rows, slots, asked, answered, term)
 	if shrunk {
 		s.owner.Yield()
@@ -267,7 +284,7 @@ func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, a
 	}
 	if term > 0 {
 		changed = s.mu.members.term > 0 // it lapsed
-		s.mu.members.begin(term)
+		s.mu.members.begin(term, answered)
 	}
 	c, shrunk := s.showLocked()
 	return changed || c, changed || shrunk
@@ -323,38 +340,8 @@ func (s *Session) contend() (l *lease.Lease, ok bool) {
 		return nil, false
 	}
 	s.mu.slot, s.mu.lease = slot, lease.New(s.cfg.Meta, slotName(slot), s.cfg.Self, s.cfg.Run, s.cfg.Now)
+	s.mu.lease.May, s.mu.lease.Sees = s.may.Load, s.owner.Sees
 	m.end()
 	s.showLocked()
 	return s.mu.lease, true
-}
-
-// ask the members that do not know this session to acknowledge it, side by side.
-func (s *Session) ask(ctx context.Context) {
-	s.mu.Lock()
-	_, ignorant := s.mu.members.others()
-	term := s.mu.members.term
-	s.mu.Unlock()
-	if term == 0 || len(ignorant) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	var g errgroup.Group
-	for _, r := range ignorant {
-		g.Go(func() error {
-			counter, err := s.owner.Ask(ctx, r.Owner, term)
-			if err != nil {
-				s.cfg.Log.Debug("another controller does not acknowledge this one yet", "controller", r.Owner, "err", err)
-				return nil
-			}
-			s.owner.Newer(counter)
-			s.mu.Lock()
-			s.mu.members.knows(r.Run, term)
-			s.showLocked()
-			s.mu.Unlock()
-			s.owner.Changed()
-			return nil
-		})
-	}
-	g.Wait()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/columbamq/columba/controller/session"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/lease"
 )
 
 // world is some controllers over the same metadata, in virtual time.
@@ -25,10 +26,13 @@ type world struct {
 	keys []core.ID
 	mu   struct {
 		sync.Mutex
-		all  map[core.HostID]*controller // the newest run of each
-		cut  map[[2]core.HostID]bool     // questions that get no answer
-		lost float64                     // chance of an answer to a question
-		die  *rand.Rand
+		all    map[core.HostID]*controller // the newest run of each
+		cut    map[[2]core.HostID]bool     // questions that get no answer
+		hide   map[[2]core.HostID]bool     // the membership of the first one lacks the second
+		sees   map[core.HostID]uint32      // how many hosts a controller sees; 0: only itself
+		refuse core.HostID                 // answers, and acknowledges nothing
+		lost   float64                     // chance of an answer to a question
+		die    *rand.Rand
 	}
 }
 
@@ -45,6 +49,7 @@ type controller struct {
 	ended   chan struct{}
 	counter atomic.Uint64
 	yields  atomic.Int64
+	all     atomic.Int64 // yields while it was responsible for no key
 	log     strings.Builder
 }
 
@@ -52,6 +57,7 @@ func newWorld(t *testing.T, meta metadata.Store) *world {
 	w := &world{t: t}
 	w.meta.Store(&meta)
 	w.mu.all, w.mu.cut = make(map[core.HostID]*controller), make(map[[2]core.HostID]bool)
+	w.mu.hide, w.mu.sees = make(map[[2]core.HostID]bool), make(map[core.HostID]uint32)
 	w.mu.die = rand.New(rand.NewPCG(1, 1))
 	for i := range 24 {
 		w.keys = append(w.keys, core.ID{byte(i), 7})
@@ -99,15 +105,23 @@ func (c *controller) kill() {
 	<-c.ended
 }
 
-func (c *controller) Ask(ctx context.Context, other core.HostID, term uint64) (uint64, error) {
+func (c *controller) Ask(ctx context.Context, other lease.Record, term uint64) (uint64, error) {
 	c.way.wait()
 	c.w.mu.Lock()
-	to, cut := c.w.mu.all[other], c.w.mu.cut[[2]core.HostID{c.id, other}]
+	to, cut := c.w.mu.all[other.Owner], c.w.mu.cut[[2]core.HostID{c.id, other.Owner}]
+	lacks, hidden := c.w.mu.hide[[2]core.HostID{c.id, other.Owner}], c.w.mu.hide[[2]core.HostID{other.Owner, c.id}]
+	refuses := c.w.mu.refuse == other.Owner && term > 0
 	lost := c.w.mu.die.Float64() < c.w.mu.lost
 	c.w.mu.Unlock()
+	if lacks {
+		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership", other.Owner)
+	}
 	if to == nil || cut || to.way.dead.Load() || to.way.still.Load() != nil {
 		<-ctx.Done()
 		return 0, core.Errorf(core.CodeDeadline, "no answer")
+	}
+	if refuses || hidden || to.run != other.Run {
+		return 0, core.Errorf(core.CodeMoved, "refused")
 	}
 	counter, err := to.Acknowledge(ctx, c.run, term)
 	if lost {
@@ -116,6 +130,18 @@ func (c *controller) Ask(ctx context.Context, other core.HostID, term uint64) (u
 	}
 	c.way.wait()
 	return counter, err
+}
+
+func (c *controller) Sees() uint32 {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	return max(c.w.mu.sees[c.id], 1)
+}
+
+func (c *controller) Shows(other core.HostID) bool {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	return !c.w.mu.hide[[2]core.HostID{c.id, other}]
 }
 
 func (c *controller) Newer(counter uint64) {
@@ -129,6 +155,9 @@ func (c *controller) Newer(counter uint64) {
 
 func (c *controller) Yield() uint64 {
 	c.yields.Add(1)
+	if c.w.of(c) == 0 {
+		c.all.Add(1)
+	}
 	return c.counter.Load()
 }
 
@@ -208,12 +237,22 @@ type way struct {
 	metadata.Store // nil: nothing else is called
 	w              *world
 	still          atomic.Pointer[chan struct{}] // closed when it goes on
+	blind          atomic.Pointer[chan struct{}] // reads of all leases wait until it is closed
 	dead           atomic.Bool
 }
 
 func (w *way) wait() {
 	if c := w.still.Load(); c != nil {
 		<-*c
+	}
+}
+
+func (w *way) pauseReads() (goOn func()) {
+	c := make(chan struct{})
+	w.blind.Store(&c)
+	return func() {
+		w.blind.Store(nil)
+		close(c)
 	}
 }
 
@@ -230,6 +269,13 @@ func (w *way) pause() (goOn func()) {
 func (w *way) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
 	w.wait()
 	defer w.wait()
+	if c := w.blind.Load(); c != nil {
+		select {
+		case <-*c:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 	all := make([]metadata.Row, len(keys))
 	var g errgroup.Group
 	for i, k := range keys {

@@ -65,6 +65,8 @@ type Lease struct {
 	run   core.RunID
 	now   func() time.Time
 
+	again chan struct{} // capacity 1: May may answer otherwise than before
+
 	seen Sighting // of Run's goroutine
 	last Record   // the row as it was seen; the same
 
@@ -81,7 +83,15 @@ func New(meta metadata.Store, name string, owner core.HostID, run core.RunID, no
 	if now == nil {
 		now = time.Now
 	}
-	return &Lease{meta: meta, name: name, owner: owner, run: run, now: now}
+	return &Lease{meta: meta, name: name, owner: owner, run: run, now: now, again: make(chan struct{}, 1)}
+}
+
+// Again has May asked soon. It does not block.
+func (l *Lease) Again() {
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
 }
 
 // Held reports whether the lease is held at now, which is a reading of the clock of New, and the term in which it is held.
@@ -101,6 +111,8 @@ func (l *Lease) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-timer.C:
+			timer.Reset(l.step(ctx))
+		case <-l.again:
 			timer.Reset(l.step(ctx))
 		case <-ctx.Done():
 			return l.release(context.WithoutCancel(ctx))
