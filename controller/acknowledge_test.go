@@ -39,3 +39,33 @@ func TestSession_CounterWithoutRoom(t *testing.T) {
 		})
 	}
 }
+
+// TestSession_AcknowledgedByTheRunThatIsAsked: a controller acknowledges nothing for another process with its id, and no controller that the membership
+// here lacks: it could not ask that one.
+func TestSession_AcknowledgedByTheRunThatIsAsked(t *testing.T) {
+	two(t, harnessOptions{}, func(r *harness, both [2]*running) {
+		self, other := both[0].deps.Members.Self(), both[1].deps.Members.Self()
+		for name, c := range map[string]struct {
+			from  core.HostID
+			asked core.RunID
+			want  core.Code
+		}{
+			"this run":             {other.ID, self.Run, ""},
+			"an earlier version":   {other.ID, core.RunID{}, ""},
+			"another run":          {other.ID, newRun(), core.CodeMoved},
+			"an unknown colleague": {"stranger", self.Run, core.CodeUnavailable},
+		} {
+			req := &pb.AcknowledgeSessionRequest{Controller: string(c.from), Run: other.Run.ID[:], Asked: c.asked.ID[:]}
+			if c.asked.ID.IsZero() {
+				req.Asked = nil
+			}
+			if _, err := both[0].acknowledge(r.t.Context(), req); core.CodeOf(err) != c.want {
+				t.Errorf("%s: %v, want %q", name, err, c.want)
+			}
+		}
+		_, err := colleague{both[1].Host}.Ask(r.t.Context(), lease.Record{Owner: self.ID, Run: newRun()}, 0)
+		if core.CodeOf(err) != core.CodeMoved {
+			t.Errorf("another process of the host answers: %v", err)
+		}
+	})
+}

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -46,6 +49,41 @@ func TestTakeOver_KnowsWhatTheOtherOneTold(t *testing.T) {
 				t.Fatalf("the host is given %v", o.assignments())
 			}
 		}
+	})
+}
+
+// TestTakeOver_TellsNothingOfUnknownExtents: a controller takes over a queue that it knows no extents of, since another one made them a moment ago. It tells
+// output hosts nothing of the queue, and so no empty list, before it has read the extents again.
+func TestTakeOver_TellsNothingOfUnknownExtents(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		r.sleep(time.Minute)
+		r.cut.hints.Store(true)
+		queue, o := r.queue(1, 1), r.outputs[0]
+		for of(both, queue) != 0 {
+			queue = r.queue(1, 1)
+		}
+		r.group(queue, "g")
+		_, err := both[0].createExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		r.eventually("the host has the share", time.Minute, func() bool { return len(o.shares()) == 1 })
+		both[0].end()
+		r.ctl = both[1]
+		r.eventually("the other one is responsible", 10*time.Second, func() bool { return both[1].duties.Responsible(queue.ID) })
+		lists := func() []*pb.AssignmentList {
+			resp, err := (&service{both[1].Host}).GetAssignments(r.t.Context(), connect.NewRequest(&pb.GetAssignmentsRequest{
+				Owner: string(o.id), Run: o.run.ID[:], Known: []*pb.QueueVersion{{Queue: queue.ID[:]}},
+			}))
+			r.ok(err)
+			return resp.Msg.Lists
+		}
+		for range 100 {
+			if l := lists(); both[1].extents.Has(queue) || len(l) > 0 {
+				t.Fatalf("it knows the extent, %v, or tells of the queue: %v", both[1].extents.Has(queue), l)
+			}
+			r.sleep(50 * time.Millisecond)
+		}
+		r.cut.hints.Store(false)
+		r.eventually("it tells of the share", 2*time.Second, func() bool { l := lists(); return len(l) == 1 && len(l[0].Assignments) == 1 })
 	})
 }
 
