@@ -206,7 +206,7 @@ func (h *Host) newDuties() duties {
 	}
 	self := h.deps.Members.Self()
 	h.deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_controller_session_held", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
+		Name: "columba_controller_session_lease", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
 	}, func() float64 {
 		if h.duties.Holds() {
 			return 1
