@@ -173,7 +173,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.letters = operations.New(operations.Config{Meta: deps.Meta, Extents: h.extents, Owner: deadLetters{h}, Responsible: h.Responsible, Self: self.ID, Now: deps.now, Log: h.log, Every: cfg.ReconcileEvery})
 	h.retirement = retirement.New(retirement.Config{
 		Meta: deps.Meta, Extents: h.extents, Responsible: h.Responsible, Members: deps.Members, Dial: deps.Peers.Dial, Now: deps.now, Log: h.log, Every: cfg.RetainEvery,
-		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped},
+		Metrics: retirement.Metrics{Expired: h.metrics.expired, ExpiredMessages: h.metrics.expiredMessages, Stopped: h.metrics.retentionStopped, Overdue: h.metrics.overdue},
 	}, ended{h})
 	h.quotas = quota.New(deps.Meta, deps.now, quota.Sources{
 		Extents: h.extents,

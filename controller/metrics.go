@@ -33,6 +33,7 @@ type metrics struct {
 	expired          prometheus.Counter
 	expiredMessages  prometheus.Counter
 	retentionStopped prometheus.Gauge
+	overdue          prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -65,9 +66,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		expired:          prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_extents_retention_dropped_total", Help: "Extents retired by the unconsumed retention that a group had not consumed, or whose queue had no group."}),
 		expiredMessages:  prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_messages_retention_dropped_total", Help: "Messages of extents retired by the unconsumed retention that the group furthest behind had not consumed."}),
 		retentionStopped: prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_retention_stopped", Help: "1 while no extent is retired because the clocks of hosts differ or too few hosts answer."}),
+		overdue:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_overdue", Help: "Extents whose retention is over and that the last look at their queue left: there was no time, a removal failed, or retention is stopped."}),
 	}
 	m.showMajority(majority.Has)
-	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.readAll, m.learned, m.expired, m.expiredMessages, m.retentionStopped)
+	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.readAll, m.learned, m.expired, m.expiredMessages, m.retentionStopped, m.overdue)
 	return m
 }
 

@@ -140,7 +140,7 @@ func (h *Host) freeStuck() {
 
 // look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile
 // up, and a later round finds what was left out. While the metadata refuse calls, f waits.
-func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
+func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) bool {
 	h.mu.Lock()
 	_, busy := h.mu.looking[id]
 	full := len(h.mu.looking) >= looksAtOnce
@@ -150,16 +150,18 @@ func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) {
 	}
 	h.mu.Unlock()
 	if busy || full {
-		return
+		return false
 	}
-	if !h.tasks.Go(func(ctx context.Context) {
+	begun := h.tasks.Go(func(ctx context.Context) {
 		defer h.looked(id)
 		if h.gate.wait(ctx) == nil {
 			f(ctx)
 		}
-	}) {
+	})
+	if !begun {
 		h.looked(id)
 	}
+	return begun
 }
 
 func (h *Host) looked(id core.ExtentID) {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -8,12 +9,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
 )
 
 const (
@@ -278,35 +281,88 @@ func TestRetain_ClocksDiffer(t *testing.T) {
 	})
 }
 
-// TestRetain_Pace: much that is due at once goes in portions.
-func TestRetain_Pace(t *testing.T) {
-	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
-		queue := r.keeping(keepConsumed, keepUnconsumed)
-		const n = retirement.AtOnce + 10
-		var all []core.Extent
-		for range n {
-			e := r.extent(queue, 1)
-			_, err := r.seal(e, 1)
-			r.ok(err)
-			all = append(all, e)
-			r.sleep(2 * time.Millisecond) // by whole milliseconds ids tell which is older
+// overdueAtOnce has extents of some queues, each its own part, become due together.
+func (r *harness) overdueAtOnce(queues, each int) (all []core.QueueID) {
+	r.t.Helper()
+	for range queues {
+		q := r.keeping(keepConsumed, 100*time.Hour)
+		for range each {
+			r.sealed(q, 1)
 		}
-		r.sleep(keepUnconsumed - keepConsumed)
-		r.marked(all[0])
-		count := func(state core.ExtentState) (n int) {
-			for _, e := range all {
-				if r.row(e).State == state {
-					n++
-				}
-			}
-			return n
+		all = append(all, q)
+	}
+	for _, q := range all {
+		_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(q), func(q *metadata.QueueRecord) error {
+			q.Spec.UnconsumedRetention = time.Second
+			return nil
+		})
+		r.ok(err)
+	}
+	return all
+}
+
+// in counts the extents in a state that the controller knows.
+func (r *harness) in(state core.ExtentState) (n int) {
+	for e := range r.ctl.extents.All(func(e *catalog.Extent) bool { return e.State == state }) {
+		_ = e
+		n++
+	}
+	return n
+}
+
+// TestRetain_AllThatIsDue: with metadata as far away as Cassandra, all that is due in many queues goes within the time that
+// one extent takes.
+func TestRetain_AllThatIsDue(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3, edit: calm, meta: distant{memory.New()}}, func(r *harness) {
+		all := r.overdueAtOnce(30, 10)
+		r.sleep(4 * time.Minute)
+		left := 0
+		for _, q := range all {
+			left += len(r.ctl.extents.Of(q))
 		}
-		if got := count(core.ExtentRetiring); got != retirement.AtOnce {
-			t.Errorf("%d are marked at once, want %d", got, retirement.AtOnce)
+		if left > 0 {
+			t.Errorf("4 minutes later %d extents of %d are left", left, 30*10)
 		}
-		if got := count(core.ExtentSealed); got != 10 || r.row(all[n-1]).State != core.ExtentSealed {
-			t.Errorf("%d wait, want the youngest 10", got)
+		if n := r.value(r.ctl.metrics.overdue); n != 0 {
+			t.Errorf("%v extents are overdue", n)
 		}
-		r.eventually("all are removed", 10*time.Minute, func() bool { return !r.ctl.extents.Has(queue) })
+	})
+}
+
+// slowSeals has each change of a seal row take long, once it is on.
+type slowSeals struct {
+	metadata.Store
+	on *atomic.Bool
+}
+
+func (s slowSeals) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	if t == metadata.Seals && s.on.Load() {
+		<-time.After(2 * time.Second)
+	}
+	return s.Store.Update(ctx, t, k, old, value, ttl)
+}
+
+// TestRetain_TimeOfARound: a round begins nothing more once half of the time to the next one is over, and the gauge tells
+// what it left.
+func TestRetain_TimeOfARound(t *testing.T) {
+	on := new(atomic.Bool)
+	bubble(t, harnessOptions{stores: 3, edit: calm, meta: slowSeals{memory.New(), on}}, func(r *harness) {
+		const n = 3*retirement.AtOnce + 8
+		queue := r.overdueAtOnce(1, n)[0]
+		on.Store(true)
+		r.eventually("the first is marked", time.Minute, func() bool { return r.in(core.ExtentRetiring) > 0 })
+		r.sleep(20 * time.Second) // 64 take 8 s, 16 side by side: so there is time for two such parts
+		if got := r.in(core.ExtentRetiring); got != 2*retirement.AtOnce {
+			t.Errorf("a round marked %d extents, want %d", got, 2*retirement.AtOnce)
+		}
+		if left := r.value(r.ctl.metrics.overdue); left != n-2*retirement.AtOnce {
+			t.Errorf("%v extents are overdue, want %d", left, n-2*retirement.AtOnce)
+		}
+		on.Store(false)
+		r.eventually("all are removed", 5*time.Minute, func() bool { return !r.ctl.extents.Has(queue) })
+		r.sleep(time.Minute)
+		if left := r.value(r.ctl.metrics.overdue); left != 0 {
+			t.Errorf("%v extents are overdue, and none is there", left)
+		}
 	})
 }

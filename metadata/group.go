@@ -24,6 +24,8 @@ type GroupRecord struct {
 	DLQ      core.QueueID `json:"dlq"`
 	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a first message moves there
 	Started  bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
+	// Forgotten is of a deleted group: no other table has rows of it any more.
+	Forgotten bool `json:"forgotten,omitempty"`
 }
 
 // Rewound reports whether the group was rewound since it was started.

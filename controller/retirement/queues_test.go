@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -226,6 +228,7 @@ func TestRounds_SayNothingOfMetadataThatDoNotAnswer(t *testing.T) {
 		var log bytes.Buffer
 		r := New(Config{
 			Responsible: all, Meta: deaf{x.meta, core.Errorf(code, "no answer")}, Extents: extents, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Metrics: Metrics{Overdue: prometheus.NewGauge(prometheus.GaugeOpts{})},
 		}, nil)
 		r.round(t.Context())
 		r.deletedGroups(t.Context())

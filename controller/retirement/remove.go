@@ -55,7 +55,7 @@ func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e catalog.E
 	if err != nil {
 		return err
 	}
-	if err := progress.Forget(ctx, r.cfg.Meta, row, r.cfg.Now()); err != nil { // what output hosts save late goes with its group's rows
+	if err := r.forget(ctx, row); err != nil { // what output hosts save late goes with its group's rows
 		return err
 	}
 	return r.remove(ctx, e, row)
@@ -135,7 +135,7 @@ func (r *Runner) removeRow(ctx context.Context, t metadata.Table, k metadata.Key
 }
 
 // removeDrained removes an extent that retention has retired, with what is kept of its groups' progress.
-func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) {
+func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
@@ -143,7 +143,7 @@ func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) {
 		err = core.Errorf(core.CodeConflict, "its row says %s", row.State)
 	}
 	if err == nil {
-		err = progress.Forget(ctx, r.cfg.Meta, row, r.cfg.Now())
+		err = r.forget(ctx, row)
 	}
 	if err == nil {
 		err = r.remove(ctx, e, row)
@@ -151,4 +151,38 @@ func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) {
 	if err != nil && ctx.Err() == nil {
 		r.cfg.Log.Info("a retired extent stays for now", "extent", e.ID, "err", err)
 	}
+	return err
+}
+
+// forget removes what is kept of the groups' progress in an extent. One that does not come to its end goes on with the next call.
+func (r *Runner) forget(ctx context.Context, row metadata.SealRecord) error {
+	return r.goOn(row.Extent.ID.ID, func(place *progress.Place) error { return progress.Forget(ctx, r.cfg.Meta, row, place, r.cfg.Now()) })
+}
+
+// placesKept bounds the removals whose places are kept; one whose place is not begins again.
+const placesKept = 256
+
+// goOn calls f with the place where it stopped the last time, and keeps the place unless f comes to its end.
+func (r *Runner) goOn(id core.ID, f func(*progress.Place) error) error {
+	r.mu.Lock()
+	place := r.mu.places[id]
+	r.mu.Unlock()
+	if place == nil {
+		place = progress.NewPlace()
+	}
+	err := f(place)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.mu.places, id)
+	if err == nil || place.Len() == 0 {
+		return err
+	}
+	for other := range r.mu.places {
+		if len(r.mu.places) < placesKept {
+			break
+		}
+		delete(r.mu.places, other)
+	}
+	r.mu.places[id] = place
+	return err
 }

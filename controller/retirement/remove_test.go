@@ -15,7 +15,10 @@ import (
 // clerk is an owner whose stores have deleted their replicas.
 type clerk struct{ forgotten []core.ExtentID }
 
-func (*clerk) Look(_ core.ExtentID, f func(context.Context))     { f(context.Background()) }
+func (*clerk) Look(_ core.ExtentID, f func(context.Context)) bool {
+	f(context.Background())
+	return true
+}
 func (*clerk) Seal(context.Context, core.Extent, string) error   { return nil }
 func (*clerk) Delete(context.Context, metadata.SealRecord) error { return nil }
 func (*clerk) Left(core.Extent, core.Home)                       {}

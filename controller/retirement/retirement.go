@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,8 +26,8 @@ import (
 
 // Owner is the controller, as far as retirement needs it.
 type Owner interface {
-	// Look has f look after an extent, unless somebody does, or too many are looked after.
-	Look(id core.ExtentID, f func(ctx context.Context))
+	// Look has f look after an extent, unless somebody does, or too many are looked after: then it reports false.
+	Look(id core.ExtentID, f func(ctx context.Context)) bool
 	// Seal fixes the end of an extent.
 	Seal(ctx context.Context, e core.Extent, reason string) error
 	// Delete has the stores that are there delete their replicas, by the version of the row.
@@ -42,6 +43,7 @@ type Metrics struct {
 	Expired         prometheus.Counter // extents
 	ExpiredMessages prometheus.Counter
 	Stopped         prometheus.Gauge // 1 while clocks are not trusted
+	Overdue         prometheus.Gauge // extents whose time is over and that the last round left
 }
 
 // Config of a Runner.
@@ -68,22 +70,25 @@ type Config struct {
 type Runner struct {
 	cfg     Config
 	owner   Owner
-	seen    map[core.ExtentID]sighting
-	names   map[core.QueueID]progress.Names
 	clocks  *clocks.Clocks
-	differ  bool // as of the last look at them
-	marks   int  // left in this round
-	removes int
-	trusted func() bool // asked once a round, when it matters
-	deleted string      // the deleted group that was looked at last
-	dying   string      // the same of queues that are being deleted; of Deleted alone
+	differ  bool   // as of the last look at them
+	deleted string // the deleted group that was looked at last
+	dying   string // the same of queues that are being deleted; of Deleted alone
+	mu      struct {
+		sync.Mutex
+		seen    map[core.ExtentID]sighting
+		names   map[core.QueueID]progress.Names
+		overdue map[core.QueueID]int        // extents that the last look at the queue left; no queue without
+		places  map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
+	}
 }
 
 // New runner; it does no I/O.
 func New(cfg Config, owner Owner) *Runner {
-	return &Runner{
-		cfg: cfg, owner: owner, seen: make(map[core.ExtentID]sighting), names: make(map[core.QueueID]progress.Names), clocks: clocks.New(cfg.Dial, cfg.Now),
-	}
+	r := &Runner{cfg: cfg, owner: owner, clocks: clocks.New(cfg.Dial, cfg.Now)}
+	r.mu.seen, r.mu.names = make(map[core.ExtentID]sighting), make(map[core.QueueID]progress.Names)
+	r.mu.overdue, r.mu.places = make(map[core.QueueID]int), make(map[core.ID]*progress.Place)
+	return r
 }
 
 // stepTimeout bounds one step; the next round goes on from the row.
@@ -93,8 +98,6 @@ const stepTimeout = 20 * time.Second
 var errMoved = errors.New("another controller went on with it meanwhile")
 
 const (
-	// AtOnce bounds the extents that one round marks, and those it has removed: the metadata and the stores have other work.
-	AtOnce = 64
 	// markedFor is at least between the mark and the second look.
 	markedFor = 10 * time.Second
 	// drainedFor is at least between an extent's retirement and its removal: output hosts are told to leave it, and save for up to a minute
@@ -109,40 +112,13 @@ type sighting struct {
 	at      time.Time
 }
 
-// Run looks at all queues, and at deleted groups, now and then until ctx ends.
+// Run looks at all queues, and at deleted groups, now and then until ctx ends. Neither holds up the other.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.clocks.Close()
-	lifecycle.Every(ctx, r.cfg.Every, func(ctx context.Context) {
-		r.round(ctx)
-		r.deletedGroups(ctx)
-	})
-}
-
-// round takes every queue's extents a step on. A queue or extent that cannot be read stays as it is.
-func (r *Runner) round(ctx context.Context) {
-	r.marks, r.removes = AtOnce, AtOnce
-	asked, trusted := false, false
-	r.trusted = func() bool {
-		if !asked {
-			asked, trusted = true, r.trustClock(ctx)
-		}
-		return trusted
-	}
-	for id := range r.seen {
-		if _, live := r.cfg.Extents.Get(id); !live {
-			delete(r.seen, id)
-		}
-	}
-	for queue := range r.names {
-		if !r.cfg.Extents.Has(queue) {
-			delete(r.names, queue)
-		}
-	}
-	for q := range r.queueRows(ctx) {
-		if err := r.queue(ctx, q); err != nil && ctx.Err() == nil {
-			r.unread(ctx, err, "the extents of a queue stay for now", "queue", q.ID)
-		}
-	}
+	var groups sync.WaitGroup
+	defer groups.Wait()
+	groups.Go(func() { lifecycle.Every(ctx, r.cfg.Every, r.deletedGroups) })
+	lifecycle.Every(ctx, r.cfg.Every, r.round)
 }
 
 // unread logs that something could not be read, or changed, and waits for the next round. While the metadata do not
@@ -197,100 +173,16 @@ func policyOf(q metadata.QueueRecord) retention.Policy {
 	return retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}
 }
 
-// queue takes the extents of one queue a step on. Its row says which of them may be due; it is read again before they go.
-func (r *Runner) queue(ctx context.Context, q metadata.QueueRecord) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	if q.Spec.Status == core.StatusDeleted { // see Deleted
-		return nil
-	}
-	queue, now := q.ID, r.cfg.Now()
-	due, marked := r.candidates(queue, policyOf(q), now)
-	if len(due)+len(marked) == 0 {
-		return nil
-	}
-	q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
-	if err != nil || q.Spec.Status == core.StatusDeleted {
-		return err
-	}
-	policy := policyOf(q)
-	marks, err := r.readMarks(ctx, marked) // before the groups: what is read of them must be younger than the mark
-	if err != nil {
-		return err
-	}
-	groups, names, err := progress.Read(ctx, r.cfg.Meta, queue, r.names[queue])
-	if err != nil {
-		return err
-	}
-	r.names[queue] = names
-	for _, m := range marks {
-		readers, err := r.readers(ctx, m.Home, groups)
-		if err != nil {
-			return err
-		}
-		if err := r.decide(ctx, m, policy.JudgeSealed(retention.Sealed{Home: m.Home, Ended: m.KeptFrom()}, readers.Consumed(m.Extent.ID), now), readers); err != nil {
-			return err
-		}
-	}
-	for _, e := range due {
-		if r.marks == 0 {
-			return nil
-		}
-		readers, err := r.readers(ctx, e.Home, groups)
-		if err != nil {
-			return err
-		}
-		if policy.JudgeSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, readers.Consumed(e.ID), now) == retention.Keep || !r.trusted() {
-			continue
-		}
-		r.marks--
-		if err := r.mark(ctx, e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// candidates are the extents of a queue that its policy may let go, and those that are marked. It has those removed that
-// are drained.
-func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now time.Time) (due, marked []catalog.Extent) {
-	for _, e := range r.cfg.Extents.Of(queue) {
-		switch {
-		case e.State == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now):
-			due = append(due, e)
-		case e.State == core.ExtentRetiring && r.since(e, now) >= markedFor:
-			marked = append(marked, e)
-		case e.State == core.ExtentRetired && r.since(e, now) >= drainedFor && r.removes > 0:
-			r.removes--
-			r.owner.Look(e.ID, func(ctx context.Context) { r.removeDrained(ctx, e) })
-		}
-	}
-	return due, marked
-}
-
 // since is for how long this controller has known an extent in its state.
 func (r *Runner) since(e catalog.Extent, now time.Time) time.Duration {
-	s := r.seen[e.ID]
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.mu.seen[e.ID]
 	if s.state != e.State || s.version != e.Version {
 		s = sighting{e.State, e.Version, now}
-		r.seen[e.ID] = s
+		r.mu.seen[e.ID] = s
 	}
 	return now.Sub(s.at)
-}
-
-// readMarks reads the rows of extents that are marked, and leaves out those that are not any more.
-func (r *Runner) readMarks(ctx context.Context, marked []catalog.Extent) (out []metadata.SealRecord, err error) {
-	for _, e := range marked {
-		row, _, err := metadata.Read[metadata.SealRecord](ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
-		if err != nil {
-			return nil, err
-		}
-		r.cfg.Extents.Took(row)
-		if row.State == core.ExtentRetiring {
-			out = append(out, row)
-		}
-	}
-	return out, nil
 }
 
 // mark begins the retirement of an extent, unless something is the matter with it.
@@ -313,9 +205,9 @@ func (r *Runner) mark(ctx context.Context, e catalog.Extent) error {
 
 // decide retires a marked extent, or undoes the mark. The loss of unconsumed messages is recorded first; if it cannot
 // be recorded, the extent is not retired.
-func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict retention.Verdict, p progress.Progress) error {
+func (r *Runner) decide(ctx context.Context, m metadata.SealRecord, verdict retention.Verdict, p progress.Progress, trusted bool) error {
 	id, to := m.Extent.ID, core.ExtentRetired
-	if verdict == retention.Keep || !r.trusted() {
+	if verdict == retention.Keep || !trusted {
 		to = core.ExtentSealed
 	}
 	var lost uint64
@@ -381,17 +273,4 @@ func (r *Runner) trustClock(ctx context.Context) bool {
 	}
 	r.cfg.Metrics.Stopped.Set(stopped)
 	return ok
-}
-
-// readers is how far those are that read an extent: own are the groups of its queue.
-func (r *Runner) readers(ctx context.Context, home core.Home, own progress.Progress) (progress.Progress, error) {
-	if home.Kind != core.HomeMerged {
-		return own, nil
-	}
-	groups, names, err := progress.Read(ctx, r.cfg.Meta, home.Queue, r.names[home.Queue])
-	if err != nil {
-		return nil, err
-	}
-	r.names[home.Queue] = names
-	return groups.Only(home.Group), nil
 }

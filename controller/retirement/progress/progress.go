@@ -167,50 +167,55 @@ func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e
 // DoneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
 const DoneFor = 24 * time.Hour
 
-// Forget removes the checkpoints of a retired extent, and has the done row of the present epoch expire; those of other epochs go at once.
-func Forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, now time.Time) error {
+// Forget removes the checkpoints of a retired extent, and has the done row of the present epoch expire; those of other
+// epochs go at once. Groups whose rows are forgotten already cost nothing.
+func Forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, place *Place, now time.Time) error {
 	every := func(core.GroupID) bool { return true }
-	if err := forget(ctx, meta, row, row.Extent.Queue, every, now); err != nil || row.Home.Kind != core.HomeMerged {
+	if err := forget(ctx, meta, row, row.Extent.Queue, every, place, now); err != nil || row.Home.Kind != core.HomeMerged {
 		return err
 	}
-	return forget(ctx, meta, row, row.Home.Queue, row.Home.ReadBy, now)
+	return forget(ctx, meta, row, row.Home.Queue, row.Home.ReadBy, place, now)
 }
 
 // forget is Forget for some groups of a queue.
-func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, queue core.QueueID, which func(core.GroupID) bool, now time.Time) error {
-	id := row.Extent.ID
+func forget(ctx context.Context, meta metadata.Store, row metadata.SealRecord, queue core.QueueID, which func(core.GroupID) bool, place *Place, now time.Time) error {
+	all := newShares()
 	for g, err := range metadata.All[metadata.GroupRecord](ctx, meta, metadata.Groups, queue.String(), metadata.Quorum) {
 		if err != nil {
+			_ = all.g.Wait()
 			return err
 		}
-		if !which(g.Value.ID) {
-			continue
-		}
-		if err := forgetShare(ctx, meta, g.Value.ID, id, now); err != nil {
-			return err
-		}
-		if g.Value.Spec.Status == core.StatusDeleted { // it needs no done row, and one that is there goes with the group's others
-			continue
-		}
-		key, at := metadata.DoneKey(g.Value.ID, id, g.Value.Epoch), now
-		for old, err := range metadata.DonesOf(ctx, meta, g.Value.ID, id, metadata.Quorum) {
-			switch {
-			case err != nil:
-				return err
-			case old.Key == key:
-				at = later(at, old.Written)
-			default:
-				if err := meta.Remove(ctx, metadata.Dones, old.Key, later(now, old.Written), metadata.Quorum); err != nil {
-					return err
-				}
-			}
-		}
-		done := metadata.DoneRecord{L: row.L, Epoch: g.Value.Epoch, Stays: row.Extent.Queue != g.Value.Queue}
-		if err := metadata.Write(ctx, meta, metadata.Dones, key, done, at, DoneFor, metadata.Quorum); err != nil {
-			return err
+		if g := g.Value; which(g.ID) && !g.Forgotten && !all.remove(func() error { return forgetIn(ctx, meta, row, g, place, now) }) {
+			break
 		}
 	}
-	return nil
+	return all.g.Wait()
+}
+
+// forgetIn is Forget for one group.
+func forgetIn(ctx context.Context, meta metadata.Store, row metadata.SealRecord, g metadata.GroupRecord, place *Place, now time.Time) error {
+	id := row.Extent.ID
+	if g.Spec.Status == core.StatusDeleted { // it needs no done row, and one that is there goes with the group's others
+		return place.once(g.ID.ID, func() error { return forgetShare(ctx, meta, g.ID, id, now) })
+	}
+	if err := forgetShare(ctx, meta, g.ID, id, now); err != nil {
+		return err
+	}
+	key, at := metadata.DoneKey(g.ID, id, g.Epoch), now
+	for old, err := range metadata.DonesOf(ctx, meta, g.ID, id, metadata.Quorum) {
+		switch {
+		case err != nil:
+			return err
+		case old.Key == key:
+			at = later(at, old.Written)
+		default:
+			if err := meta.Remove(ctx, metadata.Dones, old.Key, later(now, old.Written), metadata.Quorum); err != nil {
+				return err
+			}
+		}
+	}
+	done := metadata.DoneRecord{L: row.L, Epoch: g.Epoch, Stays: row.Extent.Queue != g.Queue}
+	return metadata.Write(ctx, meta, metadata.Dones, key, done, at, DoneFor, metadata.Quorum)
 }
 
 // ForgetEpochs removes a group's done rows of the epochs before one. Nobody may read them any more.

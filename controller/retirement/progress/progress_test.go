@@ -68,7 +68,7 @@ func TestProgress(t *testing.T) {
 	if _, _, err := Read(ctx, meta, queue, names); core.CodeOf(err) != core.CodeUnavailable {
 		t.Errorf("a list that lacks a group: %v", err)
 	}
-	ok(Forget(ctx, meta, row, now.Add(-time.Hour))) // by a clock that is behind
+	ok(Forget(ctx, meta, row, NewPlace(), now.Add(-time.Hour))) // by a clock that is behind
 	for _, g := range p {
 		rows, _, err := meta.List(ctx, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e), "", 1, metadata.Quorum)
 		ok(err)
