@@ -36,7 +36,7 @@ func (s *farLists) List(ctx context.Context, t metadata.Table, partition, after 
 }
 
 // underWay is how many shares are at most under way when a step ends; the next one does them again.
-const underWay = 16
+const underWay = 8
 
 // TestForget_DeletedGroupsCostNothing: groups of any number were made in a queue and deleted. Once their rows are
 // forgotten, the removal of an extent does not look for them.
@@ -97,7 +97,7 @@ func TestDeletedGroups_ManyExtents(t *testing.T) {
 		r := newRuin(t, core.StatusDeleted)
 		meta := &farLists{Store: r.meta, takes: 100 * time.Millisecond}
 		rounds := r.runner(meta, deletedFor)
-		const n = 8000
+		const n = 5000
 		for range n {
 			e := core.Extent{ID: core.ExtentID{ID: core.NewID(r.deleted)}, Queue: r.queue}
 			rounds.cfg.Extents.Put(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: e}, State: core.ExtentSealed})
@@ -126,7 +126,7 @@ func TestForget_ManyDeletedGroups(t *testing.T) {
 		meta := &farLists{Store: memory.New(), takes: 100 * time.Millisecond}
 		defer meta.Close()
 		queue, now := core.QueueID{ID: core.NewID(time.Now())}, time.Now()
-		const n = 5000
+		const n = 3000
 		for i := range n {
 			g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(now)}, Queue: queue, Spec: core.GroupSpec{Name: fmt.Sprint(i), Status: core.StatusDeleted}}
 			if err := metadata.Create(t.Context(), meta, metadata.Groups, metadata.GroupKey(queue, g.Spec.Name), g); err != nil {

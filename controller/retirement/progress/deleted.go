@@ -55,7 +55,7 @@ func (p *Place) once(id core.ID, f func() error) error {
 }
 
 // sharesAtOnce bounds the shares whose rows one call removes side by side.
-const sharesAtOnce = 16
+const sharesAtOnce = 8
 
 // shares removes rows of shares side by side. After an error no other share is begun.
 type shares struct {
