@@ -220,6 +220,7 @@ func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Ass
 			l := m.lists[k]
 			l.said = now
 			switch {
+			case newest == (core.ListVersion{}): // shares that the list lacks are not saved yet
 			case newest.Counter > l.counter:
 				h.shares.Counter(newest.Counter)
 				l.counter = 0

@@ -79,8 +79,8 @@ type Store interface {
 
 	// Put writes a row unless one with a later timestamp is there (that is no error). ttl 0 = for ever. Put tables.
 	Put(ctx context.Context, t Table, k Key, value []byte, at time.Time, ttl time.Duration, c Consistency) error
-	// PutAll is Put for many rows (Key, Value, Written) with one durable write where the store can; when it fails, some
-	// of the rows may be written. Put tables.
+	// PutAll is Put for many rows (Key, Value, Written) with one durable write where the store can. When it fails, some
+	// of the rows may be written; an UnstoredError says which ones are, see Unstored. Put tables.
 	PutAll(ctx context.Context, t Table, rows []Row, c Consistency) error
 	// Remove deletes a row like a Put of nothing at that time; it wins over a Put of the same time. Put tables.
 	Remove(ctx context.Context, t Table, k Key, at time.Time, c Consistency) error

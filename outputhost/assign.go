@@ -36,14 +36,16 @@ func (h *Host) assign(ctx context.Context, req *pb.AssignRequest) (*pb.AssignRes
 	return out, nil
 }
 
-// listAnswer says what became of a list: which version counts, and why not all shares of it could be resumed.
+// listAnswer says what became of a list: which version counts, and why not all shares of it could be resumed, or those that
+// it lacks not be saved.
 type listAnswer struct {
 	newest core.ListVersion
 	failed error
 }
 
 // apply drops at once what the lists lack, makes it durable where these shares stand, and then resumes what is new. With
-// an error the lists are to be sent again.
+// an error the lists are to be sent again. A list is, too, if shares that it lacks could not be saved: its answer has no
+// version then, for their new owner must not begin yet.
 func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAnswer, error) {
 	offers := make([]offered, len(lists))
 	for i, l := range lists {
@@ -61,12 +63,13 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 			defer a.release()
 		}
 	}
-	if err := h.saveGivenOf(ctx, taken); err != nil {
-		return nil, err
-	}
+	unsaved := h.saveGivenOf(ctx, taken)
 	var gives errgroup.Group
 	gives.SetLimit(givesAtOnce)
 	for i, a := range taken {
+		if of[i].failed = unsaved[a.queue]; of[i].failed != nil {
+			continue
+		}
 		gives.Go(func() error {
 			of[i].failed = h.give(ctx, a)
 			return nil
@@ -75,6 +78,9 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 	gives.Wait() // no function fails
 	for i, a := range taken {
 		of[i].newest = a.newest()
+		if unsaved[a.queue] != nil {
+			of[i].newest = core.ListVersion{}
+		}
 	}
 	return answers, nil
 }

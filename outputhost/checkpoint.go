@@ -37,12 +37,13 @@ type saver struct {
 	turns    []*share     // its scratch
 	mu       struct {
 		sync.Mutex
-		dirty   map[*group]urgency  // with shares that do not wait for their turn
-		busy    map[*group]struct{} // being saved
-		written time.Time           // timestamp of the last write
-		failed  time.Time           // since when none has succeeded; zero: the last one did
-		err     error               // why the last one failed
-		warned  time.Time           // when that was logged last
+		dirty   map[*group]urgency   // with shares that do not wait for their turn
+		busy    map[*group]struct{}  // being saved
+		written time.Time            // timestamp of the last write
+		lost    map[*group]time.Time // with rows that were not stored, and when that was tried last
+		failed  time.Time            // since when there are such groups; zero: there are none
+		err     error                // why the last write failed
+		warned  time.Time            // when that was logged last
 	}
 	majority majority
 }
@@ -71,7 +72,7 @@ const settledAtOnce = 8
 func newSaver(h *Host) *saver {
 	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
 	s.bytes.Set(saveBytes, h.deps.Now())
-	s.mu.dirty, s.mu.busy = make(map[*group]urgency), make(map[*group]struct{})
+	s.mu.dirty, s.mu.busy, s.mu.lost = make(map[*group]urgency), make(map[*group]struct{}), make(map[*group]time.Time)
 	return s
 }
 
@@ -259,30 +260,36 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 	settling.Wait()
 }
 
-// write writes the checkpoints of groups that are to be saved in this pass. On an error they stay dirty. It answers what
-// is still to be done of groups that have claims or done rows to write.
+// write writes the checkpoints of groups that are to be saved in this pass. Shares whose rows are not stored stay dirty,
+// and hold up no others. It answers what is still to be done of groups that have claims or done rows to write.
 func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []func(ctx context.Context)) {
 	var rows []metadata.Row
-	parts := make(map[*group][]saved, len(due))
-	for _, g := range due {
+	writes := make([]groupWrite, len(due))
+	for i, g := range due {
+		w := groupWrite{g: g, first: len(rows)}
 		var left urgency
-		if rows, parts[g], left = g.checkpoint(rows, p); left > saveNone {
+		if rows, w.parts, left = g.checkpoint(rows, p); left > saveNone {
 			s.note(g, left)
 		}
+		w.end = len(rows)
+		writes[i] = w
 	}
 	for _, r := range rows {
 		p.bytes += len(r.Value)
 	}
 	p.rows += len(rows)
-	if len(rows) > 0 && !s.put(ctx, rows, p) {
-		for _, g := range due {
-			g.notSaved(parts[g])
+	unstored := s.put(ctx, rows, writes, p)
+	for _, w := range writes {
+		g := w.g
+		ps, lost, lostLate := w.divide(unstored)
+		if len(lost) > 0 || lostLate {
+			g.notSaved(lost, lostLate)
 			s.note(g, saveRound)
-			s.over(g)
 		}
-		return nil
-	}
-	for g, ps := range parts {
+		if len(unstored) > 0 && w.stored(unstored) == 0 {
+			s.over(g)
+			continue
+		}
 		settle := func(ctx context.Context) {
 			defer s.over(g)
 			durable, all := g.claimed(ctx, ps)
@@ -309,56 +316,34 @@ func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []fun
 	return settles
 }
 
-// put writes the rows of a pass, and reports whether they are durable.
-func (s *saver) put(ctx context.Context, rows []metadata.Row, p *pass) bool {
+// put writes the rows of a pass, and answers which of them may not be durable.
+func (s *saver) put(ctx context.Context, rows []metadata.Row, writes []groupWrite, p *pass) (unstored []int) {
+	if len(rows) == 0 {
+		return nil
+	}
 	began := time.Now()
-	if err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One); err != nil {
-		s.noteFailed(len(rows), err)
+	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One)
+	unstored = metadata.Unstored(err, len(rows))
+	s.notePut(writes, unstored, err)
+	bytes := p.bytes
+	for _, i := range unstored {
+		bytes -= len(rows[i].Value)
+	}
+	if err != nil {
 		s.h.metrics.saveFailures.Inc()
-		return false
+	} else {
+		s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	}
-	s.noteSaved()
-	s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
-	s.h.metrics.saves.Add(float64(len(rows)))
-	s.h.metrics.urgentSaves.Add(float64(p.urgent))
-	s.h.metrics.savedBytes.Add(float64(p.bytes))
-	return true
+	n := len(rows) - len(unstored)
+	s.h.metrics.saves.Add(float64(n))
+	s.h.metrics.urgentSaves.Add(float64(min(n, p.urgent)))
+	s.h.metrics.savedBytes.Add(float64(bytes))
+	return unstored
 }
 
-// noteFailed logs the first of failures in a row, and one now and then.
-func (s *saver) noteFailed(shares int, err error) {
-	now := s.h.deps.Now()
-	s.mu.Lock()
-	first := s.mu.failed.IsZero()
-	if first {
-		s.mu.failed = now
-	}
-	s.mu.err = err
-	warn := first || now.Sub(s.mu.warned) >= saveWarning
-	if warn {
-		s.mu.warned = now
-	}
-	since := s.mu.failed
-	s.mu.Unlock()
-	if warn {
-		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the controller and its disk", "shares", shares, "for", now.Sub(since).Round(time.Second), "err", err)
-	}
-}
-
-// failing reports whether the last write failed, and why.
+// failing reports whether there are rows that could not be written, and why.
 func (s *saver) failing() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.mu.failed.IsZero(), s.mu.err
-}
-
-// noteSaved logs the end of failures.
-func (s *saver) noteSaved() {
-	s.mu.Lock()
-	since := s.mu.failed
-	s.mu.failed = time.Time{}
-	s.mu.Unlock()
-	if !since.IsZero() {
-		s.h.log.Info("checkpoints are saved again", "after", s.h.deps.Now().Sub(since).Round(time.Millisecond))
-	}
 }

@@ -44,22 +44,25 @@ func (g *group) giveAway(s *share, now time.Time) {
 	g.h.saver.note(g, saveNow)
 }
 
+// givenShare is a share that was given away, as it is saved.
+type givenShare struct {
+	s     *share
+	claim *claims.Claim // nil: none
+}
+
 // saveGiven saves the state of the shares of these groups that were given away. The controller informs the new owner
-// after that. So the new owner resumes from the last state of this host, with the locks of the messages in flight.
-func (h *Host) saveGiven(ctx context.Context, groups []*group) error {
+// after that. So the new owner resumes from the last state of this host, with the locks of the messages in flight. It
+// answers the queues of the shares that are not saved, and why; those hold up no others.
+func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.QueueID]error) {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
+	var all []givenShare
 	var rows []metadata.Row
-	var saved []*share
-	var ended []released
 	for _, g := range groups {
 		g.mu.Lock()
 		for id, s := range g.mu.given {
 			if !s.late.durable {
 				row := metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)}
-				rows, saved = append(rows, row), append(saved, s)
-				if s.claim != nil {
-					ended = append(ended, released{s.claim, row.Value})
-				}
+				rows, all = append(rows, row), append(all, givenShare{s, s.claim})
 			}
 		}
 		g.mu.Unlock()
@@ -67,41 +70,62 @@ func (h *Host) saveGiven(ctx context.Context, groups []*group) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := h.saver.putGiven(ctx, rows); err != nil {
-		return core.Errorf(core.CodeOf(err), "save %d shares that were given away: %w", len(rows), err)
-	}
-	if err := releaseClaims(ctx, ended); err != nil {
-		return core.Errorf(core.CodeOf(err), "give back what was claimed of shares that were given away: %w", err)
-	}
-	for _, s := range saved {
-		s.group.mu.Lock()
-		if s.late != nil { // else it came back, or was forgotten
-			s.late.durable = true
+	failed = make(map[core.QueueID]error)
+	unstored, err := h.saver.putGiven(ctx, rows)
+	var ended []released
+	for i, x := range all {
+		if _, not := slices.BinarySearch(unstored, i); not {
+			failed[x.s.group.queue] = core.Errorf(core.CodeOf(err), "save shares that were given away, %d of %d of all queues: %w", len(unstored), len(rows), err)
+			all[i].s = nil
+		} else if x.claim != nil {
+			ended = append(ended, released{x, rows[i].Value})
 		}
-		s.group.mu.Unlock()
 	}
-	return nil
+	claimed := releaseClaims(ctx, ended)
+	for _, x := range all {
+		if x.s == nil {
+			continue
+		}
+		if err := claimed[x.s]; err != nil {
+			failed[x.s.group.queue] = core.Errorf(core.CodeOf(err), "give back what was claimed of a share that was given away: %w", err)
+			continue
+		}
+		x.s.group.mu.Lock()
+		if x.s.late != nil { // else it came back, or was forgotten
+			x.s.late.durable = true
+		}
+		x.s.group.mu.Unlock()
+	}
+	return failed
 }
 
-// released is a claim of a share that was given away, and what is done of the share.
+// released is a share that was given away and had a claim, and what is done of the share.
 type released struct {
-	claim *claims.Claim
+	givenShare
 	state []byte
 }
 
-// releaseClaims ends claims, several at a time. One that another owner has taken is ended already.
-func releaseClaims(ctx context.Context, ended []released) error {
+// releaseClaims ends claims, several at a time, and answers those that it could not end. One that another owner has taken is ended already.
+func releaseClaims(ctx context.Context, ended []released) map[*share]error {
+	failed := make([]error, len(ended))
 	var all errgroup.Group
 	all.SetLimit(settledAtOnce)
-	for _, c := range ended {
+	for i, c := range ended {
 		all.Go(func() error {
 			if err := c.claim.Release(ctx, c.state); core.CodeOf(err) != core.CodeStale {
-				return err
+				failed[i] = err
 			}
 			return nil
 		})
 	}
-	return all.Wait()
+	all.Wait() // no function fails
+	out := make(map[*share]error)
+	for i, c := range ended {
+		if failed[i] != nil {
+			out[c.s] = failed[i]
+		}
+	}
+	return out
 }
 
 // ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away. It appends the

@@ -253,8 +253,8 @@ func (h *Host) groupsOf(queue core.QueueID) []*group {
 	return h.groupsOfLocked(queue)
 }
 
-// saveGivenOf saves the shares of these lists' queues that were given away.
-func (h *Host) saveGivenOf(ctx context.Context, lists []accepted) error {
+// saveGivenOf saves the shares of these lists' queues that were given away, see saveGiven.
+func (h *Host) saveGivenOf(ctx context.Context, lists []accepted) (failed map[core.QueueID]error) {
 	var groups []*group
 	for _, a := range lists {
 		groups = append(groups, h.groupsOf(a.queue)...)

@@ -2,6 +2,8 @@ package outputhost
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,7 +55,11 @@ func (s *saver) atQuorum(ctx context.Context, write func(context.Context) error)
 		return core.Errorf(core.CodeUnavailable, "the metadata had no majority a moment ago")
 	}
 	err := write(ctx)
-	s.majority.note(err, s.h.elapsed(s.h.deps.Now()))
+	failed := err
+	if e := (*metadata.UnstoredError)(nil); errors.As(err, &e) && len(e.Rows) < e.Of { // others had one
+		failed = nil
+	}
+	s.majority.note(failed, s.h.elapsed(s.h.deps.Now()))
 	return err
 }
 
@@ -81,13 +87,18 @@ func (g *group) secure(ctx context.Context, parts []saved) {
 	err := g.h.saver.atQuorum(ctx, func(ctx context.Context) error {
 		return g.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.Quorum)
 	})
+	unstored := metadata.Unstored(err, len(rows))
 	if err != nil {
-		g.h.log.Info("cannot save checkpoints at quorum; those of earlier owners stay, and the host tries again", "queue", g.queuePath, "group", g.name, "checkpoints", len(rows), "err", err)
+		g.h.log.Info("cannot save checkpoints at quorum; those of earlier owners stay, and the host tries again", "queue", g.queuePath, "group", g.name, "checkpoints", len(unstored), "err", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	row := 0
 	for _, p := range parts {
-		p.securedLocked(err == nil)
+		if p.secure {
+			p.securedLocked(!slices.Contains(unstored, row))
+			row++
+		}
 	}
 }
 
@@ -102,20 +113,30 @@ func (p saved) securedLocked(all bool) {
 	}
 }
 
-// putGiven writes the checkpoints of shares that were given away: at Quorum, where the next owner reads them, or at One if that fails.
-func (s *saver) putGiven(ctx context.Context, rows []metadata.Row) error {
-	put := func(ctx context.Context, c metadata.Consistency) error {
+// putGiven writes the checkpoints of shares that were given away: at Quorum, where the next owner reads them, and at One those for which that fails.
+// It answers which of them may not be stored, and why.
+func (s *saver) putGiven(ctx context.Context, rows []metadata.Row) (unstored []int, err error) {
+	put := func(ctx context.Context, rows []metadata.Row, c metadata.Consistency) error {
 		return s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, c)
 	}
-	err := s.atQuorum(ctx, func(ctx context.Context) error {
+	err = s.atQuorum(ctx, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, givenAtQuorum)
 		defer cancel()
-		return put(ctx, metadata.Quorum)
+		return put(ctx, rows, metadata.Quorum)
 	})
-	if err != nil {
-		err = put(ctx, metadata.One)
+	weak := metadata.Unstored(err, len(rows))
+	if len(weak) == 0 {
+		return nil, nil
 	}
-	return err
+	again := make([]metadata.Row, len(weak))
+	for i, row := range weak {
+		again[i] = rows[row]
+	}
+	err = put(ctx, again, metadata.One)
+	for _, i := range metadata.Unstored(err, len(again)) {
+		unstored = append(unstored, weak[i])
+	}
+	return unstored, err
 }
 
 // givenAtQuorum is how long a share that moves waits for a majority of the metadata.

@@ -205,7 +205,7 @@ func TestHandover_GivenSharesAreSavedAtQuorum(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), b.cfg.CallTimeout)
 			defer cancel()
 			err := b.saveGiven(ctx, b.groupList())
-			if n := len(meta.strong); err != nil || n > 0 == c.noMajority || len(b.left(s)) != 1 || !s.late.durable {
+			if n := len(meta.strong); len(err) > 0 || n > 0 == c.noMajority || len(b.left(s)) != 1 || !s.late.durable {
 				t.Errorf("%+v: %d rows at Quorum, %d in all, %v", c, n, len(b.left(s)), err)
 			}
 		}

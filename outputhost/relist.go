@@ -60,7 +60,7 @@ func (h *Host) askShares(ctx context.Context) error {
 	if len(controllers) == 0 {
 		return core.Errorf(core.CodeUnavailable, "no controller is known")
 	}
-	failed := []error{h.saveGiven(ctx, h.groupList())} // of lists that were only confirmed
+	failed := slices.Collect(maps.Values(h.saveGiven(ctx, h.groupList()))) // of lists that were only confirmed
 	own := h.versions()
 	var answered []*pulled
 	for _, c := range controllers {

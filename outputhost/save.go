@@ -216,9 +216,9 @@ func (g *group) unsavedSharesLocked() (n int) {
 	return n
 }
 
-// notSaved has the parts of a failed write written again, and all shares that were given away: those do not record
+// notSaved has parts that were not stored written again, and, if late, all shares that were given away: those do not record
 // which of their changes are durable.
-func (g *group) notSaved(parts []saved) {
+func (g *group) notSaved(parts []saved, late bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range parts {
@@ -227,7 +227,9 @@ func (g *group) notSaved(parts []saved) {
 		g.touchLocked(p.s) // what waits for it makes it more urgent
 	}
 	for _, s := range g.mu.given {
-		g.changeLateLocked(s)
+		if late {
+			g.changeLateLocked(s)
+		}
 	}
 }
 

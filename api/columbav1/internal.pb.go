@@ -2526,8 +2526,8 @@ func (x *AssignResponse) GetLists() []*ListAnswer {
 
 type ListAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Newest        *ListVersion           `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"` // of the queue's list that counts at the host: the one of the request, or a newer one
-	Failed        *Error                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"` // why the host could not resume some shares of the list: the controller sends the list again. Shares that the list lacks are given away all the same
+	Newest        *ListVersion           `protobuf:"bytes,1,opt,name=newest,proto3" json:"newest,omitempty"` // of the queue's list that counts at the host: the one of the request, or a newer one. Not set: shares that the list lacks could not be saved, and are not given away yet
+	Failed        *Error                 `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"` // why the host could not resume some shares of the list, or not save those that it lacks: the controller sends the list again. With newest, shares that the list lacks are given away all the same
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -257,7 +258,7 @@ func onceThen(first, then func() (bool, state, error)) func() (bool, state, erro
 	}
 }
 
-// Of many writes one is refused: the others may be there.
+// Of many writes one is refused: the others are there, and the error names the rows of that one.
 func TestStore_PutAllInPart(t *testing.T) {
 	s := scripted(&script{onWrite: func(statements []statement) (bool, error) {
 		if len(statements) == 1 {
@@ -274,8 +275,12 @@ func TestStore_PutAllInPart(t *testing.T) {
 		t.Errorf("got %v, want code %q", err, core.CodeUnavailable)
 	}
 	other := metadata.Row{Key: metadata.Key{Partition: "b", Row: "1"}, Written: time.Unix(1, 0)}
-	if err := s.PutAll(t.Context(), metadata.Work, append(rows, other), metadata.One); core.CodeOf(err) != core.CodeUnknown {
+	err := s.PutAll(t.Context(), metadata.Work, []metadata.Row{rows[0], other, rows[1]}, metadata.One)
+	if core.CodeOf(err) != core.CodeUnknown {
 		t.Errorf("got %v, want code %q", err, core.CodeUnknown)
+	}
+	if got := metadata.Unstored(err, 3); !slices.Equal(got, []int{1}) {
+		t.Errorf("the rows %v may not be stored, want the one that was refused: %v", got, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,7 @@ func (s *Store) write(ctx context.Context, t metadata.Table, partition string, b
 }
 
 // PutAll implements metadata.Store: the rows of a partition in Cassandra in writes of up to batchBytes, the writes side by side.
+// One that fails ends no other.
 func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
 	for _, r := range rows {
 		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
@@ -71,24 +73,46 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	var stored atomic.Bool // something may be
 	var writes errgroup.Group
 	writes.SetLimit(atOnce)
-	for _, part := range parts(rows, func(r metadata.Row) (metadata.Table, metadata.Row) { return t, r }) {
+	indexes := make([]int, len(rows))
+	for i := range rows {
+		indexes[i] = i
+	}
+	writing := parts(indexes, func(i int) (metadata.Table, metadata.Row) { return t, rows[i] })
+	failed := make([]bool, len(writing))
+	for n, part := range writing {
 		writes.Go(func() error {
 			puts := make([]statement, len(part))
-			for i, r := range part {
-				puts[i] = s.put(t, r.Key, r.Value, r.Written, 0)
+			for i, row := range part {
+				puts[i] = s.put(t, rows[row].Key, rows[row].Value, rows[row].Written, 0)
 			}
 			touched, err := s.session.write(ctx, writeAt(c), puts)
 			if err == nil || touched {
 				stored.Store(true)
-				s.tell(t, part[0].Key.Partition, nil)
+				s.tell(t, rows[part[0]].Key.Partition, nil)
 			}
+			failed[n] = err != nil
 			return err
 		})
 	}
 	if err := writes.Wait(); err != nil {
-		return writeError(ctx, err, stored.Load())
+		return unstored(writing, failed, len(rows), writeError(ctx, err, stored.Load()))
 	}
 	return nil
+}
+
+// unstored is the error of PutAll, by which the rows of the writes that failed may not be stored.
+func unstored(writes [][]int, failed []bool, rows int, err error) error {
+	e := &metadata.UnstoredError{Of: rows, Err: err}
+	for n, part := range writes {
+		if failed[n] {
+			e.Rows = append(e.Rows, part...)
+		}
+	}
+	slices.Sort(e.Rows)
+	if len(e.Rows) == rows {
+		return err
+	}
+	return e
 }
 
 // parts divides rows of put tables into writes: each is of one partition in Cassandra and within the bounds. Rows of one

@@ -18,6 +18,7 @@ type Faults struct {
 	Before float64       // the call does nothing and answers CodeUnavailable
 	Lost   float64       // a write answers CodeUnknown: a half of them is done, a quarter never, a quarter later
 	CAS    float64       // a compare-and-set answers CodeUnknown after Timeout: a half of them is never done, a quarter at once, a quarter later
+	Part   float64       // a PutAll answers CodeUnknown and names about half of its rows: a half of those is not stored, and all others are
 	Stale  float64       // a row read at One is as it was before its last change
 	Delay  time.Duration // calls wait up to that long before they are done
 
@@ -126,9 +127,35 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	for i, r := range rows {
 		keys[i] = r.Key
 	}
+	named, stored := s.inPart(rows)
 	return s.write(ctx, t, keys, func(ctx context.Context) error {
-		return s.behind.PutAll(ctx, t, rows, c)
+		if err := s.behind.PutAll(ctx, t, stored, c); err != nil || len(named) == 0 {
+			return err
+		}
+		return &metadata.UnstoredError{Rows: named, Of: len(rows), Err: core.Errorf(core.CodeUnknown, "injected: some rows may not be stored")}
 	})
+}
+
+// inPart decides which rows of a PutAll are named as perhaps not stored, and which ones are stored.
+func (s *Store) inPart(rows []metadata.Row) (named []int, stored []metadata.Row) {
+	if s.faults.Part <= 0 {
+		return nil, rows
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.die.Float64() >= s.faults.Part {
+		return nil, rows
+	}
+	for i, r := range rows {
+		fate := s.mu.die.IntN(4)
+		if fate < 2 {
+			named = append(named, i)
+		}
+		if fate > 0 {
+			stored = append(stored, r)
+		}
+	}
+	return named, stored
 }
 
 // Remove implements metadata.Store.

@@ -103,9 +103,9 @@ func (f *Frame) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 			return err
 		}
 	}
-	for _, r := range rows {
+	for i, r := range rows {
 		if err := f.Put(ctx, t, r.Key, r.Value, r.Written, 0, c); err != nil {
-			return err
+			return metadata.UnstoredFrom(i, len(rows), err)
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,6 +29,7 @@ func faults(t *testing.T, open func(*testing.T) metadata.Store) {
 		"Counter":    counterHistory,
 		"CreateOnce": createOnce,
 		"Puts":       putsConverge,
+		"PutAll":     putsInPart,
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -277,4 +279,27 @@ func putsConverge(t *testing.T, s metadata.Store, _ uint64) {
 			}
 		}
 	})
+}
+
+// putsInPart writes many rows at once: whatever fails, a reader at Quorum sees those that the error does not name.
+func putsInPart(t *testing.T, s metadata.Store, _ uint64) {
+	const rows = 12
+	answered := [rows]time.Time{}
+	for tick := 1; tick <= 20; tick++ {
+		var all []metadata.Row
+		for i := range rows {
+			k := metadata.Key{Partition: fmt.Sprint("part", i%4), Row: fmt.Sprint(i)}
+			all = append(all, metadata.Row{Key: k, Value: []byte(fmt.Sprint(tick)), Written: at(tick)})
+		}
+		unstored := metadata.Unstored(s.PutAll(t.Context(), puts, all, metadata.Quorum), rows)
+		for i, r := range all {
+			if !slices.Contains(unstored, i) {
+				answered[i] = r.Written
+			}
+			row, err := patient{s}.Get(t.Context(), puts, r.Key, metadata.Quorum)
+			if err == nil && row.Written.Before(answered[i]) || err != nil && (core.CodeOf(err) != core.CodeNotFound || !answered[i].IsZero()) {
+				t.Errorf("row %d: read what was written at %s (%v), answered was %s", i, row.Written, err, answered[i])
+			}
+		}
+	}
 }

@@ -18,7 +18,7 @@ func slow(s metadata.Store) metadata.Store {
 // faultyStore opens a store whose every fault has its chance.
 func faultyStore(t *testing.T, open func(*testing.T) metadata.Store, seed uint64) metadata.Store {
 	return opened(t, func(t *testing.T) metadata.Store {
-		return faulty.New(open(t), faulty.Faults{Seed: seed, Before: 0.05, Lost: 0.1, Stale: 0.3, Delay: 300 * time.Microsecond})
+		return faulty.New(open(t), faulty.Faults{Seed: seed, Before: 0.05, Lost: 0.1, Part: 0.2, Stale: 0.3, Delay: 300 * time.Microsecond})
 	})
 }
 

@@ -68,7 +68,7 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 	ctx, cancel := metadata.Deadline(ctx)
 	defer cancel()
 	var puts []put
-	size := 0
+	first, size := 0, 0
 	for i, r := range rows {
 		puts = append(puts, put{r.Key, metadata.Put(bytes.Clone(r.Value), r.Written, 0, now())})
 		size += len(r.Value) + len(r.Key.Partition) + len(r.Key.Row)
@@ -76,9 +76,9 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 			continue
 		}
 		if err := s.merge(ctx, t, puts); err != nil {
-			return err
+			return metadata.UnstoredFrom(first, len(rows), err)
 		}
-		puts, size = nil, 0
+		puts, first, size = nil, i+1, 0
 	}
 	return nil
 }

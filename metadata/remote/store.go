@@ -182,7 +182,7 @@ func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Ro
 			continue
 		}
 		if err := s.put(ctx, t, rows[first:i+1], &pb.PutRowsRequest{}, c); err != nil {
-			return err
+			return metadata.UnstoredFrom(first, len(rows), err)
 		}
 		first, size = i+1, 0
 	}
