@@ -63,7 +63,8 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 // it read. On a conflict it begins again, with growing pauses, until ctx ends. It returns the stored value. change may
 // run several times and must not keep the pointer. An error of change ends the Change and is returned unchanged, with
 // the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not changed), CodeUnknown
-// (it may be changed). T is a JSON object.
+// (it may be changed). T is a JSON object. Members that T does not have stay, because a newer version has stored them; so
+// does all within a member that change leaves as it is.
 //
 // The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value is
 // stored. A Change that would end without a write reads the row again at Serial.
@@ -90,7 +91,7 @@ func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Dur
 		current, next, err := altered(t, row, change)
 		value, same := row.Value, errors.Is(err, ErrNoChange)
 		if err == nil {
-			value, err = encodeAttempt(t, k, next, core.NewID(time.Now()).String())
+			value, err = encodeChange(t, row, current, next, core.NewID(time.Now()).String())
 			same = err == nil && ttl == 0 && sameRecord(row.Value, value)
 		}
 		switch {

@@ -19,6 +19,9 @@ import (
 type counter struct {
 	N    int      `json:"n"`
 	Tags []string `json:"tags,omitempty"`
+	Spec struct {
+		Known int `json:"known,omitempty"`
+	} `json:"spec,omitzero"`
 }
 
 var (

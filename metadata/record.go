@@ -55,7 +55,10 @@ func encode[T any](t Table, k Key, v T) ([]byte, error) {
 
 // attemptField is in every value that Create and Change write, a new one each time. It makes a change known again after a
 // lost answer, also when two writers store equal records; decoding a record passes over it.
-const attemptField = `"_attempt":"`
+const (
+	attemptName  = "_attempt"
+	attemptField = `"` + attemptName + `":"`
+)
 
 // creation is in front of the attempts of Create: a row that has one was not changed since it was created.
 const creation = "create-"
@@ -76,6 +79,48 @@ func encodeAttempt[T any](t Table, k Key, v T, attempt string) ([]byte, error) {
 	value = append(value, attemptField...)
 	value = append(value, attempt...)
 	return append(value, `"}`...), nil
+}
+
+// encodeChange is encodeAttempt of next, which was made of the current value of a row, with what a newer version has
+// written into the row and a T does not have: members of the object, and all within a member that is not changed.
+func encodeChange[T any](t Table, row Row, current, next T, attempt string) ([]byte, error) {
+	value, err := encodeAttempt(t, row.Key, next, attempt)
+	if err != nil {
+		return nil, err
+	}
+	known, err := encode(t, row.Key, current)
+	if err != nil || bytes.Equal(withoutAttempt(row.Value), withoutAttempt(known)) {
+		return value, err
+	}
+	members, err := changed(row.Value, known, value)
+	if err != nil {
+		return nil, core.Errorf(core.CodeCorrupt, "%s %s cannot be changed: %w", t.Name, clip(row.Key.Row), err)
+	}
+	return encodeAttempt(t, row.Key, members, attempt)
+}
+
+// changed has the members of a stored object after a change. known are those that the change has read of it, and next
+// those that it has made of them.
+func changed(stored, known, next []byte) (map[string]json.RawMessage, error) {
+	var all [3]map[string]json.RawMessage
+	for i, object := range [][]byte{stored, known, next} {
+		if err := json.Unmarshal(object, &all[i]); err != nil {
+			return nil, err
+		}
+	}
+	out, read, made := all[0], all[1], all[2]
+	for name := range read {
+		if _, ok := made[name]; !ok {
+			delete(out, name)
+		}
+	}
+	for name, value := range made {
+		if old, ok := read[name]; out[name] == nil || !ok || !bytes.Equal(old, value) {
+			out[name] = value
+		}
+	}
+	delete(out, attemptName)
+	return out, nil
 }
 
 // asCreated reports whether a value is one that Create wrote.
