@@ -23,8 +23,9 @@ import (
 // the budget for themselves: then no share is saved early. A share whose turn does not come within Config.CheckpointMost
 // is saved all the same. Shares for whose checkpoint something waits do not wait for the budget, and are counted in it.
 //
-// Claims and done rows, and checkpoints at Quorum, are written beside that, of several groups at a time, so that
-// a group whose rows hang holds up no other; until its own are written, the group is not saved again.
+// Groups with rows that were not stored are tried again beside that, so that a row that hangs holds up the others only once.
+// Claims and done rows, and checkpoints at Quorum, are written beside that, too, of several groups at a time, so that a group
+// whose rows hang holds up no other. Until its own are written, the group is not saved again.
 type saver struct {
 	h        *Host
 	wake     chan struct{}
@@ -118,8 +119,14 @@ func (s *saver) run(ctx context.Context) {
 		p.now = s.h.deps.Now()
 		next := s.giveTurns(&p)
 		due, soon := s.due(&p)
+		due, again := s.lost(due)
+		w := s.draft(due, &p)
+		if len(again) > 0 {
+			beside := s.draft(again, &p)
+			settling.Go(func() { s.finish(ctx, beside) })
+		}
 		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		settles := s.write(cctx, due, &p)
+		settles := s.put(cctx, w)
 		s.window.spend(p.rows, p.urgent, s.h.elapsed(p.now))
 		if s.bytes.Wait(p.now) == 0 { // what does not wait for the others owes nothing then
 			s.bytes.Take(min(p.bytes, saveBytes), p.now)
@@ -252,41 +259,61 @@ func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 
 // save writes the checkpoints of groups, with all that follows from them.
 func (s *saver) save(ctx context.Context, due []*group, final bool) {
-	var settling sync.WaitGroup
-	settles := s.write(ctx, due, &pass{all: true, final: final, now: s.h.deps.Now()})
-	for _, settle := range settles {
-		settling.Go(func() { settle(ctx) })
-	}
-	settling.Wait()
+	s.finish(ctx, s.draft(due, &pass{all: true, final: final, now: s.h.deps.Now()}))
 }
 
-// write writes the checkpoints of groups that are to be saved in this pass. Shares whose rows are not stored stay dirty,
-// and hold up no others. It answers what is still to be done of groups that have claims or done rows to write.
-func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []func(ctx context.Context)) {
-	var rows []metadata.Row
-	writes := make([]groupWrite, len(due))
+// finish does a write, with all that follows from it.
+func (s *saver) finish(ctx context.Context, w write) {
+	cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
+	defer cancel()
+	var settling sync.WaitGroup
+	defer settling.Wait()
+	for _, settle := range s.put(cctx, w) {
+		settling.Go(func() { settle(ctx) })
+	}
+}
+
+// write is the checkpoints of some groups.
+type write struct {
+	rows          []metadata.Row
+	groups        []groupWrite
+	urgent, bytes int
+	final         bool
+}
+
+// draft makes the checkpoints of groups that are to be saved in this pass.
+func (s *saver) draft(due []*group, p *pass) write {
+	w := write{final: p.final, groups: make([]groupWrite, len(due)), urgent: -p.urgent}
 	for i, g := range due {
-		w := groupWrite{g: g, first: len(rows)}
+		part := groupWrite{g: g, first: len(w.rows)}
 		var left urgency
-		if rows, w.parts, left = g.checkpoint(rows, p); left > saveNone {
+		if w.rows, part.parts, left = g.checkpoint(w.rows, p); left > saveNone {
 			s.note(g, left)
 		}
-		w.end = len(rows)
-		writes[i] = w
+		part.end = len(w.rows)
+		w.groups[i] = part
 	}
-	for _, r := range rows {
-		p.bytes += len(r.Value)
+	for _, r := range w.rows {
+		w.bytes += len(r.Value)
 	}
-	p.rows += len(rows)
-	unstored := s.put(ctx, rows, writes, p)
-	for _, w := range writes {
-		g := w.g
-		ps, lost, lostLate := w.divide(unstored)
+	w.urgent += p.urgent
+	p.rows += len(w.rows)
+	p.bytes += w.bytes
+	return w
+}
+
+// put writes checkpoints. Shares whose rows are not stored stay dirty, and hold up no others. It answers what is still to
+// be done of groups that have claims or done rows to write.
+func (s *saver) put(ctx context.Context, w write) (settles []func(ctx context.Context)) {
+	unstored := s.putRows(ctx, w)
+	for _, part := range w.groups {
+		g := part.g
+		ps, lost, lostLate := part.divide(unstored)
 		if len(lost) > 0 || lostLate {
 			g.notSaved(lost, lostLate)
 			s.note(g, saveRound)
 		}
-		if len(unstored) > 0 && w.stored(unstored) == 0 {
+		if len(unstored) > 0 && part.stored(unstored) == 0 {
 			s.over(g)
 			continue
 		}
@@ -294,7 +321,7 @@ func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []fun
 			defer s.over(g)
 			durable, all := g.claimed(ctx, ps)
 			g.saved(ctx, durable)
-			if !p.final && all && len(rows) > 0 { // else what waits for a claim would be saved again at once
+			if !w.final && all && len(w.rows) > 0 { // else what waits for a claim would be saved again at once
 				g.pump()
 			}
 		}
@@ -316,28 +343,27 @@ func (s *saver) write(ctx context.Context, due []*group, p *pass) (settles []fun
 	return settles
 }
 
-// put writes the rows of a pass, and answers which of them may not be durable.
-func (s *saver) put(ctx context.Context, rows []metadata.Row, writes []groupWrite, p *pass) (unstored []int) {
-	if len(rows) == 0 {
+// putRows writes the rows, and answers which of them may not be durable.
+func (s *saver) putRows(ctx context.Context, w write) (unstored []int) {
+	if len(w.rows) == 0 {
 		return nil
 	}
 	began := time.Now()
-	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One)
-	unstored = metadata.Unstored(err, len(rows))
-	s.notePut(writes, unstored, err)
-	bytes := p.bytes
+	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, w.rows, metadata.One)
+	unstored = metadata.Unstored(err, len(w.rows))
+	s.notePut(w.groups, unstored, err)
 	for _, i := range unstored {
-		bytes -= len(rows[i].Value)
+		w.bytes -= len(w.rows[i].Value)
 	}
 	if err != nil {
 		s.h.metrics.saveFailures.Inc()
 	} else {
 		s.h.metrics.saveSeconds.Observe(time.Since(began).Seconds())
 	}
-	n := len(rows) - len(unstored)
+	n := len(w.rows) - len(unstored)
 	s.h.metrics.saves.Add(float64(n))
-	s.h.metrics.urgentSaves.Add(float64(min(n, p.urgent)))
-	s.h.metrics.savedBytes.Add(float64(bytes))
+	s.h.metrics.urgentSaves.Add(float64(min(n, w.urgent)))
+	s.h.metrics.savedBytes.Add(float64(w.bytes))
 	return unstored
 }
 

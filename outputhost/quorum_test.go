@@ -174,7 +174,7 @@ func TestMerge_MoreIsMergedMeanwhile(t *testing.T) {
 	s.saveLocked(saveRound)
 	g.mu.Unlock()
 	b.saver.note(g, saveRound)
-	settles := b.saver.write(t.Context(), b.saver.all(false), &pass{all: true, now: b.deps.Now()})
+	settles := b.saver.put(t.Context(), b.saver.draft(b.saver.all(false), &pass{all: true, now: b.deps.Now()}))
 	if len(settles) != 1 || s.secured != securedPending {
 		t.Fatalf("%d groups have rows to write, the share is at %d", len(settles), s.secured)
 	}

@@ -82,3 +82,20 @@ func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 		s.h.log.Info("checkpoints are saved again", "after", now.Sub(since).Round(time.Millisecond))
 	}
 }
+
+// lost divides groups by whether they had rows in the last write that were not stored.
+func (s *saver) lost(due []*group) (others, lost []*group) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.lost) == 0 {
+		return due, nil
+	}
+	for _, g := range due {
+		if _, again := s.mu.lost[g]; again {
+			lost = append(lost, g)
+		} else {
+			others = append(others, g)
+		}
+	}
+	return others, lost
+}
