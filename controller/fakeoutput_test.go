@@ -30,6 +30,7 @@ type fakeOutput struct {
 	calls    int
 	complete int                   // calls that said that these were all lists
 	failing  map[core.QueueID]bool // lists of which not all can be resumed
+	unsaved  bool                  // what such lists lack cannot be saved
 	rival    bool                  // another controller has always sent a newer list
 	floor    core.ListVersion      // lists of unknown queues that are not newer are refused
 }
@@ -94,6 +95,9 @@ func (o *fakeOutput) takeLocked(l *pb.AssignmentList) *pb.ListAnswer {
 	a := &pb.ListAnswer{Newest: l.Version}
 	if o.failing[queue] {
 		a.Failed = convert.ErrorToProto(core.Errorf(core.CodeUnavailable, "its rows cannot be read"))
+		if o.unsaved {
+			a.Newest = nil
+		}
 	}
 	return a
 }

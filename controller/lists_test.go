@@ -131,11 +131,17 @@ func TestPush_AlwaysNewer(t *testing.T) {
 	})
 }
 
-// TestPush_ListThatFailsHoldsUpNoOther: it comes again with the next rounds.
+// TestPush_ListThatFailsHoldsUpNoOther: it comes again with the next rounds, also if what it lacks cannot be saved.
 func TestPush_ListThatFailsHoldsUpNoOther(t *testing.T) {
+	for what, unsaved := range map[string]bool{"resumed": false, "saved": true} {
+		t.Run(what, func(t *testing.T) { pushFailing(t, unsaved) })
+	}
+}
+
+func pushFailing(t *testing.T, unsaved bool) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		all, o := r.queues(10), r.outputs[0]
-		o.with(func() { o.failing = map[core.QueueID]bool{all[0]: true} })
+		o.with(func() { o.failing, o.unsaved = map[core.QueueID]bool{all[0]: true}, unsaved })
 		if calls, lists := o.sent(r, func() { r.more(all[0]) }); calls != 1 || lists != 1 {
 			t.Errorf("%d calls with %d lists, want the one that fails", calls, lists)
 		}

@@ -151,13 +151,13 @@ func (p *pushing) call(ctx context.Context, page listPage, all bool) error {
 		queue := page.queues[i]
 		counter := p.h.shares.Answered(p.owner, queue, version, newest, a.Failed == nil)
 		switch {
-		case newest != version:
+		case newest != version && a.Failed == nil:
 			if p.refused[queue]++; p.refused[queue] >= mostRefusals {
 				p.skip[queue] = counter
 			}
 		case a.Failed != nil:
 			p.skip[queue] = version.Counter
-			p.h.log.Debug("an output host could not resume all shares of a queue", "host", p.to.ID, "queue", queue, "err", convert.ErrorFromProto(a.Failed))
+			p.h.log.Debug("an output host could not save or resume all shares of a queue", "host", p.to.ID, "queue", queue, "err", convert.ErrorFromProto(a.Failed))
 		}
 	}
 	p.h.push() // the new owners of what was given away
