@@ -29,9 +29,9 @@ func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
 }
 
 // lookAt brings what is known of a queue's groups up to date; consumed: also what they have consumed. It answers the shares that nobody
-// needs any more.
+// needs any more. A round looks at several queues side by side, at each of them once.
 func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (dropped []catalog.Decision, err error) {
-	q := h.shares.queues[queue]
+	q := h.shares.of(queue)
 	if !h.extents.Has(queue) {
 		if q != nil {
 			record, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)

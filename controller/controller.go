@@ -116,6 +116,8 @@ type Host struct {
 	minority    *minority
 	extents     *catalog.Extents
 	shares      *shares
+	looksFail   core.Recurring // the rounds'
+	givesFail   core.Recurring // the rounds'
 	stores      *catalog.Stores
 	hosts       *hosts
 	untold      *untold

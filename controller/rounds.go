@@ -98,37 +98,19 @@ func (q *queueShares) busy() bool {
 // round looks at some queues, gives the shares of some owners, and tells the output hosts. written is false when shares are without an owner
 // since the metadata did not take it.
 func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) (written bool) {
-	var dropped []catalog.Decision
-	failed := false
-	for _, queue := range look {
-		if ctx.Err() != nil {
-			return false
-		}
-		var gone []catalog.Decision
-		var err error
-		if !h.acting(queue, func() {
-			h.leaveYielded(queue)
-			gone, err = h.lookAt(ctx, queue, consumed)
-		}) {
-			continue
-		}
-		dropped = append(dropped, gone...)
-		if err != nil {
-			h.log.Warn("shares of a queue stay as they are", "queue", queue, "err", err)
-			h.shares.later(queue)
-			// Otherwise this controller would take shares that it does not know yet from their owner. A queue that
-			// cannot be read is the exception.
-			failed = failed || h.shares.queues[queue] == nil && core.CodeOf(err) != core.CodeCorrupt
-		}
+	l := h.lookAtAll(ctx, look, consumed)
+	if ctx.Err() != nil {
+		return false
 	}
+	h.logLooks(l, len(look))
 	superseded, err := h.giveOwners(ctx, give)
-	if err != nil {
-		failed = true
-		if ctx.Err() == nil {
-			h.log.Warn("cannot assign shares", "err", err)
-		}
+	switch {
+	case err == nil:
+		h.givesFail.Succeeded()
+	case ctx.Err() == nil && h.givesFail.Failed(time.Now()):
+		h.log.Warn("cannot assign shares; they keep their owners, and later rounds try again", "err", err)
 	}
-	if !failed {
+	if err == nil && !l.mu.unknown {
 		h.shares.setComplete()
 	}
 	for _, extent := range h.shares.takeReheld() {
@@ -140,7 +122,7 @@ func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bo
 	h.shares.Forget(func(o catalog.HostRun) bool { return h.hosts.fate(o.Host, o.Run, now) == gone })
 	h.metrics.shares.Set(float64(h.shares.Count()))
 	h.push()
-	h.forget(append(dropped, superseded...))
+	h.forget(append(l.mu.dropped, superseded...))
 	return err == nil
 }
 

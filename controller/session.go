@@ -139,7 +139,7 @@ func (h *Host) leaveOthers() {
 
 // leaveYielded forgets a queue that this controller has yielded since the last look at it. It is the rounds'.
 func (h *Host) leaveYielded(queue core.QueueID) {
-	if h.shares.queues[queue] != nil && !h.shares.looked(queue) {
+	if h.shares.of(queue) != nil && !h.shares.looked(queue) {
 		h.leave(queue)
 	}
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // shares are who owns which share, and which queues are to be looked at. Rounds change them, calls read them. Safe for
-// concurrent use but for queues and written, which are the rounds': they run one at a time.
+// concurrent use but for queues and written, which are the rounds': they run one at a time. The looks of one round, which run
+// side by side, have queues by of and setQueue.
 type shares struct {
 	*catalog.Shares
 	wake     chan struct{} // a queue was touched
@@ -85,6 +86,13 @@ func (s *shares) removals() map[metadata.Key]struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.mu.going)
+}
+
+// of is what is known of a queue's groups; nil: nothing. Only a look at that queue changes it.
+func (s *shares) of(queue core.QueueID) *queueShares {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queues[queue]
 }
 
 // setQueue keeps what is known of a queue's groups; nil: nothing any more. It is the rounds'.
