@@ -122,6 +122,7 @@ type Host struct {
 	hosts       *hosts
 	untold      *untold
 	undecided   *undecided
+	tries       *tries
 	strays      *strays
 	skewed      *skewed
 	repairs     *repair.Runner
@@ -141,7 +142,6 @@ type Host struct {
 		chains    map[core.QueueID]uint64    // the place up to which this controller knows the chain of a queue
 		looking   map[core.ExtentID]struct{} // extents that a round looks after just now
 		leftOut   bool                       // there were more of them
-		stuck     map[core.ExtentID]retry    // extents that cannot be sealed yet
 	}
 }
 
@@ -159,7 +159,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		changes: changes, company: newCompany(time.Now()),
-		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
+		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
@@ -192,7 +192,6 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.mu.seals = make(map[core.ExtentID]*sealing)
 	h.mu.creations = make(map[ensureKey]*creation)
 	h.mu.chains = make(map[core.QueueID]uint64)
-	h.mu.stuck = make(map[core.ExtentID]retry)
 	return h, nil
 }
 

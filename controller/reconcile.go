@@ -1,10 +1,9 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"log/slog"
 	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
@@ -12,49 +11,65 @@ import (
 	"github.com/columbamq/columba/core/seal"
 )
 
-const (
-	// looksAtOnce bounds the extents that rounds look after side by side.
-	looksAtOnce = 128
-	minStuck    = time.Second
-	maxStuck    = 30 * time.Second
-)
-
-// retry says when an extent that could not be sealed, or whose holders could not be told, is tried again.
-type retry struct {
-	after time.Time
-	pause time.Duration
-	alarm seal.Alarm // that was raised last
-}
+// looksAtOnce bounds the extents that rounds look after side by side.
+const looksAtOnce = 128
 
 // reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
-// holders that were not told their end are told. It looks at extents whose seal is not finished only.
+// holders that were not told their end are told. It looks at extents whose turn has come only.
 func (h *Host) reconcile() {
-	now := h.deps.now()
-	h.alarmUndecided()
-	due := h.extents.Unfinished(func(w catalog.HostRun) bool { return h.hosts.fate(w.Host, w.Run, now) == gone })
-	for _, e := range h.fairly(due, now) {
-		switch {
-		case e.State == core.ExtentOpen && e.Home.Kind == core.HomeStaging: // its operation ends it
-		case e.State == core.ExtentOpen:
-			h.sealSoon(e.Extent, "input host gone")
-		case e.State == core.ExtentSealing:
-			h.sealSoon(e.Extent, "resumed")
-		case e.State.HasEnd() && h.reachesAHolder(e):
-			h.look(e.ID, func(ctx context.Context) { h.noteStuck(e.ID, !h.tellAgain(ctx, e)) })
+	now, away := h.deps.now(), make(map[catalog.HostRun]bool)
+	for _, id := range h.extents.TakeUnfinished(func(w catalog.HostRun) bool {
+		away[w] = h.hosts.fate(w.Host, w.Run, now) == gone
+		return away[w]
+	}) {
+		h.tries.add(id)
+		h.stillUndecided(id)
+	}
+	h.alarmUndecided(now)
+	type turn struct {
+		id  core.ExtentID
+		due time.Time
+	}
+	var busy []turn
+	for {
+		id, due, ok := h.tries.next(now)
+		if !ok {
+			break
 		}
+		began := h.tend(id, now, away)
+		if began == lookBusy {
+			busy = append(busy, turn{id, due})
+		}
+		if began == lookFull {
+			h.tries.addAt(id, due)
+			break
+		}
+	}
+	for _, t := range busy {
+		h.tries.addAt(t.id, t.due)
 	}
 }
 
-// fairly leaves out those that have failed a moment ago, and orders the others: first those that have not failed, oldest first, then those whose time came first. However many
-// fail again and again, others get their turn.
-func (h *Host) fairly(all []catalog.Extent, now time.Time) []catalog.Extent {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all = slices.DeleteFunc(all, func(e catalog.Extent) bool { return now.Before(h.mu.stuck[e.ID].after) })
-	slices.SortFunc(all, func(a, b catalog.Extent) int {
-		return cmp.Or(h.mu.stuck[a.ID].after.Compare(h.mu.stuck[b.ID].after), slices.Compare(a.ID.ID[:], b.ID.ID[:]))
-	})
-	return all
+// tend looks after an extent whose turn has come, if it needs that. One that changes later is added again, and so is an open
+// one whose writer is found gone later: away is what this round has found.
+func (h *Host) tend(id core.ExtentID, now time.Time, away map[catalog.HostRun]bool) begun {
+	e, known := h.stillUndecided(id)
+	switch {
+	case !known:
+		h.tries.succeed(id)
+	case e.State == core.ExtentOpen && (e.Home.Kind == core.HomeStaging || !away[catalog.HostRun{Host: e.Input, Run: e.InputRun}]): // its operation ends it, or its writer
+	case e.State == core.ExtentOpen:
+		return h.sealSoon(e.Extent, "input host gone")
+	case e.State == core.ExtentSealing:
+		return h.sealSoon(e.Extent, "resumed")
+	case e.State.HasEnd() && !e.Told:
+		if !h.reachesAHolder(e) { // freeStuck comes sooner
+			h.tries.addAt(id, now.Add(maxStuck))
+			break
+		}
+		return h.lookInTurn(id, func(ctx context.Context) { h.noteStuck(id, !h.tellAgain(ctx, e)) })
+	}
+	return lookNone
 }
 
 // reachesAHolder: telling makes sense.
@@ -68,53 +83,49 @@ func (h *Host) reachesAHolder(e catalog.Extent) bool {
 }
 
 // sealSoon seals an extent that nobody waits for.
-func (h *Host) sealSoon(e core.Extent, reason string) {
-	h.look(e.ID, func(ctx context.Context) { h.sealUnasked(ctx, e, reason) })
+func (h *Host) sealSoon(e core.Extent, reason string) begun {
+	return h.lookInTurn(e.ID, func(ctx context.Context) { h.sealUnasked(ctx, e, reason) })
 }
 
+// lookInTurn is look for an extent whose turn has come. It waits for its next one from the end of f on.
+func (h *Host) lookInTurn(id core.ExtentID, f func(ctx context.Context)) begun {
+	return h.look(id, func(ctx context.Context) {
+		defer h.tries.add(id)
+		f(ctx)
+	})
+}
+
+// sealUnasked seals an extent, and logs the first try that fails: many may fail every 30 s, for days. alarmUndecided goes on
+// to tell of them.
 func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
+	level := slog.LevelWarn
+	if h.isStuck(e.ID) {
+		level = slog.LevelDebug
+	}
 	_, err := h.seal(ctx, order{extent: e, reason: reason})
 	if err != nil && ctx.Err() == nil {
-		h.log.Warn("extent cannot be sealed yet", "extent", e.ID, "err", err)
+		h.log.Log(ctx, level, "extent cannot be sealed yet", "extent", e.ID, "err", err)
 	}
 }
 
 // isStuck reports whether sealing an extent has failed since a store came or went.
-func (h *Host) isStuck(id core.ExtentID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, stuck := h.mu.stuck[id]
-	return stuck
-}
+func (h *Host) isStuck(id core.ExtentID) bool { return h.tries.hasFailed(id) }
 
 // noteStuck has an extent wait for its next try if this one failed. While the metadata refuse calls, all wait at the gate instead.
 func (h *Host) noteStuck(id core.ExtentID, failed bool) {
-	if failed && h.gate.isClosed() {
-		return
+	switch {
+	case !failed:
+		h.tries.succeed(id)
+	case !h.gate.isClosed():
+		h.tries.fail(id, h.deps.now())
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !failed {
-		delete(h.mu.stuck, id)
-		return
-	}
-	r := h.mu.stuck[id]
-	r.pause = min(max(2*r.pause, minStuck), maxStuck)
-	r.after = h.deps.now().Add(r.pause)
-	h.mu.stuck[id] = r
 }
 
 // raise counts the alarm of each try, and logs it unless the try before had the same one: an extent whose stores stay away is tried again every few
 // seconds, for days.
 func (h *Host) raise(id core.ExtentID, d seal.Decision) {
 	h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
-	h.mu.Lock()
-	r := h.mu.stuck[id]
-	news := r.alarm != d.Alarm
-	r.alarm = d.Alarm
-	h.mu.stuck[id] = r
-	h.mu.Unlock()
-	if news {
+	if h.tries.raise(id, d.Alarm) {
 		h.log.Error("seal alarm", "extent", id, "alarm", d.Alarm, "reason", d.Reason)
 	}
 }
@@ -127,20 +138,37 @@ func (h *Host) noteUndecided(e core.Extent, err error) {
 		h.undecided.forget(e.ID)
 	case errors.As(err, &s):
 		h.undecided.failed(e, err, s.decision.NotReached, h.deps.now())
+		h.tries.add(e.ID) // a round finds out whether the extent has got its end meanwhile
 	}
+}
+
+// stillUndecided is what is known of an extent. One that has an end, or is not known any more, is not undecided.
+func (h *Host) stillUndecided(id core.ExtentID) (e catalog.Extent, known bool) {
+	if e, known = h.extents.Get(id); !known || e.State.HasEnd() {
+		h.undecided.forget(id)
+	}
+	return e, known
 }
 
 // freeStuck lets all be tried again: a store came back.
 func (h *Host) freeStuck() {
-	h.mu.Lock()
-	clear(h.mu.stuck)
-	h.mu.Unlock()
+	h.tries.free()
 	h.pokeMoved()
 }
 
+// begun says whether a look has begun.
+type begun uint8
+
+const (
+	lookBegan begun = iota
+	lookNone        // it was not needed
+	lookBusy        // the last one of this extent is under way
+	lookFull        // too many others are, or the controller is stopping
+)
+
 // look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile
 // up, and a later round finds what was left out. While the metadata refuse calls, f waits.
-func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) bool {
+func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) begun {
 	h.mu.Lock()
 	_, busy := h.mu.looking[id]
 	full := len(h.mu.looking) >= looksAtOnce
@@ -149,19 +177,22 @@ func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) bool {
 		h.mu.looking[id] = struct{}{}
 	}
 	h.mu.Unlock()
-	if busy || full {
-		return false
+	switch {
+	case full:
+		return lookFull
+	case busy:
+		return lookBusy
 	}
-	begun := h.tasks.Go(func(ctx context.Context) {
+	if !h.tasks.Go(func(ctx context.Context) {
 		defer h.looked(id)
 		if h.gate.wait(ctx) == nil {
 			f(ctx)
 		}
-	})
-	if !begun {
+	}) {
 		h.looked(id)
+		return lookFull
 	}
-	return begun
+	return lookBegan
 }
 
 func (h *Host) looked(id core.ExtentID) {

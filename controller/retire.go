@@ -23,7 +23,9 @@ func (h *Host) retireDeleted(ctx context.Context) {
 // ended is what the retirement of extents needs of the controller.
 type ended struct{ h *Host }
 
-func (x ended) Look(id core.ExtentID, f func(ctx context.Context)) bool { return x.h.look(id, f) }
+func (x ended) Look(id core.ExtentID, f func(ctx context.Context)) bool {
+	return x.h.look(id, f) == lookBegan
+}
 
 func (x ended) Seal(ctx context.Context, e core.Extent, reason string) error {
 	_, err := x.h.seal(ctx, order{extent: e, reason: reason})

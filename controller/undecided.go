@@ -43,42 +43,61 @@ type undecidedExtent struct {
 	since  time.Time     // of the first try that failed
 	reason string        // of the last one
 	away   []core.HostID // stores that did not answer
+	long   bool          // it has been so for undecidedAfter
 }
 
 // undecided are the extents whose seals could not be decided. There are at most as many as the controller knows extents. Safe for concurrent use.
 type undecided struct {
 	mu     sync.Mutex
-	byID   map[core.ExtentID]undecidedExtent
+	byID   map[core.ExtentID]*undecidedExtent
+	young  []undecidedSince // that were not long, oldest first; some of them are not undecided any more
+	long   int              // of byID
 	logged time.Time
 }
 
-func newUndecided() *undecided { return &undecided{byID: make(map[core.ExtentID]undecidedExtent)} }
+type undecidedSince struct {
+	id    core.ExtentID
+	since time.Time
+}
+
+func newUndecided() *undecided { return &undecided{byID: make(map[core.ExtentID]*undecidedExtent)} }
 
 // failed records a try that ended with err.
 func (u *undecided) failed(e core.Extent, err error, away []core.HostID, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	x, known := u.byID[e.ID]
-	if !known {
-		x = undecidedExtent{Extent: e, since: now}
+	x := u.byID[e.ID]
+	if x == nil {
+		x = &undecidedExtent{Extent: e, since: now}
+		u.byID[e.ID] = x
+		u.young = append(u.young, undecidedSince{e.ID, now})
 	}
 	x.reason, x.away = err.Error(), away
-	u.byID[e.ID] = x
 }
 
 func (u *undecided) forget(id core.ExtentID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	x := u.byID[id]
+	if x != nil && x.long {
+		u.long--
+	}
 	delete(u.byID, id)
 }
 
-// forgetUnless drops the extents that do not need a seal any more.
-func (u *undecided) forgetUnless(needed func(core.ExtentID) bool) {
-	for _, x := range u.list(func(undecidedExtent) bool { return true }) {
-		if !needed(x.ID) {
-			u.forget(x.ID)
+// countLong is how many have been undecided for undecidedAfter. Each of them costs once.
+func (u *undecided) countLong(now time.Time) int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.young) > 0 && now.Sub(u.young[0].since) >= undecidedAfter {
+		first := u.young[0]
+		u.young = u.young[1:]
+		if x := u.byID[first.id]; x != nil && !x.long && x.since.Equal(first.since) {
+			x.long = true
+			u.long++
 		}
 	}
+	return u.long
 }
 
 // list answers those that which selects, by id.
@@ -87,8 +106,8 @@ func (u *undecided) list(which func(undecidedExtent) bool) []undecidedExtent {
 	defer u.mu.Unlock()
 	var out []undecidedExtent
 	for _, x := range u.byID {
-		if which(x) {
-			out = append(out, x)
+		if which(*x) {
+			out = append(out, *x)
 		}
 	}
 	slices.SortFunc(out, func(a, b undecidedExtent) int { return slices.Compare(a.ID.ID[:], b.ID.ID[:]) })
@@ -107,15 +126,14 @@ func (u *undecided) dueLog(now time.Time) bool {
 }
 
 // alarmUndecided tells an operator of extents that stay sealing: by a metric, and by one line of the log a minute.
-func (h *Host) alarmUndecided() {
-	now := h.deps.now()
-	h.undecided.forgetUnless(func(id core.ExtentID) bool {
-		e, known := h.extents.Get(id)
-		return known && !e.State.HasEnd()
-	})
-	long := h.undecided.list(func(x undecidedExtent) bool { return now.Sub(x.since) >= undecidedAfter })
-	h.metrics.undecided.Set(float64(len(long)))
-	if len(long) == 0 || !h.undecided.dueLog(now) {
+func (h *Host) alarmUndecided(now time.Time) {
+	n := h.undecided.countLong(now)
+	h.metrics.undecided.Set(float64(n))
+	if n == 0 || !h.undecided.dueLog(now) {
+		return
+	}
+	long := h.undecided.list(func(x undecidedExtent) bool { return x.long })
+	if len(long) == 0 {
 		return
 	}
 	oldest := slices.MinFunc(long, func(a, b undecidedExtent) int { return a.since.Compare(b.since) })

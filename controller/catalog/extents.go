@@ -29,6 +29,8 @@ type Extents struct {
 		byQueue    map[core.QueueID]*ofQueue
 		byWriter   map[HostRun]map[core.ExtentID]*Extent // the open ones
 		unfinished map[core.ExtentID]*Extent             // whose seal is under way or not told to its holders
+		news       map[core.ExtentID]struct{}            // of TakeUnfinished
+		gone       map[HostRun]struct{}                  // of byWriter: those that were gone when TakeUnfinished was called last
 		minority   map[core.ExtentID]struct{}            // of byID: those that minorities made
 		changed    map[core.QueueID]struct{}             // queues of which extents came, went or changed since they were taken; see takeChanged
 		ends       uint64                                // how often an extent got its end, or other holders
@@ -48,6 +50,8 @@ func NewExtents() *Extents {
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
 	e.mu.byWriter = make(map[HostRun]map[core.ExtentID]*Extent)
 	e.mu.unfinished = make(map[core.ExtentID]*Extent)
+	e.mu.news = make(map[core.ExtentID]struct{})
+	e.mu.gone = make(map[HostRun]struct{})
 	e.mu.minority = make(map[core.ExtentID]struct{})
 	e.mu.changed = make(map[core.QueueID]struct{})
 	return e
@@ -173,7 +177,11 @@ func (x *Extents) forgetEmptyLocked(id core.QueueID) {
 // indexLocked keeps the sets in step with the state.
 func (x *Extents) indexLocked(e *Extent) {
 	set(x.mu.byQueue[e.Queue].open, e, e.State == core.ExtentOpen)
-	set(x.mu.unfinished, e, e.State != core.ExtentOpen && !e.Told)
+	unfinished := e.State != core.ExtentOpen && !e.Told
+	if unfinished || x.mu.unfinished[e.ID] != nil {
+		x.mu.news[e.ID] = struct{}{}
+	}
+	set(x.mu.unfinished, e, unfinished)
 	x.indexWriterLocked(e, e.State == core.ExtentOpen)
 }
 
@@ -183,6 +191,9 @@ func (x *Extents) indexWriterLocked(e *Extent, in bool) {
 	if m == nil && in {
 		m = make(map[core.ExtentID]*Extent)
 		x.mu.byWriter[w] = m
+	}
+	if _, gone := x.mu.gone[w]; gone && in {
+		x.mu.news[e.ID] = struct{}{}
 	}
 	if set(m, e, in); len(m) == 0 {
 		delete(x.mu.byWriter, w)
@@ -208,6 +219,9 @@ func (x *Extents) Remove(id core.ExtentID) {
 	q := x.mu.byQueue[e.Queue]
 	delete(x.mu.byID, id)
 	delete(x.mu.minority, id)
+	if x.mu.unfinished[id] != nil {
+		x.mu.news[id] = struct{}{}
+	}
 	delete(x.mu.unfinished, id)
 	x.indexWriterLocked(e, false)
 	delete(q.all, id)
@@ -354,22 +368,31 @@ func (x *Extents) Has(queue core.QueueID) bool {
 	return x.mu.byQueue[queue] != nil
 }
 
-// Unfinished are those whose seal is under way or not told to its holders, in no order, and the open ones whose writer is gone. The time that it takes goes by their number, and by
-// that of writers: open extents are many. gone must not block.
-func (x *Extents) Unfinished(gone func(HostRun) bool) (out []Extent) {
+// TakeUnfinished answers, in no order, the extents that are news for rounds of seals since it was called last: those whose
+// seal was under way or not told to its holders, and that came, went or changed, and the open ones that came or changed
+// while their writer was gone, or whose writer is found gone. The time that it takes goes by their number, and by that of
+// writers: extents are many. gone must not block.
+func (x *Extents) TakeUnfinished(gone func(HostRun) bool) []core.ExtentID {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out = make([]Extent, 0, len(x.mu.unfinished))
-	for _, e := range x.mu.unfinished {
-		out = append(out, *e)
-	}
 	for w, open := range x.mu.byWriter {
-		if gone(w) {
-			for _, e := range open {
-				out = append(out, *e)
+		_, before := x.mu.gone[w]
+		switch now := gone(w); {
+		case now && !before:
+			x.mu.gone[w] = struct{}{}
+			for id := range open {
+				x.mu.news[id] = struct{}{}
 			}
+		case !now && before:
+			delete(x.mu.gone, w)
 		}
 	}
+	maps.DeleteFunc(x.mu.gone, func(w HostRun, _ struct{}) bool { return x.mu.byWriter[w] == nil })
+	if len(x.mu.news) == 0 {
+		return nil
+	}
+	out := slices.Collect(maps.Keys(x.mu.news))
+	x.mu.news = make(map[core.ExtentID]struct{}) // a cleared one would keep its size
 	return out
 }
 

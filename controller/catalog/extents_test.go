@@ -13,34 +13,47 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestExtents_UnfinishedKeepsUp: the indices follow every change of state.
+// TestExtents_UnfinishedKeepsUp: rounds of seals hear of every change, once.
 func TestExtents_UnfinishedKeepsUp(t *testing.T) {
 	x := NewExtents()
 	e := manyExtents(x, 1)[0]
 	w := HostRun{e.Input, e.InputRun}
-	count := func(gone bool) int {
-		return len(x.Unfinished(func(is HostRun) bool { return gone && is == w }))
-	}
-	check := func(what string, alive, gone int) {
+	check := func(what string, gone bool, want int) {
 		t.Helper()
-		if a, g := count(false), count(true); a != alive || g != gone {
-			t.Errorf("%s: %d unfinished, %d when its writer is gone; want %d, %d", what, a, g, alive, gone)
+		if got := x.TakeUnfinished(func(is HostRun) bool { return gone && is == w }); len(got) != want {
+			t.Errorf("%s: %d extents are news, want %d", what, len(got), want)
 		}
 	}
-	check("open", 0, 1)
-	x.Change(e.ID, func(e *Extent) { e.State = core.ExtentSealing })
-	check("sealing", 1, 1)
-	x.Change(e.ID, func(e *Extent) { e.State = core.ExtentSealed })
-	check("not told", 1, 1)
-	x.Change(e.ID, func(e *Extent) { e.Told = true })
-	check("told", 0, 0)
-	if len(x.mu.byWriter) != 0 {
+	change := func(f func(*Extent)) { t.Helper(); x.Change(e.ID, f) }
+	check("open", false, 0)
+	check("its writer is gone", true, 1)
+	check("and stays gone", true, 0)
+	change(func(e *Extent) { e.Rate = 1 })
+	check("it changed while its writer was gone", true, 1)
+	check("its writer is there after all", false, 0)
+	check("its writer is gone again", true, 1)
+	change(func(e *Extent) { e.State = core.ExtentSealing })
+	check("sealing", true, 1)
+	check("as before", true, 0)
+	change(func(e *Extent) { e.State = core.ExtentSealed })
+	check("not told", true, 1)
+	change(func(e *Extent) { e.Told = true })
+	check("told", true, 1)
+	change(func(e *Extent) { e.Rate = 2 })
+	check("it changed afterwards", true, 0)
+	change(func(e *Extent) { e.Told = false })
+	check("not told any more", true, 1)
+	x.Remove(e.ID)
+	check("removed", true, 1)
+	if len(x.mu.byWriter)+len(x.mu.gone) != 0 {
 		t.Error("a writer without open extents is remembered")
 	}
 	e = manyExtents(x, 1)[0]
+	w = HostRun{e.Input, e.InputRun}
+	check("another one, whose writer is gone", true, 1)
 	x.Remove(e.ID)
-	check("removed", 0, 0)
-	if len(x.mu.byWriter) != 0 {
+	check("removed while it was open", true, 0)
+	if len(x.mu.byWriter)+len(x.mu.gone) != 0 {
 		t.Error("a writer of a removed extent is remembered")
 	}
 }
@@ -60,16 +73,19 @@ func manyExtents(x *Extents, n int) (out []core.Extent) {
 	return out
 }
 
-// BenchmarkExtents_Unfinished is what a round takes under the lock that publishers wait for, with 100 unfinished extents beside so many open ones.
+// BenchmarkExtents_Unfinished is what a round takes under the lock that publishers wait for, with so many extents, of which every tenth is unfinished.
 func BenchmarkExtents_Unfinished(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			x := NewExtents()
-			for _, e := range manyExtents(x, n)[:100] {
+			all := manyExtents(x, n)
+			for _, e := range all[:n/10] {
 				x.Change(e.ID, func(e *Extent) { e.State = core.ExtentSealing })
 			}
+			x.TakeUnfinished(func(HostRun) bool { return false })
 			for b.Loop() {
-				if got := x.Unfinished(func(HostRun) bool { return false }); len(got) != 100 {
+				x.Change(all[0].ID, func(e *Extent) { e.Rate++ })
+				if got := x.TakeUnfinished(func(HostRun) bool { return false }); len(got) != 1 {
 					b.Fatal(len(got))
 				}
 			}
