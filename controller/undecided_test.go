@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/seal"
 )
 
 // powerCut restarts all stores but one, which is gone for good with its disk.
@@ -185,5 +187,34 @@ func TestUndecided_OfAnotherController(t *testing.T) {
 		if out := ask(false); len(out) != 0 {
 			t.Errorf("%d are left", len(out))
 		}
+	})
+}
+
+// TestUndecided_EndedElsewhere: an extent that another controller has ended is not undecided any more, also when a try of
+// this one fails late. While others wait, the log has one line for each of them, not one for each try.
+func TestUndecided_EndedElsewhere(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
+		extents, _ := r.loseStore(3)
+		const said = "extent cannot be sealed yet"
+		before := strings.Count(r.log.text(), said)
+		r.sleep(10 * time.Minute)
+		if n := strings.Count(r.log.text(), said) - before; n > len(extents) {
+			t.Errorf("the log says %d times in ten minutes that an extent cannot be sealed", n)
+		}
+		ended, row := extents[0], r.row(extents[0])
+		row.State, row.L, row.Version, row.Ended = core.ExtentSealed, 5, row.Version+1, time.Now()
+		r.ctl.took(row)
+		r.eventually("it is not counted", 3*time.Second, func() bool { return r.value(r.ctl.metrics.undecided) == 2 })
+		late := stays{errors.New("injected: its stores did not answer"), seal.Decision{}}
+		r.ctl.noteUndecided(ended, late)
+		r.eventually("it is forgotten", maxStuck+3*time.Second, func() bool {
+			return len(r.ctl.undecided.list(func(x undecidedExtent) bool { return x.ID == ended.ID })) == 0
+		})
+		r.sleep(time.Minute)
+		if n := r.value(r.ctl.metrics.undecided); n != 2 {
+			t.Errorf("%v extents are undecided, want the two others", n)
+		}
+		r.ctl.extents.Remove(extents[1].ID)
+		r.eventually("one that was retired is not counted", 3*time.Second, func() bool { return r.value(r.ctl.metrics.undecided) == 1 })
 	})
 }
