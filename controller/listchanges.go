@@ -98,7 +98,9 @@ func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answere
 			continue
 		}
 		there[m.Run] = true
+		mu.Lock() // answers of the others are taken in meanwhile
 		after, known := heard[m.Run]
+		mu.Unlock()
 		calls.Go(func() {
 			all, part, err := h.changesOfOther(ctx, m, after, known)
 			if err != nil && ctx.Err() == nil {
