@@ -126,18 +126,25 @@ type slowReads struct {
 	took time.Duration
 }
 
+func (s slowReads) wait(ctx context.Context) {
+	select {
+	case <-time.After(s.took):
+	case <-ctx.Done():
+	}
+}
+
 func (s slowReads) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
-	time.Sleep(s.took)
+	s.wait(ctx)
 	return s.Store.List(ctx, t, partition, after, limit, c)
 }
 
 func (s slowReads) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
-	time.Sleep(s.took)
+	s.wait(ctx)
 	return s.Store.Get(ctx, t, k, c)
 }
 
 func (s slowReads) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
-	time.Sleep(s.took)
+	s.wait(ctx)
 	return metadata.GetRows(ctx, s.Store, t, keys, c)
 }
 
