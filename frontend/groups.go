@@ -14,18 +14,25 @@ import (
 
 // group is the queue and the group that may be used, as they are now; CodeNotFound names what is missing.
 func (s *service) group(ctx context.Context, path, name string) (metadata.QueueRecord, metadata.GroupRecord, error) {
-	return s.groupAt(ctx, path, name, metadata.Serial)
-}
-
-func (s *service) groupAt(ctx context.Context, path, name string, c metadata.Consistency) (metadata.QueueRecord, metadata.GroupRecord, error) {
 	if err := checkGroupNames(path, name); err != nil {
 		return metadata.QueueRecord{}, metadata.GroupRecord{}, err
 	}
-	q, err := s.lookUp(ctx, path)
+	if q, err := s.copyOf(ctx, path); err == nil {
+		q, g, err := s.groupOf(ctx, q, name, metadata.Serial)
+		if core.CodeOf(err) != core.CodeNotFound { // else the copy may still have the queue that had the path before
+			return q, g, err
+		}
+	}
+	return s.groupNow(ctx, path, name)
+}
+
+// groupNow is group by reads of a majority alone.
+func (s *service) groupNow(ctx context.Context, path, name string) (metadata.QueueRecord, metadata.GroupRecord, error) {
+	_, q, err := s.resolve(ctx, path)
 	if err != nil {
 		return q, metadata.GroupRecord{}, err
 	}
-	return s.groupOf(ctx, q, name, c)
+	return s.groupOf(ctx, q, name, metadata.Serial)
 }
 
 // groupToShow is group, or what one copy has while no majority of the metadata answers. It is for calls that change nothing.

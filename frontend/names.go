@@ -19,16 +19,6 @@ import (
 // maxTries bounds how often a call begins again because others changed the same name.
 const maxTries = 8
 
-// lookUp is the live queue behind a path, built-in ones too; CodeNotFound. It reads a copy that may be seconds old, and asks again
-// before it says that there is none.
-func (s *service) lookUp(ctx context.Context, path string) (metadata.QueueRecord, error) {
-	if q, err := s.copyOf(ctx, path); err == nil {
-		return q, nil
-	}
-	_, q, err := s.resolve(ctx, path)
-	return q, err
-}
-
 // copyOf is the live queue behind a path as one copy of the metadata has it; CodeNotFound.
 func (s *service) copyOf(ctx context.Context, path string) (metadata.QueueRecord, error) {
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(path), metadata.One)

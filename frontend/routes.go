@@ -57,20 +57,28 @@ func (s *service) publishRoute(ctx context.Context, path string) ([]membership.H
 	return hosts[:min(len(hosts), publishHosts)], nil
 }
 
-// publishable is the queue that a user may publish to.
+// publishable is the queue that a user may publish to. One copy of the metadata lets a publisher in, and turns none away.
 func (s *service) publishable(ctx context.Context, path string) (metadata.QueueRecord, error) {
 	path, err := core.ParseAnyQueuePath(path)
 	if err != nil {
 		return metadata.QueueRecord{}, err
 	}
-	q, err := s.lookUp(ctx, path)
-	switch {
-	case err != nil:
-		return q, err
-	case !q.Owner.IsZero():
-		return q, core.Errorf(core.CodeUnsupported, "queue %s belongs to its group: only the group writes to it", path)
+	if q, err := s.copyOf(ctx, path); err == nil && mayPublish(q) == nil {
+		return q, nil
 	}
-	return q, q.Spec.Status.PublishError(path)
+	_, q, err := s.resolve(ctx, path)
+	if err == nil {
+		err = mayPublish(q)
+	}
+	return q, err
+}
+
+// mayPublish is why a user may not publish to a queue.
+func mayPublish(q metadata.QueueRecord) error {
+	if !q.Owner.IsZero() {
+		return core.Errorf(core.CodeUnsupported, "queue %s belongs to its group: only the group writes to it", q.Spec.Path)
+	}
+	return q.Spec.Status.PublishError(q.Spec.Path)
 }
 
 // ConsumeRoute answers the output hosts that a consumer of the group connects to.
@@ -105,21 +113,30 @@ func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]m
 	return membership.Consume(outputs, g.ID, owners), nil
 }
 
-// consumable is the group that may be consumed.
-func (s *service) consumable(ctx context.Context, path, name string) (g metadata.GroupRecord, err error) {
-	for _, c := range []metadata.Consistency{metadata.One, metadata.Serial} { // one copy may be behind, and where no majority answers there is only one
-		var q metadata.QueueRecord
-		if q, g, err = s.groupAt(ctx, path, name, c); err == nil {
-			err = q.Spec.Status.ConsumeError(path)
-		}
-		if err == nil {
-			err = g.Spec.Status.GroupError(path, name)
-		}
-		if err == nil {
-			break
+// consumable is the group that may be consumed. One copy of the metadata may be behind, and where no majority answers there is only one.
+func (s *service) consumable(ctx context.Context, path, name string) (metadata.GroupRecord, error) {
+	if err := checkGroupNames(path, name); err != nil {
+		return metadata.GroupRecord{}, err
+	}
+	if q, err := s.copyOf(ctx, path); err == nil {
+		q, g, err := s.groupOf(ctx, q, name, metadata.One)
+		if mayConsume(q, g, err) == nil {
+			return g, nil
 		}
 	}
-	return g, err
+	q, g, err := s.groupNow(ctx, path, name)
+	return g, mayConsume(q, g, err)
+}
+
+// mayConsume is why a group, or the error of its look-up, is not to be consumed.
+func mayConsume(q metadata.QueueRecord, g metadata.GroupRecord, err error) error {
+	if err == nil {
+		err = q.Spec.Status.ConsumeError(q.Spec.Path)
+	}
+	if err == nil {
+		err = g.Spec.Status.GroupError(q.Spec.Path, g.Spec.Name)
+	}
+	return err
 }
 
 // route is a complete list; of two the one with the higher version is the newer.

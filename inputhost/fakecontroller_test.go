@@ -25,6 +25,7 @@ type controller struct {
 		hangs   bool                   // EnsureExtent answers nothing
 		blind   bool                   // places on stores that are down
 		chain   func() (uint64, error) // of a CP queue: the place of the next extent
+		gone    core.QueueID           // was deleted
 		holders int                    // says so many of them; 0: as it is
 		ensures int
 		sealing int // calls under way, and the most there were
@@ -50,7 +51,7 @@ func (c *controller) set(f func()) {
 
 func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
 	c.mu.Lock()
-	away, blind, hangs := c.mu.away, c.mu.blind, c.mu.hangs
+	away, blind, hangs, gone := c.mu.away, c.mu.blind, c.mu.hangs, c.mu.gone
 	c.mu.ensures++
 	c.mu.Unlock()
 	if hangs {
@@ -62,6 +63,9 @@ func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.E
 	queue, err := core.IDFromBytes(req.Msg.Queue)
 	if err != nil {
 		return nil, convert.RPCError(err)
+	}
+	if gone.ID == queue && !gone.IsZero() {
+		return nil, convert.RPCError(core.Errorf(core.CodeNotFound, "the queue was deleted"))
 	}
 	var good, rest []core.HostID
 	for _, s := range c.r.stores {

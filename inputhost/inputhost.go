@@ -89,6 +89,7 @@ type Host struct {
 	clients  *ws.Admission
 	teller   *teller
 	settings *settings
+	replaced replaced
 	tenants  *tenant.Tenants
 	openings gate
 	sealings gate

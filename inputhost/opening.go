@@ -56,6 +56,9 @@ func (q *queue) open(ctx context.Context) {
 			q.opened(w)
 			continue
 		}
+		if core.CodeOf(err) == core.CodeNotFound {
+			err = q.gone(ctx, err)
+		}
 		failures++
 		q.failed(began, err)
 		if q.ordered {
@@ -148,7 +151,7 @@ func (q *queue) failed(began time.Time, err error) {
 func (q *queue) expire(err error) bool {
 	now := q.h.deps.now()
 	q.mu.Lock()
-	final := core.CodeOf(err).Class() == core.ClassFatal || q.mu.outage.lasts(now)
+	final := core.CodeOf(err).Class() == core.ClassFatal || errors.Is(err, errReplaced) || q.mu.outage.lasts(now)
 	late := now.Add(-q.h.unsentMost())
 	failed := q.takeLocked(func(c *writer.Chunk) bool { return final || c.Arrived.Before(late) || c.From.Gone() })
 	done := len(q.mu.waiting) == 0 && len(q.mu.chain.claims) == 0
