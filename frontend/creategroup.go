@@ -1,7 +1,6 @@
 package frontend
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -160,15 +159,20 @@ func (s *service) startGroup(ctx context.Context, g metadata.GroupRecord) error 
 // dlqRetention is how long dead letters are kept.
 const dlqRetention = 14 * 24 * time.Hour
 
-// claimDLQ makes the group's dead letter queue with its queue's durability. One that an older group of that name left there goes.
+// claimDLQ makes the group's dead letter queue with its queue's durability. One that another group of that name left there goes, while the
+// name is this group's: the other one was deleted before. Ids do not say which is the newer one, for they come from several clocks.
 func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) error {
 	spec := core.QueueSpec{
 		Path: core.DLQPath(q.Spec.Path, g.Spec.Name), Consistency: core.AP, Durability: q.Spec.Durability,
 		Replicas: q.Spec.Replicas, MinReplicas: q.Spec.MinReplicas, MaxMessage: q.Spec.MaxMessage,
 		ConsumedRetention: dlqRetention, UnconsumedRetention: dlqRetention, Status: core.StatusEnabled,
 	}
-	_, err := s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, func(old metadata.QueueRecord) bool {
-		return bytes.Compare(old.Owner.ID[:], g.ID.ID[:]) < 0 // ids sort by their time
+	_, err := s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, func(old metadata.QueueRecord) (bool, error) {
+		if old.Owner == g.ID {
+			return false, nil
+		}
+		now, _, err := metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), metadata.Serial)
+		return now.ID == g.ID && now.Spec.Status != core.StatusDeleted, err
 	})
 	return err
 }

@@ -105,7 +105,7 @@ func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (meta
 // claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
 // such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished: an earlier call may have
 // failed in between.
-func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) bool) (metadata.QueueRecord, error) {
+func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)
 	for range maxTries {
@@ -140,8 +140,16 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 		case err != nil || made && sameQueue(now, name):
 			return q, err
 		}
-		if q.Spec.Status != core.StatusDeleted && (replace == nil || !replace(q)) {
-			return q, core.Errorf(core.CodeExists, "queue %s exists", path)
+		if q.Spec.Status != core.StatusDeleted {
+			may := false
+			if replace != nil {
+				if may, err = replace(q); err != nil {
+					return q, err
+				}
+			}
+			if !may {
+				return q, core.Errorf(core.CodeExists, "queue %s exists", path)
+			}
 		}
 		if err := s.deletion().Queue(ctx, now); err != nil {
 			return q, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
@@ -53,5 +54,27 @@ func TestGroups_PathMadeAgain(t *testing.T) {
 	req := &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}
 	if got := must(call(t, c.admin.UpdateGroup, req))(t); got.Spec.MaxDeliveries != 3 {
 		t.Errorf("got %v, want 3 deliveries", got)
+	}
+}
+
+// TestCreateGroup_AfterOneOfAClockAhead: a group was made by a frontend whose clock is ahead, and deleted by one that died before it deleted the dead letter queue.
+// Another group takes the name, and replaces that queue.
+func TestCreateGroup_AfterOneOfAClockAhead(t *testing.T) {
+	c := newHarness(t, nil)
+	q := c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	queue := core.QueueID{ID: must(core.ParseID(q.Id))(t)}
+	ahead := core.GroupID{ID: core.NewID(time.Now().Add(time.Minute))}
+	path := core.DLQPath("/t/a", "g")
+	g := must(metadata.Change(t.Context(), c.store, metadata.Groups, metadata.GroupKey(queue, "g"), func(g *metadata.GroupRecord) error {
+		g.ID, g.Spec.Status = ahead, core.StatusDeleted
+		return nil
+	}))(t)
+	must(metadata.Change(t.Context(), c.store, metadata.Names, metadata.NameKey(path), func(n *metadata.NameRecord) error { n.Owner = ahead; return nil }))(t)
+	must(metadata.Change(t.Context(), c.store, metadata.Queues, metadata.QueueKey(g.DLQ), func(q *metadata.QueueRecord) error { q.Owner = ahead; return nil }))(t)
+	fresh := c.createGroup("/t/a", "g")
+	name, _, err := metadata.Read[metadata.NameRecord](t.Context(), c.store, metadata.Names, metadata.NameKey(path), metadata.Serial)
+	if err != nil || name.Owner != groupID(fresh) {
+		t.Errorf("%s belongs to %s: %v; want %s", path, name.Owner, err, fresh.Id)
 	}
 }

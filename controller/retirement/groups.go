@@ -77,10 +77,14 @@ func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 	if err != nil {
 		return err
 	}
-	if record.ID == g.Group && record.Spec.Status == core.StatusDeleted { // else a newer group of that name has replaced them
-		if err := r.deletion().BuiltIn(ctx, record); err != nil {
-			return err
-		}
+	switch {
+	case record.ID != g.Group:
+		err = r.deletion().Replaced(ctx, g.Group, record)
+	case record.Spec.Status == core.StatusDeleted:
+		err = r.deletion().BuiltIn(ctx, record)
+	}
+	if err != nil {
+		return err
 	}
 	if now.Sub(g.At) < deletedFor {
 		return nil

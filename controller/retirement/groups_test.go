@@ -216,3 +216,31 @@ func TestDeletedGroups_InPages(t *testing.T) {
 		t.Errorf("%d rows are left, want the hint that cannot be read", left)
 	}
 }
+
+// TestDeletedGroups_LeaveNoQueues: whoever deleted a group died before it deleted the group's built-in queues, and another group took the name. The queues go
+// unless the paths are that group's by now.
+func TestDeletedGroups_LeaveNoQueues(t *testing.T) {
+	r := newRuin(t, core.StatusDeleted)
+	fresh := core.GroupID{ID: core.NewID(r.deleted)}
+	if _, err := metadata.Change(t.Context(), r.meta, metadata.Groups, metadata.GroupKey(r.queue, "g"), func(g *metadata.GroupRecord) error {
+		g.ID, g.Spec.Queue, g.Spec.Status = fresh, "/t/q", core.StatusEnabled
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	status := func(owner core.GroupID, path string) func() core.Status {
+		n := metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(r.deleted)}, Owner: owner, Spec: core.QueueSpec{Path: path, Status: core.StatusEnabled}}
+		r.ok(metadata.Create(t.Context(), r.meta, metadata.Names, metadata.NameKey(path), n))
+		r.ok(metadata.Create(t.Context(), r.meta, metadata.Queues, metadata.QueueKey(n.Queue), n.Record()))
+		return func() core.Status {
+			q, _, err := metadata.Read[metadata.QueueRecord](t.Context(), r.meta, metadata.Queues, metadata.QueueKey(n.Queue), metadata.Serial)
+			r.ok(err)
+			return q.Spec.Status
+		}
+	}
+	retry, dlq := status(r.group, core.RetryPath("/t/q", "g")), status(fresh, core.DLQPath("/t/q", "g"))
+	r.runner(r.meta, deletedFor).deletedGroups(t.Context())
+	if retry() != core.StatusDeleted || dlq() != core.StatusEnabled {
+		t.Errorf("the retry queue of the deleted group is %s, the dead letter queue of the other one %s", retry(), dlq())
+	}
+}

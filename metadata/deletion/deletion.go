@@ -146,6 +146,29 @@ func (d Deletion) BuiltIn(ctx context.Context, g metadata.GroupRecord) error {
 	return core.Partly(err, fmt.Sprintf("group %s of queue %s is deleted, but not yet its dead letter queue and retry queue", g.Spec.Name, g.Spec.Queue), "")
 }
 
+// Replaced deletes what is left of the built-in queues of a deleted group after another one, now, took its name. The
+// paths are the newer group's only once it has such queues itself.
+func (d Deletion) Replaced(ctx context.Context, group core.GroupID, now metadata.GroupRecord) error {
+	g := metadata.GroupRecord{ID: group, Queue: now.Queue, Spec: now.Spec}
+	left := func(path string) (core.QueueID, error) {
+		name, _, err := metadata.Read[metadata.NameRecord](ctx, d.Meta, metadata.Names, metadata.NameKey(path), metadata.Serial)
+		if core.CodeOf(err) == core.CodeNotFound || err == nil && name.Owner != group {
+			return core.QueueID{}, nil
+		}
+		return name.Queue, err
+	}
+	var err error
+	if g.Retry, err = left(core.RetryPath(now.Spec.Queue, now.Spec.Name)); err != nil {
+		return err
+	}
+	if !now.Spec.OnDLQ() {
+		if g.DLQ, err = left(core.DLQPath(now.Spec.Queue, now.Spec.Name)); err != nil {
+			return err
+		}
+	}
+	return d.BuiltIn(ctx, g)
+}
+
 // builtIn deletes a queue of a group, unless its path is another one's by now. A zero one was never made.
 func (d Deletion) builtIn(ctx context.Context, path string, queue core.QueueID) error {
 	if queue.IsZero() {

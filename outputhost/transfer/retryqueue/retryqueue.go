@@ -2,7 +2,6 @@
 package retryqueue
 
 import (
-	"bytes"
 	"context"
 	"time"
 
@@ -70,7 +69,7 @@ func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) err
 		Replicas: of.Spec.Replicas, MinReplicas: of.Spec.MinReplicas, MaxMessage: wire.MaxPayload,
 		ConsumedRetention: consumedRetention, UnconsumedRetention: unconsumedRetention, Status: core.StatusEnabled,
 	}}
-	if err := claim(ctx, meta, name); err != nil {
+	if err := claim(ctx, meta, name, g); err != nil {
 		return err
 	}
 	q := metadata.QueueRecord{ID: name.Queue, Spec: name.Spec, Created: name.Queue.Time().UTC(), Owner: name.Owner, Home: name.Home}
@@ -87,8 +86,9 @@ func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) err
 	return errDeleted(g)
 }
 
-// claim makes the path name the queue. That of an older group of this name goes.
-func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) error {
+// claim makes the path name the queue of a group. That of another group goes while the name is this group's: the other one was deleted before. Ids do not say
+// which is the newer one, for they come from several clocks.
+func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord, g metadata.GroupRecord) error {
 	key := metadata.NameKey(name.Spec.Path)
 	for range maxTries {
 		if err := metadata.Create(ctx, meta, metadata.Names, key, name); core.CodeOf(err) != core.CodeExists {
@@ -109,8 +109,13 @@ func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord) e
 			return cerr
 		case now.Queue == name.Queue:
 			return nil
-		case bytes.Compare(before.Owner.ID[:], name.Owner.ID[:]) > 0: // ids sort by their time
-			return core.Errorf(core.CodeNotFound, "a newer group has queue %s", name.Spec.Path)
+		}
+		is, _, rerr := metadata.Read[metadata.GroupRecord](ctx, meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), metadata.Serial)
+		switch {
+		case rerr != nil:
+			return rerr
+		case gone(is, g.ID):
+			return errDeleted(g)
 		}
 		if cerr := remove(ctx, meta, before.Queue); cerr != nil && core.CodeOf(cerr) != core.CodeNotFound {
 			return cerr

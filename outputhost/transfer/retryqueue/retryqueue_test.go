@@ -36,8 +36,15 @@ func group(t *testing.T, meta metadata.Store, queue core.QueueID, generation int
 	return g
 }
 
-// TestEnsure_OneQueueAGroup makes it twice, takes the name over from an older group that left it behind, and leaves it to a newer one.
+// TestEnsure_OneQueueAGroup makes it twice, takes the name over from an older group that left it behind, and leaves it to a newer one; also when the older one was made by a
+// clock that is ahead.
 func TestEnsure_OneQueueAGroup(t *testing.T) {
+	for name, second := range map[string]int{"clocks agree": 2, "the first is ahead": -60} {
+		t.Run(name, func(t *testing.T) { oneQueueAGroup(t, second) })
+	}
+}
+
+func oneQueueAGroup(t *testing.T, generation int) {
 	meta := memory.New()
 	ctx := t.Context()
 	queue := metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(now)}, Spec: core.QueueSpec{Path: "/t/q", Replicas: 3, MinReplicas: 2, Durability: core.DurabilityFsync, Status: core.StatusEnabled}}
@@ -59,7 +66,7 @@ func TestEnsure_OneQueueAGroup(t *testing.T) {
 	if again, _ := made(); again.Queue != name.Queue {
 		t.Errorf("made again as %s, was %s", again.Queue, name.Queue)
 	}
-	fresh := group(t, meta, queue.ID, 2)
+	fresh := group(t, meta, queue.ID, generation)
 	ok(t, Ensure(ctx, meta, fresh, now))
 	taken, second := made()
 	if taken.Queue == name.Queue || second.Owner != fresh.ID {
