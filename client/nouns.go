@@ -27,6 +27,8 @@ type Group struct {
 	// Spec.Start.
 	LastSeek   core.Start
 	LastSeekAt time.Time
+	// Note is what that place does not concern: messages that were published beyond a cut of the network. Empty: nothing.
+	Note string
 }
 
 // ExtentInfo is an extent as users see it.
@@ -161,6 +163,7 @@ func groupOf(p *pb.Group, err error) (Group, error) {
 	out := Group{
 		ID: core.GroupID{ID: id}, QueueID: core.QueueID{ID: queue}, Spec: spec,
 		DLQPath: p.GetDlqPath(), Created: timeFromProto(p.GetCreated()), LastSeekAt: timeFromProto(p.GetLastSeekAt()),
+		Note: p.GetNote(),
 	}
 	if p.GetLastSeek() != "" {
 		out.LastSeek, err = core.ParseStart(p.GetLastSeek(), time.Now())

@@ -38,6 +38,9 @@ func (d deadLetters) Rehomed(row metadata.SealRecord) {
 	}
 }
 
+// Unreached implements operations.Owner.
+func (d deadLetters) Unreached() []core.HostID { return d.h.unreached() }
+
 // lookTimeout bounds one look into an extent while there is another output host to ask.
 const lookTimeout = 10 * time.Second
 

@@ -56,12 +56,16 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 	if epoch > 0 { // an earlier call did not come to its end: publishers may have gone on since the group was made
 		g.Spec.Start = g.Spec.Start.AsOf(g.Created)
 	}
+	unreached := h.unreached()
 	extents, err := h.known(ctx, queue)
 	if err != nil {
 		return err
 	}
 	if err := inEach(ctx, extents, func(ctx context.Context, e catalog.Extent) error { return h.startIn(ctx, g, e) }); err != nil {
 		return err
+	}
+	if unreached = h.unreached(unreached...); g.Spec.Start.Mode == core.StartEarliest { // it gets all there is, wherever that was published
+		unreached = nil
 	}
 	_, err = metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
 		switch {
@@ -70,7 +74,7 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 		case r.Started:
 			return metadata.ErrNoChange
 		}
-		r.Started, r.Epoch, r.First = true, epoch, epoch
+		r.Started, r.Epoch, r.First, r.Unreached = true, epoch, epoch, unreached
 		return nil
 	})
 	return err
@@ -240,6 +244,8 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog
 //	row: a rewind is under way ──▶ marks of retention read, see known ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
 //	                                     └─────────────────── failed ──────────────────────────────────────▶ row: as before
 //
+// Extents that a controller beyond a cut has made are not among those of known: the row names the controllers that were not reached.
+//
 // The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
 // fails at its last step.
 // With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more. A resumed rewind to latest leads to what was
@@ -269,14 +275,18 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 	if err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
 	}
+	unreached := h.unreached()
 	if err := h.writePositions(ctx, g); err != nil {
 		return 0, core.Errorf(core.CodeOf(h.forgetRewind(ctx, g, err)), "rewind group %s: %w", name, err)
+	}
+	if unreached = h.unreached(unreached...); g.Rewind.To.Mode == core.StartEarliest {
+		unreached = nil
 	}
 	next, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
 		if !sameRewind(*r, g) {
 			return core.Errorf(core.CodeConflict, "it was deleted or sent elsewhere meanwhile")
 		}
-		r.Epoch, r.Rewind, r.LastSeek = g.Rewind.Epoch, nil, &metadata.Seek{To: g.Rewind.To, At: h.deps.now().UTC()}
+		r.Epoch, r.Rewind, r.LastSeek = g.Rewind.Epoch, nil, &metadata.Seek{To: g.Rewind.To, At: h.deps.now().UTC(), Unreached: unreached}
 		return nil
 	})
 	if err != nil {

@@ -218,8 +218,13 @@ func groupToProto(g metadata.GroupRecord) *pb.Group {
 	if g.Spec.Delivery == core.AtMostOnce {
 		out.Spec.MaxDeliveries = 1 // whatever the row has
 	}
+	what, unreached := "its start", g.Unreached
 	if g.LastSeek != nil {
 		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
+		what, unreached = "its last seek", g.LastSeek.Unreached
+	}
+	if len(unreached) > 0 {
+		out.Note = fmt.Sprintf("controllers %v were not reached: messages that were published where they are, until the network was whole again, are not included in %s; the group gets them", unreached, what)
 	}
 	if g.Rewind != nil {
 		out.PendingSeek, out.PendingSeekSince = g.Rewind.To.String(), convert.Time(g.Rewind.Began)

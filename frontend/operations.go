@@ -161,7 +161,11 @@ func operationToProto(o metadata.OperationRecord) *pb.Operation {
 		out.Total = o.Total
 	}
 	if o.State == metadata.OperationDone && o.Left > 0 {
-		out.Error = fmt.Sprintf("there were %d more extents than one operation takes; start it again for them", o.Left)
+		left := fmt.Sprintf("there were %d more extents than one operation takes; start it again for them", o.Left)
+		if o.Error != "" {
+			left = o.Error + "; " + left
+		}
+		out.Error = left
 	}
 	return out
 }

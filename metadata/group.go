@@ -23,7 +23,9 @@ type GroupRecord struct {
 	LastSeek *Seek        `json:"last_seek,omitempty"`
 	DLQ      core.QueueID `json:"dlq"`
 	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a first message moves there
-	Started  bool         `json:"started"`        // its dead letter queue is there and its start positions are fixed; before, it is half made
+	// Unreached are controllers that were not reached when it was started: its start does not concern what was published where they are.
+	Unreached []core.HostID `json:"unreached,omitempty"`
+	Started   bool          `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
 	// Forgotten is of a deleted group: no other table has rows of it any more.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
@@ -54,4 +56,6 @@ type DeletedGroupRecord struct {
 type Seek struct {
 	To core.Start `json:"to"`
 	At time.Time  `json:"at"`
+	// Unreached are controllers that were not reached: the rewind does not concern what was published where they are.
+	Unreached []core.HostID `json:"unreached,omitempty"`
 }

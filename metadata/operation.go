@@ -48,14 +48,16 @@ type OperationRecord struct {
 	// Covered: Extents are fixed. It concerns those that were there when it started.
 	Covered bool            `json:"covered,omitempty"`
 	Extents []core.ExtentID `json:"extents,omitempty"`
-	Left    int             `json:"left,omitempty"`    // extents that were there, too, and are for another operation
-	Sealed  int             `json:"sealed,omitempty"`  // how many of them have their end …
-	Total   uint64          `json:"total,omitempty"`   // … and the messages in these
-	Moved   int             `json:"moved,omitempty"`   // how many of them are through …
-	Done    uint64          `json:"done,omitempty"`    // … and the messages in these
-	Widened bool            `json:"widened,omitempty"` // of a queue's purge: Extents have those, too, that its groups alone read, of other queues
-	Next    time.Time       `json:"next,omitzero"`     // by its rate, no further one before …
-	Pause   time.Duration   `json:"pause,omitempty"`   // … which was so long after the last one: a clock that differs makes it no longer
+	Left    int             `json:"left,omitempty"` // extents that were there, too, and are for another operation
+	// Unreached are controllers that were not reached when Extents were fixed: what was published where they are is not among them.
+	Unreached []core.HostID `json:"unreached,omitempty"`
+	Sealed    int           `json:"sealed,omitempty"`  // how many of them have their end …
+	Total     uint64        `json:"total,omitempty"`   // … and the messages in these
+	Moved     int           `json:"moved,omitempty"`   // how many of them are through …
+	Done      uint64        `json:"done,omitempty"`    // … and the messages in these
+	Widened   bool          `json:"widened,omitempty"` // of a queue's purge: Extents have those, too, that its groups alone read, of other queues
+	Next      time.Time     `json:"next,omitzero"`     // by its rate, no further one before …
+	Pause     time.Duration `json:"pause,omitempty"`   // … which was so long after the last one: a clock that differs makes it no longer
 
 	// Selection: not all of them; nil: all.
 	Selection *core.Selection `json:"selection,omitempty"`

@@ -642,6 +642,7 @@ type Group struct {
 	LastSeekAt       *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_seek_at,json=lastSeekAt,proto3" json:"last_seek_at,omitempty"`
 	PendingSeek      string                 `protobuf:"bytes,8,opt,name=pending_seek,json=pendingSeek,proto3" json:"pending_seek,omitempty"` // where a seek that is under way sends the group; empty: there is none
 	PendingSeekSince *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=pending_seek_since,json=pendingSeekSince,proto3" json:"pending_seek_since,omitempty"`
+	Note             string                 `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"` // what the place where the group begins, or was sent, does not concern; empty: nothing
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -737,6 +738,13 @@ func (x *Group) GetPendingSeekSince() *timestamppb.Timestamp {
 		return x.PendingSeekSince
 	}
 	return nil
+}
+
+func (x *Group) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 // Extent is the immutable tuple of an extent. Ids are 16 bytes.
@@ -1837,7 +1845,7 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\x10no_nack_throttle\x18\x1e \x01(\bR\x0enoNackThrottle\x12\x1a\n" +
 	"\bdelivery\x18\x1f \x01(\tR\bdelivery\x12\x18\n" +
 	"\aexpired\x187 \x01(\tR\aexpired\x12.\n" +
-	"\x13max_delayed_retries\x188 \x01(\x05R\x11maxDelayedRetries\"\xf6\x02\n" +
+	"\x13max_delayed_retries\x188 \x01(\x05R\x11maxDelayedRetries\"\x8a\x03\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bqueue_id\x18\x02 \x01(\tR\aqueueId\x12)\n" +
@@ -1848,7 +1856,9 @@ const file_columba_v1_types_proto_rawDesc = "" +
 	"\flast_seek_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"lastSeekAt\x12!\n" +
 	"\fpending_seek\x18\b \x01(\tR\vpendingSeek\x12H\n" +
-	"\x12pending_seek_since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10pendingSeekSince\"\x8d\x02\n" +
+	"\x12pending_seek_since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x10pendingSeekSince\x12\x12\n" +
+	"\x04note\x18\n" +
+	" \x01(\tR\x04note\"\x8d\x02\n" +
 	"\x06Extent\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\fR\x05queue\x12\x12\n" +

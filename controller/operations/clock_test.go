@@ -50,3 +50,20 @@ func TestOperation_SaysWhoHasNotHeard(t *testing.T) {
 		}
 	})
 }
+
+// TestOperation_SaysWhomItDoesNotReach: one that is done names the controllers that may be beyond a cut of the network, and may have made extents there.
+func TestOperation_SaysWhomItDoesNotReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t, 5)
+		defer b.meta.Close()
+		b.deaf, b.beyond = []core.HostID{"o1"}, []core.HostID{"c2"}
+		r := b.runner(b.meta)
+		defer b.run(r)()
+		_, err := r.Start(t.Context(), b.order(50, metadata.OperationPurge))
+		b.ok(err)
+		want := "output hosts [o1] have not confirmed it yet; controllers [c2] were not reached: messages that are published where they are, until the network is whole again, are not included; start it again then"
+		if o := b.wait(50); o.State != metadata.OperationDone || o.Done != 5 || o.Error != want {
+			t.Errorf("it is %+v", o)
+		}
+	})
+}

@@ -53,6 +53,9 @@ func (r *Runner) elsewhere(ctx context.Context, queue core.QueueID, out map[core
 
 // find fixes what an operation concerns: at first, or beyond that.
 func (r *Runner) find(ctx context.Context, o *metadata.OperationRecord, extents map[core.ExtentID]metadata.ExtentRecord) error {
+	o.Unreached = append(o.Unreached, r.Owner.Unreached()...)
+	slices.Sort(o.Unreached)
+	o.Unreached = slices.Compact(o.Unreached)
 	if next(o) == widen {
 		return r.widen(ctx, o, extents)
 	}

@@ -21,6 +21,8 @@ type Owner interface {
 	// Heard waits until the output hosts that are there have confirmed their lists of these queues, with what was changed of these extents. It answers
 	// those that had their time and have not. An error says that it is not known who has.
 	Heard(ctx context.Context, changed []core.ExtentID, queues ...core.QueueID) (unheard []core.HostID, err error)
+	// Unreached are the other controllers that may be beyond a cut of the network.
+	Unreached() []core.HostID
 
 	// Stage chooses the stores of a staging extent of the queue; nothing is written.
 	Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error)

@@ -20,15 +20,16 @@ func id(b byte) core.ID { return core.ID{0: 1, 15: b} }
 
 // harness is metadata with a group, its dead letters, and a controller that seals them.
 type harness struct {
-	t     *testing.T
-	meta  metadata.Store
-	group metadata.GroupRecord
-	mu    sync.Mutex
-	fails int // so many seals from now on
-	moved int
-	deaf  []core.HostID               // output hosts that Heard names …
-	lost  int                         // … and so many times from now on it is not known who has heard
-	first map[core.ExtentID]core.Home // of extents that have no row yet, which end after seven messages
+	t      *testing.T
+	meta   metadata.Store
+	group  metadata.GroupRecord
+	mu     sync.Mutex
+	fails  int // so many seals from now on
+	moved  int
+	deaf   []core.HostID               // output hosts that Heard names …
+	beyond []core.HostID               // controllers that are not reached
+	lost   int                         // … and so many times from now on it is not known who has heard
+	first  map[core.ExtentID]core.Home // of extents that have no row yet, which end after seven messages
 
 	copies  map[core.ExtentID][]copyOf // in staging extents
 	broken  map[core.ExtentID]bool     // of those
@@ -100,6 +101,13 @@ func (b *harness) Heard(context.Context, []core.ExtentID, ...core.QueueID) ([]co
 		return nil, core.Errorf(core.CodeUnavailable, "no controller is responsible for the queue")
 	}
 	return b.deaf, nil
+}
+
+// Unreached implements Owner.
+func (b *harness) Unreached() []core.HostID {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.beyond
 }
 
 func (b *harness) runner(meta metadata.Store) *Runner {

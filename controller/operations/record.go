@@ -65,6 +65,22 @@ func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) (note st
 	return "", nil
 }
 
+// beyond is what the end has to say of messages that the operation cannot know of: those in extents that a controller beyond a cut has made.
+func beyond(o metadata.OperationRecord) string {
+	if len(o.Unreached) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("controllers %v were not reached: messages that are published where they are, until the network is whole again, are not included; start it again then", o.Unreached)
+}
+
+// join is one text of two, either of which may be empty.
+func join(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + "; " + b
+}
+
 // finish records the end, unless the runner is.
 func (r *Runner) finish(ctx context.Context, o *metadata.OperationRecord, note string) error {
 	if ctx.Err() != nil {

@@ -180,7 +180,7 @@ func (r *Runner) drive(ctx context.Context, o *metadata.OperationRecord) error {
 			if err != nil {
 				return err
 			}
-			return r.finish(ctx, o, note)
+			return r.finish(ctx, o, join(note, beyond(*o)))
 		}
 		if due {
 			saved = now

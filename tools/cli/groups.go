@@ -156,6 +156,7 @@ func (a *app) createGroupCommand() *cobra.Command {
 		if !cmd.Flags().Changed("start") {
 			a.say("starts at %s: the group gets messages published from now on. Groups created with --start earliest also get the stored messages", g.GetSpec().GetStart())
 		}
+		a.sayNote(g)
 		if a.format == formatTable {
 			s := g.GetSpec()
 			if s.GetDelivery() == string(core.AtMostOnce) {

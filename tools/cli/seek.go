@@ -43,6 +43,7 @@ func (a *app) seekCommand() *cobra.Command {
 				return err
 			}
 			a.say("group %s of %s goes on at %s (last_seek); start is where it began when it was created, and stays", group, queue, to)
+			a.sayNote(g)
 			return a.printer().object(groupFields(g))
 		}),
 	}
@@ -50,6 +51,13 @@ func (a *app) seekCommand() *cobra.Command {
 	suggest(cmd, "to", "earliest", "latest")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say how many messages the group would get, and how many it has waiting now")
 	return cmd
+}
+
+// sayNote says what the place where a group begins does not concern.
+func (a *app) sayNote(g *pb.Group) {
+	if note := g.GetNote(); note != "" {
+		a.say("%s", note)
+	}
 }
 
 // previewSeek says what a seek would do.

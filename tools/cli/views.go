@@ -51,6 +51,7 @@ func groupFields(g *pb.Group) []field {
 		{name: "last_seek_at", value: instant(g.GetLastSeekAt()), detail: true},
 		{name: "pending_seek", value: orNil(g.GetPendingSeek()), detail: true},
 		{name: "pending_seek_since", value: instant(g.GetPendingSeekSince()), detail: true},
+		{name: "note", value: orNil(g.GetNote()), detail: true},
 		{name: "lock_timeout", value: duration(s.GetLockTimeout())},
 		{name: "max_deliveries", value: maxDeliveries(s.GetMaxDeliveries())},
 		{name: "delay", value: duration(s.GetDelay()), detail: true},
