@@ -123,6 +123,7 @@ type Host struct {
 	untold      *untold
 	undecided   *undecided
 	tries       *tries
+	renewed     time.Time // when all unfinished extents were taken in; reconcile's
 	strays      *strays
 	skewed      *skewed
 	repairs     *repair.Runner

@@ -11,13 +11,22 @@ import (
 	"github.com/columbamq/columba/core/seal"
 )
 
-// looksAtOnce bounds the extents that rounds look after side by side.
-const looksAtOnce = 128
+const (
+	// looksAtOnce bounds the extents that rounds look after side by side.
+	looksAtOnce = 128
+	// renewEvery is how often rounds take in all extents whose seal is not finished, and not only the news: nothing stays
+	// unsealed for a turn that was forgotten.
+	renewEvery = 5 * time.Minute
+)
 
 // reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
 // holders that were not told their end are told. It looks at extents whose turn has come only.
 func (h *Host) reconcile() {
 	now, away := h.deps.now(), make(map[catalog.HostRun]bool)
+	if now.Sub(h.renewed) >= renewEvery {
+		h.renewed = now
+		h.extents.RenewUnfinished()
+	}
 	for _, id := range h.extents.TakeUnfinished(func(w catalog.HostRun) bool {
 		away[w] = h.hosts.fate(w.Host, w.Run, now) == gone
 		return away[w]

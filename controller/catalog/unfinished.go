@@ -34,3 +34,13 @@ func (x *Extents) TakeUnfinished(gone func(HostRun) bool) []core.ExtentID {
 	x.mu.news = make(map[core.ExtentID]struct{}) // a cleared one would keep its size
 	return out
 }
+
+// RenewUnfinished has TakeUnfinished answer all of its kind once more, not only what is news.
+func (x *Extents) RenewUnfinished() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id := range x.mu.unfinished {
+		x.mu.news[id] = struct{}{}
+	}
+	clear(x.mu.gone)
+}
