@@ -74,7 +74,10 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 		case r.Started:
 			return metadata.ErrNoChange
 		}
-		r.Started, r.Epoch, r.First, r.Unreached = true, epoch, epoch, unreached
+		r.Started, r.Epoch, r.First = true, epoch, epoch
+		if len(unreached) > 0 {
+			r.Unreached = &unreached
+		}
 		return nil
 	})
 	return err

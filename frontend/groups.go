@@ -218,7 +218,10 @@ func groupToProto(g metadata.GroupRecord) *pb.Group {
 	if g.Spec.Delivery == core.AtMostOnce {
 		out.Spec.MaxDeliveries = 1 // whatever the row has
 	}
-	what, unreached := "its start", g.Unreached
+	what, unreached := "its start", []core.HostID(nil)
+	if g.Unreached != nil {
+		unreached = *g.Unreached
+	}
 	if g.LastSeek != nil {
 		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
 		what, unreached = "its last seek", g.LastSeek.Unreached

@@ -24,8 +24,9 @@ type GroupRecord struct {
 	DLQ      core.QueueID `json:"dlq"`
 	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a first message moves there
 	// Unreached are controllers that were not reached when it was started: its start does not concern what was published where they are.
-	Unreached []core.HostID `json:"unreached,omitempty"`
-	Started   bool          `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
+	// nil: there were none, as in almost all groups, of which output hosts keep many.
+	Unreached *[]core.HostID `json:"unreached,omitempty"`
+	Started   bool           `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
 	// Forgotten is of a deleted group: no other table has rows of it any more.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
