@@ -201,10 +201,6 @@ func (c colleague) Looked(began time.Time, err error) { c.h.heardMajority(began,
 
 // newDuties are those of a controller beside others, unless the metadata are this process's.
 func (h *Host) newDuties() duties {
-	if h.cfg.Alone {
-		return alone{}
-	}
-	self := h.deps.Members.Self()
 	h.deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "columba_controller_session_lease", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
 	}, func() float64 {
@@ -213,6 +209,10 @@ func (h *Host) newDuties() duties {
 		}
 		return 0
 	}))
+	if h.cfg.Alone {
+		return alone{}
+	}
+	self := h.deps.Members.Self()
 	return session.New(session.Config{Meta: h.deps.Meta, Self: self.ID, Run: self.Run, Log: h.log, Ready: h.loading.done}, colleague{h})
 }
 

@@ -45,8 +45,8 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 		case r.Started:
 			return metadata.ErrNoChange
 		}
-		epoch = r.Starts
-		r.Starts, r.Tried = epoch+1, epoch
+		epoch = uint64(r.Starts)
+		r.Starts, r.Tried = r.Starts+1, epoch
 		return nil
 	})
 	if err != nil || g.Started {

@@ -16,9 +16,8 @@ type GroupRecord struct {
 	Epoch   uint64         `json:"epoch"` // raised by each rewind; checkpoints of others are ignored
 	// Rewind is one under way: as long as it is there the group counts as one that has consumed nothing.
 	Rewind *Rewind `json:"rewind,omitempty"`
-	Tried  uint64  `json:"tried,omitempty"`  // the highest epoch of a start or a rewind that came to nothing: its positions may be there
-	Starts uint64  `json:"starts,omitempty"` // the calls that began to start it; each took an epoch of its own, from 0
-	First  uint64  `json:"first,omitempty"`  // the epoch in which it was started; later ones are of rewinds
+	Tried  uint64  `json:"tried,omitempty"` // the highest epoch of a start or a rewind that came to nothing: its positions may be there
+	First  uint64  `json:"first,omitempty"` // the epoch in which it was started; later ones are of rewinds
 	// LastSeek is the rewind that began the present epoch; nil in the first one.
 	LastSeek *Seek        `json:"last_seek,omitempty"`
 	DLQ      core.QueueID `json:"dlq"`
@@ -26,7 +25,8 @@ type GroupRecord struct {
 	// Unreached are controllers that were not reached when it was started: its start does not concern what was published where they are.
 	// nil: there were none, as in almost all groups, of which output hosts keep many.
 	Unreached *[]core.HostID `json:"unreached,omitempty"`
-	Started   bool           `json:"started"` // its dead letter queue is there and its start positions are fixed; before, it is half made
+	Starts    uint32         `json:"starts,omitempty"` // the calls that began to start it; each took an epoch of its own, from 0
+	Started   bool           `json:"started"`          // its dead letter queue is there and its start positions are fixed; before, it is half made
 	// Forgotten is of a deleted group: no other table has rows of it any more.
 	Forgotten bool `json:"forgotten,omitempty"`
 }
