@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 )
 
 // Exhausted is the treatment of a message that failed max deliveries times: dead letter, drop or block.
@@ -78,6 +79,18 @@ type GroupSpec struct {
 	Delivery          Delivery `json:"delivery"`            // fixed at the group's creation
 	Expired           Expired  `json:"expired"`
 }
+
+// Interned is g with texts that have few values in memory that all groups share. A process keeps many groups.
+func (g GroupSpec) Interned() GroupSpec {
+	intern(&g.Start.Mode)
+	intern(&g.Exhausted)
+	intern(&g.Status)
+	intern(&g.Delivery)
+	intern(&g.Expired)
+	return g
+}
+
+func intern[S ~string](s *S) { *s = S(unique.Make(string(*s)).Value()) }
 
 // WithDefaults fills what is not set.
 func (g GroupSpec) WithDefaults() GroupSpec {

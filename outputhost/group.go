@@ -127,6 +127,7 @@ func (h *Host) readGroup(ctx context.Context, queue core.QueueID, name string, i
 	if err != nil {
 		err = core.Errorf(core.CodeOf(err), "look up group %s: %w", name, err)
 	}
+	record.Spec = record.Spec.Interned()
 	return record, at, err
 }
 

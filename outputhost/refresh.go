@@ -184,6 +184,7 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bo
 	case there:
 		g.mu.recordAt = at
 	}
+	record.Spec = record.Spec.Interned()
 	rewound := there && record.Epoch != g.mu.record.Epoch // it falls with older metadata only
 	relocked := there && record.Spec.LockTimeout != g.mu.record.Spec.LockTimeout
 	changed, before := record.Spec != g.mu.record.Spec || rewound, g.mu.record.Epoch
