@@ -151,5 +151,6 @@ func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSh
 	now, self := s.h.deps.now(), s.h.deps.Members.Self()
 	s.h.hosts.heard(catalog.HostRun{Host: host, Run: core.RunID{ID: run}}, now)
 	s.h.shares.renewals.note(core.RunID{ID: run}, now)
-	return connect.NewResponse(&pb.RenewSharesResponse{Handovers: s.h.duties.Handovers(), Held: s.h.duties.Holds(), Run: self.Run.ID[:], Minority: s.h.minority.mayKeep(core.RunID{ID: run})}), nil
+	held := s.h.duties.Holds() // before the hand-overs: these count by then what was before the session that is held
+	return connect.NewResponse(&pb.RenewSharesResponse{Handovers: s.h.duties.Handovers(), Held: held, Run: self.Run.ID[:], Minority: s.h.minority.mayKeep(core.RunID{ID: run})}), nil
 }

@@ -74,7 +74,8 @@ type Session struct {
 // view is what Responsible needs.
 type view struct {
 	lease *lease.Lease
-	term  uint64 // of the session that all members know; 0: there is none
+	own   uint64 // the term of the session; 0: there is none
+	term  uint64 // the same, once all members know it
 	hosts []core.HostID
 	runs  []core.RunID // of hosts
 	since time.Time    // when the term or the hosts changed
@@ -98,14 +99,15 @@ func New(cfg Config, owner Owner) *Session {
 	return s
 }
 
-// Holds reports whether this controller holds its session lease.
+// Holds reports whether this controller holds the lease of its session. After a lapse it does not before the next session
+// has begun: until then Handovers does not show that another controller may have been responsible.
 func (s *Session) Holds() bool {
 	v := s.view.Load()
-	if v.lease == nil {
+	if v.own == 0 {
 		return false
 	}
-	_, held := v.lease.Held(s.cfg.Now())
-	return held
+	term, held := v.lease.Held(s.cfg.Now())
+	return held && term == v.own
 }
 
 // Responsible reports whether this controller is responsible for a key, such as the id of a queue.
@@ -295,7 +297,7 @@ func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, a
 func (s *Session) showLocked() (changed, shrunk bool) {
 	old := s.view.Load()
 	all, ignorant := s.mu.members.others()
-	v := &view{lease: s.mu.lease}
+	v := &view{lease: s.mu.lease, own: s.mu.members.term}
 	if len(ignorant) == 0 {
 		v.term = s.mu.members.term
 	}

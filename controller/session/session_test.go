@@ -242,6 +242,34 @@ func TestSession_TakesNoLeaseBeforeItIsReady(t *testing.T) {
 	})
 }
 
+// TestSession_HoldsNoLeaseBeforeTheNextSession: after a lapse, in which another controller was responsible, it says that it
+// holds its lease only from when it counts the hand-over, however long it has to wait for what it did before.
+func TestSession_HoldsNoLeaseBeforeTheNextSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		a, b := w.start("a", 1), w.start("b", 1)
+		within(t, "each has its part", 10*time.Second, func() bool { return w.settled() && a.Holds() && b.Holds() })
+		before := b.Handovers()
+		busy := make(chan struct{})
+		b.busy.Store(&busy)
+		goOn := b.way.pause()
+		within(t, "the first took over", 10*time.Second, func() bool { return w.of(a) == len(w.keys) })
+		goOn()
+		for range 1000 {
+			time.Sleep(10 * time.Millisecond)
+			if b.Holds() && b.Handovers() == before {
+				t.Error("it holds its lease again, and counts no hand-over")
+				break
+			}
+		}
+		b.busy.Store(nil)
+		close(busy)
+		within(t, "the second has its part again", 5*time.Second, func() bool { return w.settled() && b.Holds() && b.Handovers() > before })
+		a.end()
+		b.end()
+	})
+}
+
 // BenchmarkResponsible is asked for each queue in a round.
 func BenchmarkResponsible(b *testing.B) {
 	s := session.New(session.Config{Meta: memory.New(), Self: "a", Run: core.RunID{ID: core.ID{1}}, Log: slog.New(slog.DiscardHandler)}, nil)

@@ -49,7 +49,8 @@ type controller struct {
 	ended   chan struct{}
 	counter atomic.Uint64
 	yields  atomic.Int64
-	all     atomic.Int64 // yields while it was responsible for no key
+	all     atomic.Int64                  // yields while it was responsible for no key
+	busy    atomic.Pointer[chan struct{}] // yields wait until it is closed
 	log     strings.Builder
 }
 
@@ -155,6 +156,9 @@ func (c *controller) Newer(counter uint64) {
 
 func (c *controller) Yield() uint64 {
 	c.yields.Add(1)
+	if busy := c.busy.Load(); busy != nil {
+		<-*busy
+	}
 	if c.w.of(c) == 0 {
 		c.all.Add(1)
 	}
