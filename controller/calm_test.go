@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 )
@@ -146,6 +148,20 @@ func TestCalm_OneStartsAgain(t *testing.T) {
 		for _, c := range []*running{both[0], again} {
 			r.reads(c, 0, 0, func() { r.sleep(2 * time.Minute) })
 		}
+	})
+}
+
+// TestCalm_OneIsNotShown: gossip loses the other controller, which goes on: it holds its session lease. All rows are read
+// meanwhile, so what it does is known as soon as ever.
+func TestCalm_OneIsNotShown(t *testing.T) {
+	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
+		shown := r.members.Hosts("")
+		r.ok(r.members.Set(slices.DeleteFunc(slices.Clone(shown), func(m membership.Host) bool { return m.ID == "ctl2" })))
+		r.reads(both[0], 3, 5, func() { r.sleep(2*time.Minute + 5*time.Second) })
+		if !both[0].duties.Holds() || !both[1].duties.Holds() {
+			t.Error("one of them gave its lease back: the test shows nothing")
+		}
+		r.ok(r.members.Set(shown))
 	})
 }
 

@@ -38,12 +38,18 @@ func (h *Host) reloadLoop(ctx context.Context) {
 			tick.Reset(reloadOften)
 		}
 		now := h.deps.now()
-		if !r.asked && len(h.deps.Members.Hosts("controller")) < 2 && now.Sub(last) < alone || !h.gate.pass() {
+		if !r.asked && h.isLone() && now.Sub(last) < alone || !h.gate.pass() {
 			continue
 		}
 		last, alone = now, reloadEvery
 		h.reloadRound(ctx, r, heard)
 	}
+}
+
+// isLone reports whether no other controller may change anything, as far as is known. One that gossip does not show may
+// hold a session lease.
+func (h *Host) isLone() bool {
+	return len(h.deps.Members.Hosts("controller")) < 2 && len(h.duties.Others()) == 0
 }
 
 // reloadRound reads all extents again, or those that other controllers have changed. Others are asked before, so no change
