@@ -285,8 +285,8 @@ func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, a
 		s.mu.members.sees(slots[row.Key], r, row.Version, asked, answered)
 	}
 	if term > 0 {
-		changed = s.mu.members.term > 0 // it lapsed
-		s.mu.members.begin(term, answered)
+		changed = s.mu.members.term > 0       // it lapsed
+		s.mu.members.begin(term, s.cfg.Now()) // others are waited for from now on, and not while this one yielded
 	}
 	c, shrunk := s.showLocked()
 	return changed || c, changed || shrunk

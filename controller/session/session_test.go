@@ -270,6 +270,33 @@ func TestSession_HoldsNoLeaseBeforeTheNextSession(t *testing.T) {
 	})
 }
 
+// TestSession_PatienceBeginsWithTheSession: the time in which a controller waits for what it did before the session does not
+// count as silence of the others.
+func TestSession_PatienceBeginsWithTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		a, b := w.start("a", 1), w.start("b", 1)
+		within(t, "each has its part", 10*time.Second, func() bool { return w.settled() && a.Holds() && b.Holds() })
+		busy := make(chan struct{})
+		b.busy.Store(&busy)
+		goOn := b.way.pause()
+		within(t, "the first took over", 10*time.Second, func() bool { return w.of(a) == len(w.keys) })
+		goOn()
+		time.Sleep(15 * time.Second)
+		w.between("a", "b", true)
+		b.busy.Store(nil)
+		close(busy)
+		time.Sleep(4 * time.Second)
+		w.between("a", "b", false)
+		within(t, "the second has its part again", 5*time.Second, func() bool { return w.settled() && w.of(b) > 0 })
+		if strings.Contains(b.log.String(), "gives its session lease back") {
+			t.Errorf("it did not wait for the other one: %s", b.log.String())
+		}
+		a.end()
+		b.end()
+	})
+}
+
 // BenchmarkResponsible is asked for each queue in a round.
 func BenchmarkResponsible(b *testing.B) {
 	s := session.New(session.Config{Meta: memory.New(), Self: "a", Run: core.RunID{ID: core.ID{1}}, Log: slog.New(slog.DiscardHandler)}, nil)
