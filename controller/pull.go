@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -26,12 +27,27 @@ func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.L
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	page, more := s.h.shares.Versions(owner, after, versionsPerPage)
+	page, more := s.h.versions(owner, after, versionsPerPage)
 	out := &pb.ListAssignmentsResponse{Lists: make([]*pb.QueueVersion, len(page)), More: more}
 	for i, v := range page {
 		out.Lists[i] = &pb.QueueVersion{Queue: v.Queue.ID[:], Version: convert.ListVersionToProto(v.Version)}
 	}
 	return connect.NewResponse(out), nil
+}
+
+// versions is a page of the lists of an output host that this controller may name: after a lapse of its session it has lists
+// of queues that another one may have given away, until a round forgets them. An empty page is the last one.
+func (h *Host) versions(owner catalog.HostRun, after core.QueueID, limit int) (page []catalog.QueueVersion, more bool) {
+	for {
+		page, more = h.shares.Versions(owner, after, limit)
+		if more {
+			after = page[len(page)-1].Queue
+		}
+		page = slices.DeleteFunc(page, func(v catalog.QueueVersion) bool { return !h.mayTell(v.Queue) })
+		if len(page) > 0 || !more {
+			return page, more
+		}
+	}
 }
 
 func (s *service) GetAssignments(ctx context.Context, req *connect.Request[pb.GetAssignmentsRequest]) (*connect.Response[pb.GetAssignmentsResponse], error) {

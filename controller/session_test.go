@@ -212,6 +212,44 @@ func TestSession_AnswersForItsQueuesOnly(t *testing.T) {
 	})
 }
 
+// TestSession_NamesItsListsOnly: from when its session lapses a controller names no list to a host that asks, also before a
+// round has forgotten the lists: the host would deliver from them, while another controller gives the shares away.
+func TestSession_NamesItsListsOnly(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
+		second := both[1]
+		var q core.QueueID
+		for q = r.queue(1, 1); of(both, q) != 1; q = r.queue(1, 1) {
+		}
+		r.group(q, "g")
+		_, err := second.createExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		o := r.outputs[0]
+		r.eventually("the owner is told", time.Minute, func() bool { return len(o.shares()) == 1 })
+		r.ctl = second
+		defer func() { r.ctl = both[0] }()
+		if n := len(r.named(o)); n != 1 {
+			t.Fatalf("it names %d lists", n)
+		}
+		r.cut.on.Store(true)
+		r.eventually("its session lapses", time.Minute, func() bool {
+			n := len(r.named(o))
+			lapsed := !second.duties.Responsible(q.ID)
+			if lapsed && n > 0 {
+				t.Error("it names a list of a queue that it is not responsible for")
+			}
+			return lapsed
+		})
+		for range 300 {
+			if len(r.named(o)) > 0 && !second.duties.Responsible(q.ID) {
+				t.Error("it names a list of a queue that it is not responsible for")
+				break
+			}
+			r.sleep(10 * time.Millisecond)
+		}
+		r.cut.on.Store(false)
+	})
+}
+
 // TestSession_TakeOverWaitsForUnheardOwners: an output host is cut off from the controller that takes over. Its shares stay its own until it
 // cannot be handing out any more.
 func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
