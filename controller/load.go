@@ -38,7 +38,7 @@ func (h *Host) reloadLoop(ctx context.Context) {
 			tick.Reset(reloadOften)
 		}
 		now := h.deps.now()
-		if !r.asked && h.isLone() && now.Sub(last) < alone || !h.gate.pass() {
+		if r.asked && !r.mayReadAll(time.Now()) || !r.asked && h.isLone() && now.Sub(last) < alone || !h.gate.pass() {
 			continue
 		}
 		last, alone = now, reloadEvery

@@ -13,8 +13,8 @@ const (
 	namedFor = unopenedAfter
 	// mostFollowed bounds the extents that are read again.
 	mostFollowed = 2 * mostChanges
-	// fullRest is how many times as long as a full reading took the next one waits, unless it is asked for. After one that failed
-	// it waits as long as that took.
+	// fullRest is how many times as long as a full reading took the next one waits, reloadEvery at most, unless it is asked for.
+	// After one that failed it waits as long as that took; one that is asked for waits reloadOften at most.
 	fullRest = 4
 )
 
@@ -36,6 +36,7 @@ type readings struct {
 	full      time.Time // when the last full reading began; zero: there was none, or it failed, or extents that were named could not be read
 	missed    time.Time // when a change may have been missed last
 	rests     time.Time // no full reading begins before, unless it is asked for
+	again     time.Time // the same for one that is asked for, after one that failed
 }
 
 func newReadings(calmAfter time.Duration, most int) *readings {
@@ -76,16 +77,23 @@ func (r *readings) calm(a answered, now time.Time) bool {
 }
 
 // mayReadAll reports whether a full reading may begin: it takes a part of the time only.
-func (r *readings) mayReadAll(now time.Time) bool { return r.asked || !now.Before(r.rests) }
+func (r *readings) mayReadAll(now time.Time) bool {
+	if r.asked {
+		return !now.Before(r.again)
+	}
+	return !now.Before(r.rests)
+}
 
 // hasReadAll takes in how a full reading ended that began then.
 func (r *readings) hasReadAll(began, ended time.Time, err error) {
-	r.full, r.rests = time.Time{}, time.Time{}
+	r.full, r.rests, r.again = time.Time{}, time.Time{}, time.Time{}
 	rest := ended.Sub(began)
 	if err == nil {
 		r.full, r.asked = began, false
 		r.forget(began)
-		rest *= fullRest
+		rest = min(fullRest*rest, reloadEvery) // what nobody names is known by then
+	} else {
+		r.again = ended.Add(max(loadAgain, min(rest, reloadOften)))
 	}
 	if rest > reloadOften {
 		r.rests = ended.Add(rest)

@@ -77,20 +77,23 @@ func TestReadings_NamedExtentsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestReadings_TakeAPartOfTheTime: a full reading that takes long is followed by a pause of four times as long, and one that
-// fails by one as long. One that is asked for waits for nothing.
+// TestReadings_TakeAPartOfTheTime: a full reading that takes long is followed by a pause of four times as long, ten minutes at
+// most, and one that fails by one as long. One that is asked for waits for nothing, but a while after one that failed: it is
+// asked for again and again then, by each call that needs it.
 func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 	now := time.Now()
 	refused := core.Errorf(core.CodeUnavailable, "x")
 	for _, x := range []struct {
-		took, rest time.Duration
-		err        error
+		took, rest, again time.Duration
+		err               error
 	}{
-		{5 * time.Second, 0, nil},
-		{10 * time.Second, 40 * time.Second, nil},
-		{2 * time.Minute, 8 * time.Minute, nil},
-		{10 * time.Second, 0, refused},
-		{5 * time.Minute, 5 * time.Minute, refused},
+		{5 * time.Second, 0, 0, nil},
+		{10 * time.Second, 40 * time.Second, 0, nil},
+		{2 * time.Minute, 8 * time.Minute, 0, nil},
+		{4 * time.Minute, 10 * time.Minute, 0, nil},
+		{time.Millisecond, 0, loadAgain, refused},
+		{10 * time.Second, 0, 10 * time.Second, refused},
+		{5 * time.Minute, 5 * time.Minute, reloadOften, refused},
 	} {
 		r := newReadings(time.Minute, 4)
 		ended := now.Add(x.took)
@@ -98,8 +101,8 @@ func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 		if x.rest > 0 && r.mayReadAll(ended.Add(x.rest-1)) || !r.mayReadAll(ended.Add(x.rest)) {
 			t.Errorf("after %s, %v: rests until %s after", x.took, x.err, r.rests.Sub(ended))
 		}
-		if r.asked = true; !r.mayReadAll(ended) {
-			t.Errorf("after %s: one that is asked for waits", x.took)
+		if r.asked = true; !r.mayReadAll(ended.Add(x.again)) || x.again > 0 && r.mayReadAll(ended.Add(x.again-1)) {
+			t.Errorf("after %s, %v: one that is asked for waits until %s after", x.took, x.err, r.again.Sub(ended))
 		}
 	}
 }
