@@ -2,7 +2,6 @@ package retirement
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,8 +30,19 @@ const (
 type turn struct {
 	*Runner
 	began             time.Time
-	trusted           func() bool // the clocks, asked once a round, when it matters
+	clocks            chan *bool // capacity 1: whether they are trusted; nil: not asked yet
 	changes, removals chan struct{}
+}
+
+// trusted reports whether the clocks are: they are asked once a round, when it matters. Others wait meanwhile, by a channel:
+// a mutex would be held over calls to hosts.
+func (t *turn) trusted(ctx context.Context) bool {
+	is := <-t.clocks
+	if is == nil {
+		is = new(t.trustClock(ctx))
+	}
+	t.clocks <- is
+	return *is
 }
 
 func (t *turn) over() bool { return time.Since(t.began) >= t.cfg.Every/2 }
@@ -41,9 +51,10 @@ func (t *turn) over() bool { return time.Since(t.began) >= t.cfg.Every/2 }
 func (r *Runner) round(ctx context.Context) {
 	r.leaveGone()
 	t := &turn{
-		Runner: r, began: time.Now(), trusted: sync.OnceValue(func() bool { return r.trustClock(ctx) }),
+		Runner: r, began: time.Now(), clocks: make(chan *bool, 1),
 		changes: make(chan struct{}, changesAtOnce), removals: make(chan struct{}, removalsAtOnce),
 	}
+	t.clocks <- nil
 	var queues errgroup.Group
 	queues.SetLimit(queuesSideBySide)
 	for q := range r.queueRows(ctx) { // in another order each time
@@ -165,7 +176,7 @@ func (t *turn) retireDue(ctx context.Context, queue core.QueueID, due, marked []
 		if err != nil {
 			return 0, err
 		}
-		decisions = append(decisions, func() error { return t.decide(ctx, m, v, p, v != retention.Keep && t.trusted()) })
+		decisions = append(decisions, func() error { return t.decide(ctx, m, v, p, v != retention.Keep && t.trusted(ctx)) })
 	}
 	decided, err := t.inChunks(ctx, len(decisions), t.changes, func(i int) error { return decisions[i]() })
 	if err != nil {
@@ -182,7 +193,7 @@ func (t *turn) retireDue(ctx context.Context, queue core.QueueID, due, marked []
 		}
 	}
 	left = len(marked) - read + len(decisions) - decided + len(goes)
-	if len(goes) == 0 || !t.trusted() {
+	if len(goes) == 0 || !t.trusted(ctx) {
 		return left, nil
 	}
 	n, err := t.inChunks(ctx, len(goes), t.changes, func(i int) error { return t.mark(ctx, goes[i]) })
