@@ -2,6 +2,7 @@ package retirement
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
