@@ -9,6 +9,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 )
 
 // TestDepths_EachQueueHasOneController: each of two controllers tells the depths of its own queues, and how many it knows. After
@@ -65,6 +66,30 @@ func TestDepths_EachQueueHasOneController(t *testing.T) {
 			if m := tells(both[1]); len(m.Depths)+len(m.Others) != queues || time.Since(began) > time.Minute {
 				t.Fatalf("%s later the other one tells %v", time.Since(began), m)
 			}
+		}
+	})
+}
+
+// TestDepths_ConsumedExtentHasNoCheckpoint: its owner removes the checkpoint when the share is done. Until the rounds see that, it counts as settled.
+func TestDepths_ConsumedExtentHasNoCheckpoint(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		q := r.queue(1, 1)
+		group := r.group(q, "g")
+		e, err := r.ctl.createExtent(r.t.Context(), r.wish(q))
+		r.ok(err)
+		r.stores[0].write(e, numbers(1, 5)...)
+		_, err = r.seal(e, 5)
+		r.ok(err)
+		g, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(q, "g"), metadata.Serial)
+		r.ok(err)
+		known, _ := r.ctl.extents.Get(e.ID)
+		for _, want := range []uint64{0, 5} {
+			p, err := counted{r.ctl.Host}.Saved(r.t.Context(), g, known)
+			r.ok(err)
+			if p.Settled != want {
+				t.Errorf("%d messages are settled, want %d", p.Settled, want)
+			}
+			r.done(group, e)
 		}
 	})
 }
