@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -31,6 +32,13 @@ const publishHosts = 2
 
 // askTimeout bounds one host's answer while there is another one to ask.
 const askTimeout = 2 * time.Second
+
+const (
+	// longTimeout bounds one controller's answer to a call that may take long. A seek takes no longer.
+	longTimeout = 20 * time.Second
+	// memberEvery is how often such a call looks whether the membership still shows the controller.
+	memberEvery = time.Second
+)
 
 // PublishRoute answers the input hosts that a publisher of the queue connects to.
 func (s *service) PublishRoute(ctx context.Context, req *connect.Request[pb.PublishRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
@@ -168,29 +176,57 @@ type rpc[Q, R any] = func(context.Context, *connect.Request[Q]) (*connect.Respon
 // ask calls the hosts of a role in turn until one answers something else than "not here, not now". The call must be one that may
 // be done again.
 func ask[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
-	return askFor(ctx, askTimeout, hosts, role, req, at)
+	return askInTurn(ctx, hosts, role, req, at, func(ctx context.Context, _ membership.Host, last bool) (context.Context, context.CancelFunc) {
+		if last {
+			return ctx, func() {}
+		}
+		return context.WithTimeout(ctx, askTimeout)
+	})
 }
 
-// askForLong is ask for a call that may take as long as ctx. The next host is asked only if one has answered, or cannot be reached: a call that is given up
-// after a moment begins anew there, and what two hosts do beside each other may be done a second time after the caller has its answer.
-func askForLong[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
-	return askFor(ctx, 0, hosts, role, req, at)
+// askForLong is ask for calls that may take long. The next host is asked only when one has answered, cannot be reached, is not in the membership any more,
+// or has not answered for longTimeout: a call that is given up after a moment begins anew at the next host, and what two hosts do beside each other may be
+// done a second time after the caller has its answer.
+func askForLong[Q, R any](ctx context.Context, s *service, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
+	return askInTurn(ctx, hosts, role, req, at, func(ctx context.Context, h membership.Host, _ bool) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithTimeout(ctx, longTimeout)
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for s.isThere(h) {
+				select {
+				case <-time.After(memberEvery):
+				case <-ctx.Done():
+					return
+				}
+			}
+			cancel()
+		})
+		return ctx, func() { cancel(); watch.Wait() }
+	})
 }
 
-// askFor is ask with the time that each host but the last one has; 0 is ctx's.
-func askFor[Q, R any](ctx context.Context, each time.Duration, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
+// isThere reports whether the membership shows a host in the same run.
+func (s *service) isThere(h membership.Host) bool {
+	now, ok := membership.Find(s.members, h.ID)
+	return ok && now.Run == h.Run
+}
+
+// askInTurn is ask with the time that each host has.
+func askInTurn[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R],
+	within func(ctx context.Context, h membership.Host, last bool) (context.Context, context.CancelFunc),
+) (*R, error) {
 	err := error(core.Errorf(core.CodeUnavailable, "no %s is known; try again", role))
 	for i, h := range hosts {
-		timeout := time.Duration(0)
-		if i < len(hosts)-1 {
-			timeout = each
-		}
+		its, cancel := within(ctx, h, i == len(hosts)-1)
 		var resp *R
-		if resp, err = askOne(ctx, h, timeout, req, at); err == nil {
+		resp, err = askOne(its, h, 0, req, at)
+		over := its.Err() != nil
+		cancel()
+		if err == nil {
 			return resp, nil
 		}
 		err = core.Errorf(core.CodeOf(err), "%s %s: %w", role, h.ID, err)
-		if ctx.Err() != nil || !elsewhere(err) {
+		if ctx.Err() != nil || !over && !elsewhere(err) {
 			break
 		}
 	}

@@ -18,7 +18,7 @@ func (s *service) SeekGroup(ctx context.Context, req *connect.Request[pb.SeekGro
 	if err != nil {
 		return nil, err
 	}
-	if _, err := askForLong(ctx, s.ranked(roleController, q.ID.ID), roleController, order, func(addr string) rpc[pb.RewindGroupRequest, pb.RewindGroupResponse] {
+	if _, err := askForLong(ctx, s, s.ranked(roleController, q.ID.ID), roleController, order, func(addr string) rpc[pb.RewindGroupRequest, pb.RewindGroupResponse] {
 		return s.peers.Controller(addr).RewindGroup
 	}); err != nil {
 		return nil, unsure(err)
@@ -35,7 +35,7 @@ func (s *service) PreviewSeek(ctx context.Context, req *connect.Request[pb.SeekG
 	if err != nil {
 		return nil, err
 	}
-	out, err := askForLong(ctx, s.ranked(roleController, q.ID.ID), roleController, order, func(addr string) rpc[pb.RewindGroupRequest, pb.SeekPreview] {
+	out, err := askForLong(ctx, s, s.ranked(roleController, q.ID.ID), roleController, order, func(addr string) rpc[pb.RewindGroupRequest, pb.SeekPreview] {
 		return s.peers.Controller(addr).PreviewRewind
 	})
 	if err != nil {
