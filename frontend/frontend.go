@@ -112,11 +112,12 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers. Idempotent.
+// Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers and what reads on. Idempotent.
 func (h *Host) Stop(ctx context.Context) error {
 	h.svc.calls.Close()
 	h.stopPolls()
 	err := h.svc.calls.Wait(ctx)
 	h.svc.publishers.Close()
+	h.svc.known.close()
 	return err
 }

@@ -65,6 +65,11 @@ func newKnown(now func() time.Time) known {
 	return known{owners, recent.New[groupEpoch, groupShares](cfg)}
 }
 
+func (k known) close() {
+	k.owners.Close()
+	k.groups.Close()
+}
+
 // owners are the live output hosts that own a share of the group which it has not consumed, the one that would get the first
 // when none does. With one output host there is nothing to look up.
 func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 )
 
 // Config of a Cache. All fields are needed.
@@ -33,8 +34,9 @@ type Read[V any] func(ctx context.Context, old V) (v V, weight int, err error)
 // Cache keeps the last answer for each key. One read of a key is under way at a time, and all callers share it. Safe for
 // concurrent use.
 type Cache[K comparable, V any] struct {
-	cfg Config
-	mu  struct {
+	cfg   Config
+	reads *lifecycle.Tasks
+	mu    struct {
 		sync.Mutex
 		entries map[K]*list.Element // of *entry[K, V]
 		used    list.List           // the entry asked for last is the first
@@ -62,12 +64,17 @@ type reading[V any] struct {
 	err   error
 }
 
-// New makes an empty Cache.
+// New makes an empty Cache. It is to be closed.
 func New[K comparable, V any](cfg Config) *Cache[K, V] {
-	c := &Cache[K, V]{cfg: cfg}
+	c := &Cache[K, V]{cfg: cfg, reads: lifecycle.NewTasks()}
 	c.mu.entries = map[K]*list.Element{}
 	return c
 }
+
+// Close ends the reads that are under way, and waits for them. Get reads nothing more. Idempotent.
+func (c *Cache[K, V]) Close() { c.reads.Stop(errClosed) }
+
+var errClosed = core.Errorf(core.CodeDraining, "the frontend is stopping")
 
 // Get returns the answer for a key. It calls read unless there is a fresh answer. A read that fails, or takes longer than
 // Patience, fails Get only if there is no older answer that counts. The read goes on when ctx ends.
@@ -83,8 +90,11 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 	r := e.reading
 	if r == nil {
 		r = &reading[V]{began: now, done: make(chan struct{})}
+		if !c.reads.Go(func(ctx context.Context) { c.read(ctx, e, r, old, read) }) {
+			c.mu.Unlock()
+			return old, errClosed
+		}
 		e.reading = r
-		go c.read(context.WithoutCancel(ctx), e, r, old, read)
 	}
 	c.mu.Unlock()
 	var patience <-chan time.Time

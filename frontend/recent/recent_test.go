@@ -164,3 +164,30 @@ func TestCache_WeighsAsMuchAsItMay(t *testing.T) {
 		t.Errorf("weighs %d of 10 after an answer that weighs more", w)
 	}
 }
+
+func TestCache_CloseEndsReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := recent.New[int, int](recent.Config{Fresh: time.Hour, Stale: time.Hour, Patience: 1, Timeout: time.Minute, Weight: 10, Now: time.Now})
+		hangs := func(ctx context.Context, _ int) (int, int, error) {
+			<-ctx.Done()
+			return 0, 0, context.Cause(ctx)
+		}
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.Get(t.Context(), 1, hangs)
+			failed <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		c.Close()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Close waited for %s", took)
+		}
+		if err := <-failed; err == nil {
+			t.Error("a read that was ended has an answer")
+		}
+		if _, err := c.Get(t.Context(), 2, hangs); err == nil {
+			t.Error("a closed cache reads")
+		}
+	})
+}
