@@ -68,18 +68,9 @@ func (x counted) Output(addr string) columbav1connect.OutputServiceClient {
 func (x counted) Saved(ctx context.Context, g metadata.GroupRecord, e catalog.Extent) (arithmetic.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, x.h.cfg.CallTimeout)
 	defer cancel()
-	state, err := progress.Saved(ctx, x.h.deps.Meta, g, e.Extent)
+	state, err := progress.Saved(ctx, x.h.deps.Meta, g, e.Extent, e.L)
 	if err != nil {
 		return arithmetic.Progress{}, err
-	}
-	if e.State.HasEnd() && state.Consumed() < uint64(e.L) { // an owner that has consumed all of it has removed its checkpoint
-		consumed, err := metadata.IsConsumed(ctx, x.h.deps.Meta, g.ID, e.ID, g.Epoch, metadata.One)
-		if err != nil {
-			return arithmetic.Progress{}, err
-		}
-		if consumed {
-			return arithmetic.Progress{Settled: uint64(e.L)}, nil
-		}
 	}
 	if e.Removed > 0 {
 		row, _, err := metadata.Read[metadata.SealRecord](ctx, x.h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.One)

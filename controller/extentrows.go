@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -54,15 +56,9 @@ func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now tim
 
 // sideBySide does both, and answers when both have ended. The error of the second one goes first.
 func sideBySide(first, second func() error) error {
-	var err error
-	var wg sync.WaitGroup
-	wg.Go(func() { err = first() })
-	if err := second(); err != nil {
-		wg.Wait()
-		return err
-	}
-	wg.Wait()
-	return err
+	var g errgroup.Group
+	g.Go(first)
+	return cmp.Or(second(), g.Wait())
 }
 
 func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {

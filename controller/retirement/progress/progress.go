@@ -112,9 +112,10 @@ func Settled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, i
 	return state.Consumed(), err
 }
 
-// Saved is what the owners of a share have saved in the group's present epoch, as of the last second or so; where a rewind changes nothing, in any.
-func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent) (dispatch.State, error) {
-	return saved(ctx, meta, g, e, metadata.One)
+// Saved is how far a group is with an extent, which ends at l if it has its end, in its present epoch, as of the last second or so; where a rewind changes
+// nothing, in any.
+func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
+	return present(ctx, meta, g, e, l, metadata.One)
 }
 
 // saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
@@ -134,7 +135,7 @@ func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e c
 // CarryUntil takes a group's progress up to a seq of an extent, which ends at l if it has its end, over to another epoch; all above it is to come once
 // more.
 func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l, seq core.Seq, now time.Time) error {
-	state, err := present(ctx, meta, g, e, l)
+	state, err := present(ctx, meta, g, e, l, metadata.Quorum)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord
 
 // Unsettled is how many messages of an extent, which ends at l if it has its end, a group has not consumed up to a seq in its present epoch.
 func Unsettled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l, seq core.Seq) (uint64, error) {
-	state, err := present(ctx, meta, g, e, l)
+	state, err := present(ctx, meta, g, e, l, metadata.Quorum)
 	if err != nil {
 		return 0, err
 	}
@@ -152,13 +153,13 @@ func Unsettled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord,
 	return uint64(seq) - min(state.Consumed(), uint64(seq)), nil
 }
 
-// present is how far a group is with an extent in its present epoch.
-func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
-	state, err := saved(ctx, meta, g, e, metadata.Quorum)
-	if err != nil {
+// present is how far a group is with an extent in its present epoch. An owner that has consumed an extent removes its checkpoint: the done row says so.
+func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq, c metadata.Consistency) (dispatch.State, error) {
+	state, err := saved(ctx, meta, g, e, c)
+	if err != nil || l == 0 || state.Consumed() >= uint64(l) { // without an end it cannot be consumed
 		return state, err
 	}
-	if done, err := metadata.IsConsumed(ctx, meta, g.ID, e.ID, g.Epoch, metadata.Quorum); err != nil || done {
+	if done, err := metadata.IsConsumed(ctx, meta, g.ID, e.ID, g.Epoch, c); err != nil || done {
 		return dispatch.StartAfter(l), err
 	}
 	return state, nil
