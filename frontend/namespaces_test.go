@@ -85,7 +85,7 @@ func TestNamespaces_MaxQueues(t *testing.T) {
 		return err
 	}
 	wantCode(t, "one more than too many", create("/t/more"), core.CodeConflict)
-	wantCode(t, "one that is there", create("/t/q0"), core.CodeConflict)
+	wantCode(t, "one that is there", create("/t/q0"), core.CodeExists)
 	for i := range 2 {
 		must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: fmt.Sprintf("/t/q%d", i)}))(t)
 	}

@@ -124,7 +124,7 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 				return metadata.QueueRecord{}, err
 			}
 			if have >= most {
-				if q, ok, err := s.finishHalfMade(ctx, spec); err != nil || ok {
+				if q, ok, err := s.there(ctx, spec); err != nil || ok {
 					return q, err
 				}
 				break
@@ -152,16 +152,23 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
 }
 
-// finishHalfMade makes the queue of a path that names a half-made one with the same settings. Such a one counts already.
-func (s *service) finishHalfMade(ctx context.Context, spec core.QueueSpec) (q metadata.QueueRecord, made bool, err error) {
+// there looks for the queue of a path in a namespace that is full: CodeExists. A half-made one with the same settings, which counts already, is made.
+func (s *service) there(ctx context.Context, spec core.QueueSpec) (q metadata.QueueRecord, made bool, err error) {
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(spec.Path), metadata.Serial)
 	switch {
-	case core.CodeOf(err) == core.CodeNotFound || err == nil && (name.Queue.IsZero() || !sameQueue(name, metadata.NameRecord{Spec: spec})):
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero():
 		return q, false, nil
 	case err != nil:
 		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", spec.Path, err)
 	}
-	return s.finished(ctx, name)
+	q, made, err = s.finished(ctx, name)
+	switch {
+	case err != nil || q.Spec.Status == core.StatusDeleted:
+		return q, false, err
+	case made && sameQueue(name, metadata.NameRecord{Spec: spec}):
+		return q, true, nil
+	}
+	return q, false, core.Errorf(core.CodeExists, "queue %s exists", spec.Path)
 }
 
 // turnToCount reports whether a queue may be made without another count. Else it has the turn.
