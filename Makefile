@@ -88,7 +88,7 @@ else
 endif
 
 .PHONY: test
-test: ## all tests but attacks, rings 1 and 2 under the race detector, about 5 minutes on 2 cores
+test: ## all tests but attacks, rings 1 and 2 under the race detector, about 7 minutes on 2 cores
 	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
 	@$(MAKE) -j2 -O test-components test-clusters
 

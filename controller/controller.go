@@ -108,7 +108,7 @@ type Host struct {
 	again       chan struct{}    // a round left extents out
 	reload      chan struct{}    // another controller acted for some queues before
 	changes     *changes         // for other controllers
-	company     *company
+	others      *others
 	gate        *gate // of the work that nobody waits for
 	loading     *loading
 	majority    metadata.Majority
@@ -159,10 +159,11 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h := &Host{
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
-		changes: changes, company: newCompany(time.Now()),
+		changes: changes, others: newOthers(time.Now()),
 		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
+	registerLease(deps.Metrics, h.duties.Holds)
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
 	h.repairs = repair.New(repair.Config{
 		Meta: deps.Meta, Extents: h.extents, Stores: h.stores, Responsible: h.Responsible, Now: deps.now, Log: h.log, Tasks: h.tasks, Since: h.hosts.since, Blink: cfg.Blink, GoneAfter: cfg.GoneAfter,

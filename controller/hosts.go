@@ -99,7 +99,7 @@ func (h *Host) watchHosts(ctx context.Context) {
 
 // followHosts takes over the membership and asks those that it lost; changed says that one came or went.
 func (h *Host) followHosts(ctx context.Context, probe *http.Client) (changed bool) {
-	h.company.see(h.otherRuns(), h.duties.OtherRuns(), time.Now())
+	h.others.see(h.otherRuns(), h.duties.OtherRuns(), time.Now())
 	changed, missing := h.hosts.adopt(h.deps.Members.Hosts(""), h.deps.now())
 	var g errgroup.Group
 	g.SetLimit(probesAtOnce)

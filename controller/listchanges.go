@@ -79,7 +79,7 @@ type heardChanges map[core.RunID]uint64
 func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answered) {
 	var mu sync.Mutex
 	var calls sync.WaitGroup
-	out = answered{same: h.company.since(), all: true} // since is read before the members: they may change meanwhile
+	out = answered{same: h.others.since(), all: true} // since is read before the members: they may change meanwhile
 	there := make(map[core.RunID]bool)
 	self := h.deps.Members.Self()
 	takeIn := func(run core.RunID, all []changed, part changesPart, err error) {

@@ -83,3 +83,15 @@ func (m *metrics) showMajority(is majority.State) {
 		m.majority.WithLabelValues(string(s)).Set(v)
 	}
 }
+
+// registerLease has the metrics say whether the controller holds its session lease.
+func registerLease(reg prometheus.Registerer, holds func() bool) {
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "columba_controller_session_lease", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
+	}, func() float64 {
+		if holds() {
+			return 1
+		}
+		return 0
+	}))
+}

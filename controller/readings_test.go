@@ -107,10 +107,10 @@ func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 	}
 }
 
-// TestCompany_IsTheSame: since a controller came or went, and since a run that is not shown held a session lease.
-func TestCompany_IsTheSame(t *testing.T) {
+// TestOthers_SameSince: since a controller came or went, and since a run that is not shown held a session lease.
+func TestOthers_SameSince(t *testing.T) {
 	began := time.Now()
-	c, at := newCompany(began), began
+	c, at := newOthers(began), began
 	runs := func(n ...byte) map[core.RunID]core.HostID {
 		out := make(map[core.RunID]core.HostID)
 		for _, b := range n {

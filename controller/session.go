@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"github.com/prometheus/client_golang/prometheus"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
@@ -201,14 +200,6 @@ func (c colleague) Looked(began time.Time, err error) { c.h.heardMajority(began,
 
 // newDuties are those of a controller beside others, unless the metadata are this process's.
 func (h *Host) newDuties() duties {
-	h.deps.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "columba_controller_session_lease", Help: "1 while this controller holds a session lease, without which it is responsible for no queue.",
-	}, func() float64 {
-		if h.duties.Holds() {
-			return 1
-		}
-		return 0
-	}))
 	if h.cfg.Alone {
 		return alone{}
 	}

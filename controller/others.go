@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// company is which other controllers there are, and since when they have been the same. Safe for concurrent use.
-type company struct {
+// others are the other controllers that there are, with the time since when they have been the same. Safe for concurrent use.
+type others struct {
 	mu struct {
 		sync.Mutex
 		runs map[core.RunID]core.HostID // in the membership
@@ -17,32 +17,32 @@ type company struct {
 	}
 }
 
-func newCompany(now time.Time) *company {
-	c := &company{}
-	c.mu.same = now
-	return c
+func newOthers(now time.Time) *others {
+	o := &others{}
+	o.mu.same = now
+	return o
 }
 
 // see takes in the other controllers in the membership, and the other runs that hold session leases. A run that holds a
 // lease and is not in the membership may change rows that nobody is asked about.
-func (c *company) see(members map[core.RunID]core.HostID, leases []core.RunID, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (o *others) see(members map[core.RunID]core.HostID, leases []core.RunID, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	unshown := false
 	for _, run := range leases {
 		_, shown := members[run]
 		unshown = unshown || !shown
 	}
-	if unshown || !maps.Equal(members, c.mu.runs) {
-		c.mu.runs, c.mu.same = members, now
+	if unshown || !maps.Equal(members, o.mu.runs) {
+		o.mu.runs, o.mu.same = members, now
 	}
 }
 
 // since is since when there have been the same controllers.
-func (c *company) since() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.same
+func (o *others) since() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.mu.same
 }
 
 // otherRuns are the other controllers in the membership.
