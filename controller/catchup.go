@@ -84,17 +84,11 @@ func (h *Host) catchUpUnhinted(ctx context.Context, all map[core.ExtentID]namedE
 			keys, untold[id] = append(keys, metadata.ExtentKey(queue, id)), true
 		}
 	}
-	created, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
+	created, err := metadata.ReadRows[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
 	if err != nil {
 		return err
 	}
-	records := make([]metadata.ExtentRecord, len(created))
-	for i, row := range created {
-		if records[i], err = metadata.Decode[metadata.ExtentRecord](metadata.Extents, row); err != nil {
-			return err
-		}
-	}
-	return h.takeIn(ctx, records, untold)
+	return h.takeIn(ctx, created, untold)
 }
 
 // hints are those of one kind of some extents.
@@ -103,16 +97,12 @@ func (h *Host) hints(ctx context.Context, hint metadata.Hint, ids []core.ExtentI
 	for i, id := range ids {
 		keys[i] = metadata.HintKey(hint, id)
 	}
-	rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Work, keys, metadata.Quorum)
+	found, err := metadata.ReadRows[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, keys, metadata.Quorum)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[core.ExtentID]metadata.ExtentRecord, len(rows))
-	for _, row := range rows {
-		r, err := metadata.Decode[metadata.ExtentRecord](metadata.Work, row)
-		if err != nil {
-			return nil, err
-		}
+	out := make(map[core.ExtentID]metadata.ExtentRecord, len(found))
+	for _, r := range found {
 		out[r.ID] = r
 	}
 	return out, nil

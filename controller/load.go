@@ -229,16 +229,12 @@ func (h *Host) sealRows(ctx context.Context, ids []core.ExtentID) (map[core.Exte
 	for i, id := range ids {
 		keys[i] = metadata.SealKey(id)
 	}
-	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
+	found, err := metadata.ReadRows[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
 	if err != nil {
 		return nil, err
 	}
 	rows := make(map[core.ExtentID]metadata.SealRecord, len(found))
-	for _, row := range found {
-		r, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-		if err != nil {
-			return nil, err
-		}
+	for _, r := range found {
 		rows[r.Extent.ID] = r
 	}
 	return rows, nil

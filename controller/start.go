@@ -103,15 +103,11 @@ func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent,
 		keys = append(keys, metadata.SealKey(id))
 	}
 	for some := range slices.Chunk(keys, page) {
-		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
+		rows, err := metadata.ReadRows[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
 		if err != nil {
 			return nil, err
 		}
-		for _, row := range rows {
-			r, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-			if err != nil {
-				return nil, err
-			}
+		for _, r := range rows {
 			h.extents.Took(r)
 			extents[r.Extent.ID] = extents[r.Extent.ID].Took(r)
 		}

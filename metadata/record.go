@@ -182,3 +182,18 @@ func GetRows(ctx context.Context, s Store, t Table, keys []Key, c Consistency) (
 
 // Decode decodes the value of a row; CodeCorrupt when it is not a T.
 func Decode[T any](t Table, row Row) (T, error) { return decode[T](t, row) }
+
+// ReadRows is GetRows with the records of the rows. Errors: those of Get, and CodeCorrupt for a row that is no T.
+func ReadRows[T any](ctx context.Context, s Store, t Table, keys []Key, c Consistency) ([]T, error) {
+	rows, err := GetRows(ctx, s, t, keys, c)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]T, len(rows))
+	for i, row := range rows {
+		if records[i], err = Decode[T](t, row); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
+}

@@ -99,15 +99,11 @@ func (r *Runner) homed(ctx context.Context, extents map[core.ExtentID]metadata.E
 		for i, id := range some {
 			keys[i] = metadata.SealKey(id)
 		}
-		rows, err := metadata.GetRows(ctx, r.Meta, metadata.Seals, keys, metadata.Serial)
+		rows, err := metadata.ReadRows[metadata.SealRecord](ctx, r.Meta, metadata.Seals, keys, metadata.Serial)
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "look up the homes of the extents: %w", err)
 		}
-		for _, row := range rows {
-			s, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-			if err != nil {
-				return nil, err
-			}
+		for _, s := range rows {
 			in[s.Extent.ID] = which(s.Home) && s.State != core.ExtentRetired
 		}
 	}

@@ -45,16 +45,12 @@ func (d Deletion) openExtents(ctx context.Context, queue core.QueueID) (open []c
 		for i, e := range page {
 			keys[i] = metadata.SealKey(e.ID)
 		}
-		rows, err := metadata.GetRows(ctx, d.Meta, metadata.Seals, keys, metadata.One)
+		seals, err := metadata.ReadRows[metadata.SealRecord](ctx, d.Meta, metadata.Seals, keys, metadata.One)
 		if err != nil {
 			return err
 		}
-		ended := make(map[core.ExtentID]bool, len(rows))
-		for _, row := range rows {
-			seal, err := metadata.Decode[metadata.SealRecord](metadata.Seals, row)
-			if err != nil {
-				return err
-			}
+		ended := make(map[core.ExtentID]bool, len(seals))
+		for _, seal := range seals {
 			if seal.State == core.ExtentRetired && seal.Ended.IsZero() {
 				return core.Errorf(core.CodeUnavailable, "extent %s was given up before it was sealed, and its stores have not removed it yet", seal.Extent.ID)
 			}
