@@ -72,3 +72,20 @@ func TestChange_KeepsWhatItDoesNotKnow(t *testing.T) {
 	older(func(c *counter) { c.Spec.Known = 0 })
 	want("after a change within", newerCounter{N: 3, Tags: []string{"y"}, More: map[string]int{"m": 2}})
 }
+
+// TestChange_OfARowThatIsNull: null is read as an empty record, and is changed as one.
+func TestChange_OfARowThatIsNull(t *testing.T) {
+	s := memory.New()
+	if err := s.Insert(t.Context(), counters, counterA, []byte("null")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := metadata.Change(t.Context(), s, counters, counterA, func(c *counter) error {
+		c.N++
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if c, _, err := metadata.Read[counter](t.Context(), s, counters, counterA, metadata.Serial); err != nil || c.N != 1 {
+		t.Errorf("read %+v, %v", c, err)
+	}
+}

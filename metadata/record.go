@@ -109,6 +109,9 @@ func changed(stored, known, next []byte) (map[string]json.RawMessage, error) {
 		}
 	}
 	out, read, made := all[0], all[1], all[2]
+	if out == nil { // null
+		out = make(map[string]json.RawMessage)
+	}
 	for name := range read {
 		if _, ok := made[name]; !ok {
 			delete(out, name)
