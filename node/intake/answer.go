@@ -16,6 +16,8 @@ const (
 	AnswerTime = 10 * time.Second
 	// answerStep is how many bytes are written at once: after each it is known how fast the client reads.
 	answerStep = 64 << 10
+	// envelopePrefix is how many bytes gRPC, and streams, write in front of each message, by a Write of their own.
+	envelopePrefix = 5
 )
 
 // Answer is a ResponseWriter that waits for a slow reader for AnswerTime and no longer, or less while others wait for
@@ -65,7 +67,7 @@ func (a *Answer) end() {
 
 // Write sends p in parts.
 func (a *Answer) Write(p []byte) (n int, err error) {
-	if a.body != nil {
+	if a.body != nil && len(p) > envelopePrefix { // the prefix is no part of the answer that could take long
 		a.body.beginAnswer(int64(len(p)), a.isPacked())
 		defer a.body.endAnswer()
 	}

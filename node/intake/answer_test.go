@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -302,6 +304,36 @@ func TestAnswers_AStreamHoldsWhatItWrites(t *testing.T) {
 			t.Errorf("the stream ended with %v after %s, want it cut", err, time.Since(began))
 		}
 	})
+}
+
+// TestAnswers_APackedEnvelopeHoldsItsRoom: an answer of gRPC is written in two parts, its prefix and its message. While a
+// compressed message is being sent, the process holds what it was made of.
+func TestAnswers_APackedEnvelopeHoldsItsRoom(t *testing.T) {
+	in := newIntake()
+	w := &holdings{ResponseRecorder: httptest.NewRecorder(), of: in.answers[0]}
+	in.Serve(w, post(t, peek, "application/grpc+proto", nil), "a", "a", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Grpc-Encoding", "gzip")
+		_, _ = w.Write(make([]byte, envelopePrefix))
+		_, _ = w.Write(make([]byte, 32<<10))
+	}))
+	if want := []int64{largeAnswer, largeAnswer}; !slices.Equal(w.held, want) {
+		t.Errorf("while a packed answer is sent it holds %d bytes, want %d", w.held, want)
+	}
+	if held := in.answers[0].Held(); held != 0 {
+		t.Errorf("%d bytes are held after all", held)
+	}
+}
+
+// holdings notes what is held of a budget at each write.
+type holdings struct {
+	*httptest.ResponseRecorder
+	of   *Budget
+	held []int64
+}
+
+func (h *holdings) Write(p []byte) (int, error) {
+	h.held = append(h.held, h.of.Held())
+	return h.ResponseRecorder.Write(p)
 }
 
 func TestAnswers_AnEndedAnswerIsNotCut(t *testing.T) {
