@@ -55,8 +55,8 @@ func changesOf(run core.RunID, after uint64, resp *pb.ListChangesResponse) (part
 		return part, core.Errorf(core.CodeTooLarge, "%d changes in one answer, the limit is %d", len(resp.GetChanged()), changesPage)
 	case !resp.GetComplete():
 		return changesPart{counter: resp.GetCounter()}, nil
-	case resp.GetCounter() < after, resp.GetMore() && resp.GetCounter() == after:
-		return part, core.Errorf(core.CodeBadArgument, "changes after %d end at %d, more: %t", after, resp.GetCounter(), resp.GetMore())
+	case resp.GetCounter() < after, resp.GetMore() && (resp.GetCounter() == after || len(resp.GetChanged()) == 0):
+		return part, core.Errorf(core.CodeBadArgument, "%d changes after %d end at %d, more: %t", len(resp.GetChanged()), after, resp.GetCounter(), resp.GetMore())
 	}
 	part = changesPart{counter: resp.GetCounter(), complete: true, more: resp.GetMore(), changed: make([]changed, len(resp.GetChanged()))}
 	for i, x := range resp.GetChanged() {

@@ -89,9 +89,10 @@ func TestListChanges_Refusals(t *testing.T) {
 			func(r *pb.ListChangesResponse) { r.Changed[0].Queue = []byte{1} },
 			func(r *pb.ListChangesResponse) { r.Changed[0] = nil },
 		},
-		core.CodeMoved:       {func(r *pb.ListChangesResponse) { r.Run = other.ID[:] }},
-		core.CodeTooLarge:    {func(r *pb.ListChangesResponse) { r.Changed = make([]*pb.ChangedExtent, changesPage+1) }},
-		core.CodeBadArgument: {func(r *pb.ListChangesResponse) { r.Counter = 7 }, func(r *pb.ListChangesResponse) { r.Counter, r.More = 8, true }},
+		core.CodeMoved:    {func(r *pb.ListChangesResponse) { r.Run = other.ID[:] }},
+		core.CodeTooLarge: {func(r *pb.ListChangesResponse) { r.Changed = make([]*pb.ChangedExtent, changesPage+1) }},
+		core.CodeBadArgument: {func(r *pb.ListChangesResponse) { r.Counter = 7 }, func(r *pb.ListChangesResponse) { r.Counter, r.More = 8, true },
+			func(r *pb.ListChangesResponse) { r.Changed, r.More = nil, true }},
 	} {
 		for _, edit := range edits {
 			resp := good()
