@@ -77,7 +77,8 @@ func (c *Cache[K, V]) Close() { c.reads.Stop(errClosed) }
 var errClosed = core.Errorf(core.CodeDraining, "the frontend is stopping")
 
 // Get returns the answer for a key. It calls read unless there is a fresh answer. A read that fails, or takes longer than
-// Patience, fails Get only if there is no older answer that counts. The read goes on when ctx ends.
+// Patience, fails Get only if there is no older answer that counts. The read goes on when ctx ends; after that
+// none begins.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 	now := c.cfg.Now()
 	c.mu.Lock()
@@ -88,6 +89,13 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 		return old, nil
 	}
 	r := e.reading
+	if r == nil && ctx.Err() != nil {
+		if !e.known {
+			c.dropLocked(e)
+		}
+		c.mu.Unlock()
+		return ended[V](ctx)
+	}
 	if r == nil {
 		r = &reading[V]{began: now, done: make(chan struct{})}
 		if !c.reads.Go(func(ctx context.Context) { c.read(ctx, e, r, old, read) }) {
@@ -112,9 +120,12 @@ func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 	case <-patience:
 		return old, nil
 	case <-ctx.Done():
-		var none V
-		return none, core.Errorf(core.CodeUnavailable, "the call ended before this was known: %w", context.Cause(ctx))
+		return ended[V](ctx)
 	}
+}
+
+func ended[V any](ctx context.Context) (none V, err error) {
+	return none, core.Errorf(core.CodeUnavailable, "the call ended before this was known: %w", context.Cause(ctx))
 }
 
 // read reads the answer for an entry.

@@ -144,6 +144,27 @@ func TestCache_CallersShareARead(t *testing.T) {
 	})
 }
 
+// TestCache_ACallThatHasEndedReadsNothing: a call that looks many keys up a few at a time, and ends, would else begin all of
+// its reads at once.
+func TestCache_ACallThatHasEndedReadsNothing(t *testing.T) {
+	test(t, func(c *recent.Cache[int, string], s *source, _ func(string, string, error, int, time.Duration)) {
+		s.set("a", nil, time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		for key := range 5 {
+			if _, err := c.Get(ctx, key, s.read); err == nil {
+				t.Error("it has an answer")
+			}
+		}
+		time.Sleep(2 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.reads != 0 || c.Weight() != 0 {
+			t.Errorf("%d reads, weight %d, want none", s.reads, c.Weight())
+		}
+	})
+}
+
 func TestCache_WeighsAsMuchAsItMay(t *testing.T) {
 	c := recent.New[int, int](recent.Config{Fresh: time.Hour, Stale: time.Hour, Patience: 1, Timeout: time.Minute, Weight: 10, Now: time.Now})
 	reads := 0
