@@ -53,6 +53,7 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	if err != nil {
 		return nil, err
 	}
+	serving.HoldAnswer(ctx, proto.Size(out))
 	return connect.NewResponse(out), nil
 }
 

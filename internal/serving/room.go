@@ -20,3 +20,18 @@ func AwaitAnswerRoom(ctx context.Context) error {
 	}
 	return await(ctx)
 }
+
+// holdKey is under which a request's context has the function of WithAnswerHold.
+type holdKey struct{}
+
+// WithAnswerHold is a context for a request whose answer counts as so many bytes from when hold is called.
+func WithAnswerHold(ctx context.Context, hold func(n int)) context.Context {
+	return context.WithValue(ctx, holdKey{}, hold)
+}
+
+// HoldAnswer tells how large the answer to the request of a context is before it is packed.
+func HoldAnswer(ctx context.Context, n int) {
+	if hold, ok := ctx.Value(holdKey{}).(func(int)); ok {
+		hold(n)
+	}
+}

@@ -172,6 +172,7 @@ func (in *Intake) handle(a *Answer, r *http.Request, public bool, address string
 	}
 	a.body = d
 	ctx := serving.WithAnswerRoom(r.Context(), func(ctx context.Context) error { return d.await(ctx, pullAnswer) })
+	ctx = serving.WithAnswerHold(ctx, d.made)
 	next.ServeHTTP(a, r.WithContext(ctx))
 }
 
@@ -184,6 +185,15 @@ func (d *Body) await(ctx context.Context, n int64) error {
 	defer d.b.mu.Unlock()
 	d.hold(d.held[large] - n)
 	return nil
+}
+
+// made holds an answer of n bytes that is about to be packed and written; small ones do not count.
+func (d *Body) made(n int) {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	if n > SmallBody {
+		d.hold(max(int64(n), d.held[large]))
+	}
 }
 
 // beginAnswer begins to write n bytes: the body holds so much from now on, and no longer what was reserved. There may be

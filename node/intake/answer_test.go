@@ -324,6 +324,20 @@ func TestAnswers_APackedEnvelopeHoldsItsRoom(t *testing.T) {
 	}
 }
 
+// TestAnswers_APackedPullHoldsWhatItWasMadeOf: a pull reserves nothing, and says how large its answer is.
+func TestAnswers_APackedPullHoldsWhatItWasMadeOf(t *testing.T) {
+	in := newIntake()
+	w := &holdings{ResponseRecorder: httptest.NewRecorder(), of: in.answers[0]}
+	in.Serve(w, post(t, pull, "application/proto", nil), "a", "a", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serving.HoldAnswer(r.Context(), 8<<20)
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(make([]byte, 8<<10))
+	}))
+	if !slices.Equal(w.held, []int64{8 << 20}) || in.answers[0].Held() != 0 {
+		t.Errorf("while a packed pull of 8 MiB is sent it holds %d bytes, and %d after", w.held, in.answers[0].Held())
+	}
+}
+
 // holdings notes what is held of a budget at each write.
 type holdings struct {
 	*httptest.ResponseRecorder
