@@ -57,6 +57,7 @@ type Session struct {
 	owner Owner
 	view  atomic.Pointer[view]
 	looks chan struct{} // capacity 1: one at a time reads the rows and takes them over
+	asked chan struct{} // capacity 1: one question of others at a time looks
 	may   atomic.Bool   // this controller is to have a session lease
 	mu    struct {
 		sync.Mutex
@@ -64,6 +65,7 @@ type Session struct {
 		lease     *lease.Lease // that is contended for, or held
 		slot      int
 		handovers uint64
+		looked    time.Time      // when the last look began that succeeded
 		full      bool           // it was said that all slots are taken
 		blocked   time.Time      // since when another controller is the reason to have no lease; zero: none is
 		waits     core.Recurring // the log is told so
@@ -93,7 +95,7 @@ func New(cfg Config, owner Owner) *Session {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1)}
+	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
 	s.mu.members.self, s.mu.members.host = cfg.Run, cfg.Self
 	s.view.Store(&view{})
 	return s
@@ -151,7 +153,7 @@ func (s *Session) Unchanged() time.Duration { return s.cfg.Now().Sub(s.view.Load
 // counter of the newest list of shares that this controller made. With term 0 it acknowledges nothing, and answers nil if it
 // would.
 func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error) {
-	if err := s.look(ctx, false); err != nil {
+	if err := s.lookFor(ctx); err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "read the session leases: %w", err)
 	}
 	if term == 0 {
@@ -164,6 +166,26 @@ func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) 
 		return 0, core.Errorf(core.CodeConflict, "run %s does not hold a session lease in term %d", run, term)
 	}
 	return s.owner.Yield(), nil
+}
+
+// lookFor is look for a question of another controller. However many come at once, two looks answer them.
+func (s *Session) lookFor(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	came := s.cfg.Now()
+	select {
+	case s.asked <- struct{}{}:
+		defer func() { <-s.asked }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	done := s.mu.looked.After(came)
+	s.mu.Unlock()
+	if done {
+		return nil
+	}
+	return s.look(ctx, false)
 }
 
 // Run takes a session lease, once the controller is ready, and keeps it until ctx ends. It then releases the lease.
@@ -268,6 +290,9 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 	if changed {
 		s.owner.Changed()
 	}
+	s.mu.Lock()
+	s.mu.looked = asked
+	s.mu.Unlock()
 	return nil
 }
 
