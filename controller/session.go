@@ -192,6 +192,7 @@ func (c colleague) Changed() {
 	c.h.backlogs.TookOver()
 	c.h.pokeMoved()
 	c.h.letters.Wake()
+	c.h.repairs.Sweep()
 	poke(c.h.reload)
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,6 +82,9 @@ type Runner struct {
 	backlog  *backlog.Backlog
 	pace     *backlog.Pace // of copies that are not urgent
 	below    int           // extents below the minimum, as of the last sweep
+	swept    time.Time     // when that began …
+	ends     uint64        // … after so many ends of extents
+	calm     atomic.Bool   // it found nothing to do, and nothing that time alone changes; no doubt came up since
 	mu       struct {
 		sync.Mutex
 		// doubted are the last holders of extents that turned out to be short or damaged. They stay in the row, since nobody has more, and count as no copies.
@@ -117,6 +121,7 @@ func (r *Runner) distrust(id core.ExtentID, at core.Place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.doubted[id] = at
+	r.calm.Store(false)
 }
 
 // trust forgets it: the holder has all of it after all, or others have.
@@ -162,6 +167,8 @@ func (r *Runner) Sweep() { r.backlog.Sweep() }
 
 const (
 	sweepEvery = 10 * time.Second
+	// calmEvery is how often all extents are judged while nothing changes and none of them waits for anything.
+	calmEvery = time.Minute
 	// repairTimeout bounds one try; the next one goes on where the copy ends.
 	repairTimeout = 5 * time.Minute
 	// mostNamed bounds the extents that one line of the log names.
@@ -180,7 +187,9 @@ func (r *Runner) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.sweep()
+			if !r.rests(r.cfg.Now()) {
+				r.sweep()
+			}
 		case <-r.backlog.Woken():
 			if r.backlog.TakeSweep() {
 				r.sweep()
@@ -226,10 +235,17 @@ func (r *Runner) startRepairs(urgent bool, slots chan struct{}) {
 // repairable reports whether an extent is sealed and not being retired, and something of it is left.
 func repairable(e *catalog.Extent) bool { return e.State == core.ExtentSealed && !e.Spent }
 
+// rests reports whether a sweep would find what the last one found: nothing to do.
+func (r *Runner) rests(now time.Time) bool {
+	return r.calm.Load() && r.ends == r.cfg.Extents.Ends() && now.Sub(r.swept) < calmEvery
+}
+
 // sweep judges all sealed extents, in memory, and queues those that need something.
 func (r *Runner) sweep() {
 	r.sayFailed()
 	now := r.cfg.Now()
+	r.swept, r.ends = now, r.cfg.Extents.Ends()
+	r.calm.Store(true)
 	known := r.cfg.Stores.Snapshot()
 	below, short := 0, 0
 	var some []core.ExtentID
@@ -239,6 +255,9 @@ func (r *Runner) sweep() {
 		}
 		j := r.judge(e, known, now)
 		_, doubted := r.doubted(e)
+		if doubted || j.Away || j.Repair || j.Surplus > 0 || j.Good < e.Copies() {
+			r.calm.Store(false)
+		}
 		if j.Below {
 			if below++; len(some) < mostNamed {
 				some = append(some, e.ID)

@@ -167,3 +167,52 @@ func TestSweep_OneLineOfFailures(t *testing.T) {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
 }
+
+// TestRepair_RestsWhileNothingChanges: all extents are judged again at once when one got other holders, or a holder is
+// doubted, and each minute at least. While a store is away, or there is something to do, time alone may change what is to
+// be done.
+func TestRepair_RestsWhileNothingChanges(t *testing.T) {
+	r, c := newRunner(t)
+	now := time.Now()
+	r.cfg.Now = func() time.Time { return now }
+	rests := func(what string, want bool) {
+		t.Helper()
+		if is := r.rests(now); is != want {
+			t.Errorf("%s: it rests: %t, want %t", what, is, want)
+		}
+	}
+	holders := func(n int) {
+		c.extents.Change(c.id, func(e *catalog.Extent) {
+			e.Holders, e.Version = e.Holders[:n], e.Version+1
+		})
+	}
+	rests("before the first sweep", false)
+	r.sweep()
+	rests("with a copy too many", false)
+	holders(3)
+	r.sweep()
+	rests("with all copies", true)
+	now = now.Add(calmEvery)
+	rests("after a minute", false)
+	r.sweep()
+	rests("with all copies", true)
+	holders(2)
+	rests("with other holders", false)
+	r.sweep()
+	rests("with a copy too few", false)
+	c.extents.Change(c.id, func(e *catalog.Extent) { e.Holders, e.Version = append(e.Holders, c.place("s2")), e.Version+1 })
+	r.sweep()
+	rests("with all copies", true)
+	r.distrust(c.id, c.place("s2"))
+	rests("with a doubt", false)
+	r.sweep()
+	rests("with a doubt", false)
+	r.trust(c.id)
+	r.sweep()
+	rests("with all copies", true)
+	for range 3 {
+		c.stores.Failed("s1", core.Errorf(core.CodeUnavailable, "away"))
+	}
+	r.sweep()
+	rests("with a store that is away", false)
+}
