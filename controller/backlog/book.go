@@ -11,7 +11,6 @@ import (
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/membership"
@@ -47,12 +46,6 @@ type book struct {
 type share struct {
 	group  core.GroupID
 	extent core.ExtentID
-}
-
-// tail is how far an extent without an end may be read.
-type tail struct {
-	last  core.Seq
-	bytes uint64
 }
 
 // queue is what is known of a queue that has live extents.
@@ -254,40 +247,6 @@ func (b *book) touch(queues ...core.QueueID) {
 	defer b.mu.Unlock()
 	for _, id := range queues {
 		b.dirty[id] = struct{}{}
-	}
-}
-
-// setTail notes how far an extent goes. Stores hear of what is committed one after another: an older answer takes nothing back.
-func (b *book) setTail(e catalog.Extent, last core.Seq, bytes uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	was, known := b.tails[e.ID]
-	now := tail{max(was.last, last), max(was.bytes, bytes)}
-	if known && now == was {
-		return
-	}
-	b.tails[e.ID] = now
-	b.dirty[e.Queue] = struct{}{}
-	if reader, ok := e.Home.Reader(e.Queue); ok {
-		b.dirty[reader] = struct{}{}
-	}
-}
-
-// keepTails forgets how far all other extents go: they have their end, or are gone.
-func (b *book) keepTails(open []catalog.Extent) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.tails) == 0 {
-		return
-	}
-	keep := make(map[core.ExtentID]bool, len(open))
-	for _, e := range open {
-		keep[e.ID] = true
-	}
-	for id := range b.tails {
-		if !keep[id] {
-			delete(b.tails, id)
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -71,8 +70,6 @@ type owner struct {
 const (
 	// callsAtOnce is how many calls one round has under way.
 	callsAtOnce = 16
-	// tailsPage is of how many extents one call asks a store.
-	tailsPage = 1000
 	// wholeEvery is how often owners are asked for everything, whatever they said before.
 	wholeEvery = 10 * time.Minute
 	// savedAtOnce bounds the shares whose checkpoints one round reads.
@@ -138,76 +135,6 @@ func (c *Collector) computeDirty() (out []lacking) {
 		out = append(out, c.book.compute(id, c.cfg.Extents.Each(id), c.cfg.Now())...)
 	}
 	return out
-}
-
-// askTails asks stores how far the extents without an end go, of each the first that tells.
-func (c *Collector) askTails(ctx context.Context) {
-	open := c.book.counting(slices.Collect(c.cfg.Extents.WithoutEnd()), c.mine)
-	c.book.keepTails(open)
-	for try := 0; len(open) > 0 && ctx.Err() == nil; try++ {
-		byStore := make(map[core.HostID][]catalog.Extent)
-		for _, e := range open {
-			if there := c.answering(e.Replicas); try < len(there) {
-				byStore[there[try]] = append(byStore[there[try]], e)
-			}
-		}
-		if len(byStore) == 0 {
-			return
-		}
-		var mu sync.Mutex
-		var again []catalog.Extent
-		var calls errgroup.Group
-		calls.SetLimit(callsAtOnce)
-		for id, all := range byStore {
-			for some := range slices.Chunk(all, tailsPage) {
-				calls.Go(func() error {
-					untold := c.askStore(ctx, id, some)
-					mu.Lock()
-					defer mu.Unlock()
-					again = append(again, untold...)
-					return nil
-				})
-			}
-		}
-		calls.Wait() // no function fails
-		open = again
-	}
-}
-
-func (c *Collector) answering(stores []core.HostID) (out []core.HostID) {
-	for _, id := range stores {
-		if _, ok := c.cfg.Cluster.Store(id); ok {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-// askStore asks one store, and answers the extents of which it does not tell how far they go.
-func (c *Collector) askStore(ctx context.Context, id core.HostID, extents []catalog.Extent) (untold []catalog.Extent) {
-	client, ok := c.cfg.Cluster.Store(id)
-	if !ok {
-		return extents
-	}
-	req := &pb.GetTailsRequest{Extents: make([][]byte, len(extents))}
-	for i := range extents {
-		req.Extents[i] = extents[i].ID.ID[:]
-	}
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-	defer cancel()
-	resp, err := client.GetTails(ctx, connect.NewRequest(req))
-	if err != nil || len(resp.Msg.Tails) != len(extents) {
-		c.cfg.Log.Debug("a store does not answer with the ends of extents", "store", id, "extents", len(extents), "err", convert.FromRPC(err))
-		return extents
-	}
-	for i, t := range resp.Msg.Tails {
-		if t.GetDamaged() || t.GetAbsent() {
-			untold = append(untold, extents[i])
-			continue
-		}
-		c.book.setTail(extents[i], core.Seq(min(t.Committed, t.Last)), t.Bytes)
-	}
-	return untold
 }
 
 // askOwners asks output hosts for what has changed; with looks those of them only that are to look at messages.

@@ -24,27 +24,6 @@ const (
 	aheadOf = 4
 )
 
-// counting are those extents that are counted here: of queues that mine selects, of others that their groups read, and of
-// their dead letter queues.
-func (b *book) counting(all []catalog.Extent, mine func(core.QueueID) bool) []catalog.Extent {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	asked := make(map[core.QueueID]bool) // extents are far more than queues
-	here := func(q core.QueueID) bool {
-		is, known := asked[q]
-		if !known {
-			_, dead := b.letters[q]
-			is = dead || mine(q)
-			asked[q] = is
-		}
-		return is
-	}
-	return slices.DeleteFunc(all, func(e catalog.Extent) bool {
-		reader, ok := e.Home.Reader(e.Queue)
-		return !here(e.Queue) && (!ok || !here(reader))
-	})
-}
-
 // compute counts the backlogs of a queue's groups again out of its live extents, and those of others that its groups read. It answers the shares
 // whose checkpoints are to be read.
 func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now time.Time) (out []lacking) {
