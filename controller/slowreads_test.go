@@ -114,6 +114,8 @@ func TestDeleted_SlowReadsOfManyQueues(t *testing.T) {
 			r.ok(err)
 		}
 		change(deleted, func(q *core.QueueSpec) { q.Status = core.StatusDeleted })
+		hint := metadata.DeletedQueueRecord{Queue: deleted, At: time.Now(), Done: true}
+		r.ok(metadata.Write(r.t.Context(), r.meta, metadata.Work, metadata.DeletedQueueKey(deleted), hint, time.Now(), 0, metadata.Quorum))
 		change(short, func(q *core.QueueSpec) { q.ConsumedRetention = time.Second })
 		meta.on.Store(true)
 		took := r.eventually("the extent of the deleted queue is removed", 10*time.Minute, func() bool { return r.held(gone) == 0 })

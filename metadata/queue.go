@@ -17,12 +17,14 @@ type QueueRecord struct {
 	Home core.Home `json:"home,omitzero"`
 }
 
-// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and rows of its groups, or of its
-// name, may remain. It is written before the queue's row is changed.
+// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and has extents that are to go. Rows
+// of its groups, or of its name, may remain, unless the deletion is done. The hint is written before the queue's row is
+// changed. The controller that is responsible for the queue removes it.
 type DeletedQueueRecord struct {
 	Queue core.QueueID `json:"queue"`
 	Path  string       `json:"path"`
 	At    time.Time    `json:"at"`
+	Done  bool         `json:"done,omitempty"`
 }
 
 // NameRecord maps a path to a queue. It carries the whole spec, so that a half-made queue can be finished. The row goes

@@ -94,7 +94,7 @@ func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 			return err
 		}
 	}
-	return r.cfg.Meta.Remove(ctx, metadata.Work, hint.Key, hint.Written, metadata.Quorum) // the hint that was read, not one of a later deletion
+	return r.removeHint(ctx, hint)
 }
 
 // forgetGroup removes the rows of a deleted group from all tables but its own, and marks that one: whoever removes an

@@ -28,8 +28,15 @@ func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 	if err != nil {
 		return err
 	}
+	if !r.cfg.Responsible(hint.Queue.ID) {
+		return nil
+	}
+	r.isDeleted(hint.Queue)
+	if hint.Done {
+		return r.removeHint(ctx, row)
+	}
 	age := r.cfg.Now().Sub(hint.At)
-	if age < finishAfter || !r.cfg.Responsible(hint.Queue.ID) {
+	if age < finishAfter {
 		return nil
 	}
 	begun, err := r.deletion().Resume(ctx, hint)
@@ -39,5 +46,10 @@ func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 	if begun {
 		r.cfg.Log.Info("the deletion of a queue is finished, which a frontend had left", "queue", hint.Path)
 	}
-	return r.cfg.Meta.Remove(ctx, metadata.Work, row.Key, row.Written, metadata.Quorum) // the hint that was read, not one of a later deletion
+	return r.removeHint(ctx, row)
+}
+
+// removeHint removes the hint that was read, not one of a later deletion.
+func (r *Runner) removeHint(ctx context.Context, row metadata.Row) error {
+	return r.cfg.Meta.Remove(ctx, metadata.Work, row.Key, row.Written, metadata.Quorum)
 }

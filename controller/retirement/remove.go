@@ -2,6 +2,8 @@ package retirement
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/retirement/progress"
@@ -11,12 +13,10 @@ import (
 
 // Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
+// It is for the queues of hints, and for those that a round has found: rounds read the rows of all queues anyway.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
-	for q := range r.queueRows(ctx) {
-		if q.Spec.Status != core.StatusDeleted {
-			continue
-		}
+	for q := range r.queueRows(ctx, r.deletedWithExtents()) {
 		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(q.ID), metadata.Serial)
 		if err != nil || q.Spec.Status != core.StatusDeleted {
 			continue
@@ -29,6 +29,21 @@ func (r *Runner) Deleted(ctx context.Context) {
 			})
 		}
 	}
+}
+
+// isDeleted notes that a queue seems to be deleted.
+func (r *Runner) isDeleted(queue core.QueueID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.deleted[queue] = struct{}{}
+}
+
+// deletedWithExtents are the queues that seem to be deleted and have extents. Others are forgotten.
+func (r *Runner) deletedWithExtents() []core.QueueID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.mu.deleted, func(id core.QueueID, _ struct{}) bool { return !r.cfg.Extents.Has(id) || !r.cfg.Responsible(id.ID) })
+	return slices.Collect(maps.Keys(r.mu.deleted))
 }
 
 func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e catalog.Extent) error {

@@ -77,6 +77,7 @@ type Runner struct {
 	mu      struct {
 		sync.Mutex
 		seen    map[core.ExtentID]sighting
+		deleted map[core.QueueID]struct{} // queues that are known to be deleted, while they have extents
 		names   map[core.QueueID]progress.Names
 		overdue map[core.QueueID]int        // extents that the last look at the queue left; no queue without
 		places  map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
@@ -88,6 +89,7 @@ func New(cfg Config, owner Owner) *Runner {
 	r := &Runner{cfg: cfg, owner: owner, clocks: clocks.New(cfg.Dial, cfg.Now)}
 	r.mu.seen, r.mu.names = make(map[core.ExtentID]sighting), make(map[core.QueueID]progress.Names)
 	r.mu.overdue, r.mu.places = make(map[core.QueueID]int), make(map[core.ID]*progress.Place)
+	r.mu.deleted = make(map[core.QueueID]struct{})
 	return r
 }
 
@@ -135,12 +137,13 @@ func (r *Runner) unread(ctx context.Context, err error, what string, attrs ...an
 // queuesAtOnce bounds the rows of queues that are read by one call.
 const queuesAtOnce = 100
 
-// queueRows yields the rows of the queues with extents, except those that cannot be read. They may be old: the caller
-// reads a row again at Serial before it acts on it. Serial reads of all queues would fill the time between two rounds.
-func (r *Runner) queueRows(ctx context.Context) iter.Seq[metadata.QueueRecord] {
+// queueRows yields the rows of those of the queues that this controller is responsible for, except those that cannot be
+// read. They may be old: the caller reads a row again at Serial before it acts on it. Serial reads of all queues would fill
+// the time between two rounds.
+func (r *Runner) queueRows(ctx context.Context, of []core.QueueID) iter.Seq[metadata.QueueRecord] {
 	return func(yield func(metadata.QueueRecord) bool) {
 		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }
-		for queues := range slices.Chunk(slices.DeleteFunc(r.cfg.Extents.Queues(), others), queuesAtOnce) {
+		for queues := range slices.Chunk(slices.DeleteFunc(of, others), queuesAtOnce) {
 			rows, err := r.readQueues(ctx, queues)
 			if err != nil && ctx.Err() == nil {
 				r.unread(ctx, err, "the extents of some queues stay for now: their rows cannot be read", "queues", len(queues))

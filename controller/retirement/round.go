@@ -1,7 +1,9 @@
 package retirement
 
 import (
+	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,7 +60,7 @@ func (r *Runner) round(ctx context.Context) {
 	t.clocks <- nil
 	var queues errgroup.Group
 	queues.SetLimit(queuesSideBySide)
-	for q := range r.queueRows(ctx) { // in another order each time
+	for q := range r.queueRows(ctx, r.cfg.Extents.Queues()) { // in another order each time
 		queues.Go(func() error {
 			if err := t.queue(ctx, q); err != nil && ctx.Err() == nil {
 				r.unread(ctx, err, "the extents of a queue stay for now", "queue", q.ID)
@@ -103,7 +105,9 @@ func (r *Runner) leaveGone() {
 // queue takes the extents of one queue a step on, and counts those that are due and stay.
 func (t *turn) queue(ctx context.Context, q metadata.QueueRecord) error {
 	left := 0
-	if q.Spec.Status != core.StatusDeleted { // see Deleted
+	if q.Spec.Status == core.StatusDeleted {
+		t.isDeleted(q.ID)
+	} else {
 		due, marked, drained := t.candidates(q.ID, policyOf(q), t.cfg.Now())
 		var stay int
 		var removing sync.WaitGroup
@@ -125,9 +129,24 @@ func (t *turn) queue(ctx context.Context, q metadata.QueueRecord) error {
 
 // candidates are the extents of a queue that its policy may let go, those that are marked, and those that are drained.
 func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now time.Time) (due, marked, drained []catalog.Extent) {
-	for _, e := range r.cfg.Extents.Of(queue) {
+	var some []catalog.Extent // of a queue that keeps what it has there are none
+	for e := range r.cfg.Extents.Each(queue) {
+		if e.Queue != queue { // it was merged into this one
+			continue
+		}
+		switch e.State {
+		case core.ExtentSealed:
+			if policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now) {
+				some = append(some, e)
+			}
+		case core.ExtentRetiring, core.ExtentRetired:
+			some = append(some, e)
+		}
+	}
+	slices.SortFunc(some, func(a, b catalog.Extent) int { return bytes.Compare(a.ID.ID[:], b.ID.ID[:]) })
+	for _, e := range some {
 		switch {
-		case e.State == core.ExtentSealed && policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now):
+		case e.State == core.ExtentSealed:
 			due = append(due, e)
 		case e.State == core.ExtentRetiring && r.since(e, now) >= markedFor:
 			marked = append(marked, e)

@@ -23,7 +23,7 @@ type Deletion struct {
 // more. Else CodeUnavailable or, when another step fails after the queue was marked deleted, CodeUnknown; controllers
 // go on with it:
 //
-//	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ no name row ──▶ no hint
+//	hint ──▶ queue row: deleted ──▶ groups, each with its built-in queues ──▶ ends of extents ──▶ no name row ──▶ hint: done
 func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	at := d.Now()
 	key := metadata.DeletedQueueKey(name.Queue)
@@ -36,11 +36,12 @@ func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
 	defer cancel()
-	_ = d.Meta.Remove(ctx, metadata.Work, key, at, metadata.Quorum) // not the hint of a later call; one that stays is removed by a controller
+	hint.Done = true
+	_ = metadata.Write(ctx, d.Meta, metadata.Work, key, hint, at.Add(metadata.Tick), 0, metadata.Quorum) // else a controller finds that nothing is left to do
 	return nil
 }
 
-// hintTimeout bounds the removal of a hint after all else is done.
+// hintTimeout bounds the change of a hint after all else is done.
 const hintTimeout = time.Second
 
 // Resume finishes the deletion of a queue from its hint, unless that has not begun: then begun is false.
