@@ -69,9 +69,10 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		return nil, err
 	}
 	fresh := h.extents.TakeFresh(queue, last)
-	assigned := h.assigned(fresh)
+	assigned, news := h.assigned(fresh), len(fresh) > 0
 	for id, g := range q.groups {
 		if r, ok := groups[id]; !ok || r.Epoch != g.Epoch || assigned {
+			news = true
 			if !ok { // it is deleted: its assignments name the extents where retirement finds its other rows
 				h.dropShares(g, func(core.ExtentID) bool { return true })
 				h.shares.ForgetEpoch(id)
@@ -95,11 +96,10 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 			return dropped, err // and what was fresh is read with the whole group
 		}
 		dropped = append(dropped, gone...)
-		q.groups[id] = g
+		q.groups[id], news = g, true
 		h.shares.SetEpoch(queue, id, r.Epoch)
 	}
 	h.shares.setQueue(queue, q)
-	q.looked = h.deps.now()
 	for _, g := range q.groups {
 		gone, err := h.consumedOf(ctx, g, consumed)
 		if err != nil {
@@ -108,7 +108,20 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		dropped = append(dropped, h.dropShares(g, gone)...)
 	}
 	h.backlogs.SetGroups(queue, q.backlogs())
+	q.rests(h.deps.now(), news || len(dropped) > 0 || h.mayDrop(q))
 	return dropped, nil
+}
+
+// mayDrop reports whether a group of a queue has yet to consume an extent with an end. Its owner says by a row that it has.
+func (h *Host) mayDrop(q *queueShares) bool {
+	for _, g := range q.groups {
+		for id := range g.pending {
+			if e, live := h.extents.Get(id); !live || e.State.HasEnd() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // assigned reports whether shares of new extents may have owners: those that minorities made. Then the groups are read again, with their assignments.

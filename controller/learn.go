@@ -14,6 +14,22 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
+// tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached looks
+// at them by itself within idleEvery.
+func (h *Host) tellOfGroup(queue core.QueueID) {
+	h.shares.touch(queue)
+	if h.duties.Responsible(queue.ID) {
+		return
+	}
+	h.tasks.Go(func(ctx context.Context) {
+		for _, m := range h.otherControllers(queue) {
+			if _, err := h.heardThere(ctx, m, queue, nil); err == nil {
+				return
+			}
+		}
+	})
+}
+
 // tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. When
 // this call fails, the other one learns of the extent up to reloadOften later: this one names it, or the other reads all.
 func (h *Host) tellOthers(e catalog.Extent) {

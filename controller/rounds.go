@@ -8,11 +8,26 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// lookEvery and idleEvery are how often a queue is looked at that nobody touched: one with work, one without.
+// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end. A queue with
+// open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery, and one without work
+// each idleEvery: what else changes is told as a rule, see touch.
 const (
 	lookEvery = 10 * time.Second
 	idleEvery = time.Minute
 )
+
+// rests sets when the queue is looked at again after a look; news: the look found some, or the next one may.
+func (q *queueShares) rests(now time.Time, news bool) {
+	switch {
+	case !q.busy():
+		q.rest = idleEvery
+	case news || q.rest == 0:
+		q.rest = lookEvery
+	default:
+		q.rest = min(2*q.rest, idleEvery)
+	}
+	q.next = now.Add(q.rest)
+}
 
 // assignLoop does the rounds of assignment, one at a time, until ctx ends. They read metadata, which may be slow; seals do
 // not wait for them.
@@ -44,7 +59,7 @@ func (h *Host) assignTouched(ctx context.Context) bool {
 	if !h.shares.isComplete() {
 		return h.assignAll(ctx)
 	}
-	touched := h.shares.takeTouched()
+	touched := h.takeTouched()
 	return h.round(ctx, touched, touched, false)
 }
 
@@ -55,13 +70,9 @@ func (h *Host) assignDue(ctx context.Context) bool {
 		return h.assignAll(ctx)
 	}
 	now := h.deps.now()
-	due := h.shares.takeTouched()
+	due := h.takeTouched()
 	for id, q := range h.shares.queues {
-		every := idleEvery
-		if q.busy() {
-			every = lookEvery
-		}
-		if now.Sub(q.looked) >= every {
+		if !now.Before(q.next) {
 			due = append(due, id)
 		}
 	}
@@ -72,8 +83,19 @@ func (h *Host) assignDue(ctx context.Context) bool {
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
 	h.leaveOthers()
-	look := append(h.shares.takeTouched(), h.unseen()...)
+	look := append(h.takeTouched(), h.unseen()...)
 	return h.round(ctx, look, h.extents.Queues(), false)
+}
+
+// takeTouched returns and forgets the queues that were touched. They are looked at more often from now on.
+func (h *Host) takeTouched() []core.QueueID {
+	out := h.shares.takeTouched()
+	for _, id := range out {
+		if q := h.shares.queues[id]; q != nil {
+			q.rest = 0
+		}
+	}
+	return out
 }
 
 // unseen are the queues with extents that no round has looked at since this controller became responsible for them.

@@ -36,8 +36,9 @@ type shares struct {
 // queueShares are the groups of one queue, as of the last look at it.
 type queueShares struct {
 	groups map[core.GroupID]*groupShares
-	looked time.Time // when it was last looked at
-	taken  time.Time // since when this controller is responsible for it, or later
+	taken  time.Time     // since when this controller is responsible for it, or later
+	rest   time.Duration // from the last look at it to …
+	next   time.Time     // … the next one, unless it is touched; zero: at once
 }
 
 // groupShares are what a group has not consumed to the end.

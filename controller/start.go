@@ -32,7 +32,7 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
-	h.shares.touch(queue)
+	h.tellOfGroup(queue)
 	return nil
 }
 
@@ -292,7 +292,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
 	}
 	h.log.Info("a group was rewound", "queue", g.Spec.Queue, "group", name, "epoch", next.Epoch, "to", to)
-	h.shares.touch(queue)
+	h.tellOfGroup(queue)
 	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

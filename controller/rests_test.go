@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// looksAt counts the looks at queues: each lists the groups of one.
+type looksAt struct {
+	metadata.Store
+	n atomic.Int64
+}
+
+func (x *looksAt) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if t == metadata.Groups {
+		x.n.Add(1)
+	}
+	return x.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each minute
+// at least, and soon again after it was touched.
+func TestRounds_RestWhileNothingChanges(t *testing.T) {
+	meta := &looksAt{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta, edit: calm}, func(r *harness) {
+		queue := r.queue(1, 1)
+		r.group(queue, "g")
+		r.extent(queue, 1)
+		looks := func(during time.Duration) int64 {
+			before := meta.n.Load()
+			r.sleep(during)
+			return meta.n.Load() - before
+		}
+		r.sleep(time.Second)
+		if n := looks(5 * time.Minute); n < 5 || n > 8 {
+			t.Errorf("%d looks in five minutes without a change, want after 10, 20, 40 s, and each minute", n)
+		}
+		r.ctl.shares.touch(queue)
+		if n := looks(time.Minute); n < 3 || n > 4 {
+			t.Errorf("%d looks in the minute after it was touched, want at once, after 10 and after 20 s", n)
+		}
+	})
+}
+
+// TestRounds_AnotherControllerStartsAGroup: the controller that is responsible for a queue hears of a group that another
+// one started, and does not wait for its next look.
+func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness, both [2]*running) {
+		queue := r.queue(1, 1)
+		responsible := of(both, queue)
+		_, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		r.sleep(5 * time.Minute) // it looks each minute
+		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g"}.WithDefaults()}
+		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
+		r.ok(both[1-responsible].startGroup(r.t.Context(), queue, "g"))
+		r.eventually("its share has an owner", 3*time.Second, func() bool {
+			q := both[responsible].shares.of(queue)
+			return q != nil && q.groups[g.ID] != nil
+		})
+	})
+}

@@ -1,0 +1,122 @@
+package controller
+
+import (
+	"context"
+	"flag"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+	"github.com/columbamq/columba/metadata/scale"
+)
+
+var scaleFlag = flag.Int("scale", 100, "queues of TestScale, each with a group and ten extents")
+
+// rowsRead counts the rows, and the lists of rows, that are asked for.
+type rowsRead struct {
+	metadata.Store
+	n atomic.Int64
+}
+
+func (x *rowsRead) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	x.n.Add(1)
+	return x.Store.Get(ctx, t, k, c)
+}
+
+func (x *rowsRead) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
+	x.n.Add(int64(len(keys)))
+	return metadata.GetRows(ctx, x.Store, t, keys, c)
+}
+
+func (x *rowsRead) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	x.n.Add(1)
+	return x.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// TestScale_Idle: a controller reads few rows while nothing happens: each minute the groups of a queue, and twice its own
+// row, and what does not go by the number of queues, besides the hints and seal rows of every ten minutes. The test also measures a controller among many
+// extents. In virtual time an idle minute takes as long as the processor works; the metadata are in the memory of the test,
+// so that Cassandra and its driver are not in the figures.
+//
+//	go test ./controller -run TestScale -v -scale 10000
+func TestScale_Idle(t *testing.T) {
+	meta := &rowsRead{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 3, outputs: 2, meta: meta}, func(r *harness) {
+		r.ctl.end()
+		c := r.fill(scale.Size{Queues: *scaleFlag, Extents: 10})
+		empty, began, used := living(), time.Now(), processor()
+		r.ctl = r.startController(beside)
+		r.eventually("all extents are known", time.Minute, func() bool { return r.ctl.loaded() == nil })
+		t.Logf("%d extents are known after %s, %s of processor; %d MiB", len(c.Extents), time.Since(began), processor()-used, (living()-empty)>>20)
+		const minutes, last = 12, 9 // a full reading of all rows is in the eleventh
+		for minute := range minutes {
+			before, rows := processor(), meta.n.Load()
+			r.sleep(time.Minute)
+			rows = meta.n.Load() - rows
+			t.Logf("minute %2d: %s of processor, %d rows; %d MiB", minute+1, processor()-before, rows, (living()-empty)>>20)
+			if most := int64(4*len(c.Queues) + 1100); minute == last && rows > most {
+				t.Errorf("an idle controller of %d queues reads %d rows a minute, want at most %d", len(c.Queues), rows, most)
+			}
+		}
+		if n := r.ctl.extents.Count(); n != len(c.Extents) {
+			t.Errorf("%d extents are known, want %d", n, len(c.Extents))
+		}
+	})
+}
+
+// fill has the metadata and the stores hold a cluster whose hosts are those of the harness.
+func (r *harness) fill(size scale.Size) scale.Cluster {
+	r.t.Helper()
+	hosts := scale.Hosts{
+		Controller: r.self.ID, Run: r.self.Run, Input: r.input.ID, InputRun: r.input.Run, Checksum: sumOf([][]byte{batch(1, "x", 0)}),
+		Owner: func(_ core.GroupID, e core.ExtentID) (core.HostID, core.RunID) {
+			o := r.outputs[int(e.ID[15])%len(r.outputs)]
+			return o.id, o.run
+		},
+	}
+	for _, s := range r.stores {
+		hosts.Stores = append(hosts.Stores, core.Place{Store: s.id, Disk: s.disk})
+	}
+	c, err := scale.Write(r.t.Context(), r.meta, size, hosts, time.Now())
+	r.ok(err)
+	for _, e := range c.Extents {
+		for _, s := range r.stores {
+			s.keep(e, c.Open[e.ID])
+		}
+	}
+	return c
+}
+
+// keep is what a store has of an extent that a writer wrote to, and that was sealed unless it is open.
+func (s *fakeStore) keep(e core.Extent, open bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := &fakeReplica{tuple: e, opened: true, header: s.run}
+	if x.batches = [][]byte{batch(1, "x", 0)}; !open {
+		x.fenced, x.sealed, x.l, x.committed, x.version = true, true, 1, 1, 1
+	}
+	s.replicas[e.ID] = x
+	s.changed(x)
+}
+
+// living is how many bytes of the heap are in use.
+func living() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// processor is how much of it this process has used.
+func processor() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Round(time.Millisecond)
+}
