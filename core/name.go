@@ -46,8 +46,12 @@ func ParseAnyQueuePath(path string) (string, error) {
 	last := labels[len(labels)-1]
 	of := strings.TrimSuffix(path, "/"+last)
 	switch {
-	case strings.HasSuffix(last, SuffixRetry): // also of a group on a dead letter queue
-		_, err = ParseAnyQueuePath(of)
+	case strings.HasSuffix(last, SuffixRetry):
+		if _, _, ok := SplitDLQPath(of); ok { // of a group on a dead letter queue
+			_, err = ParseAnyQueuePath(of)
+		} else {
+			_, err = ParseQueuePath(of)
+		}
 	case strings.HasSuffix(last, SuffixDLQ):
 		_, err = ParseQueuePath(of)
 	default:
@@ -116,7 +120,11 @@ func splitPath(path string) ([]string, error) {
 	if !strings.HasPrefix(path, "/") {
 		return nil, Errorf(CodeBadName, "queue path %q does not begin with /; write it like /namespace/name", clip(path))
 	}
-	labels := strings.Split(path[1:], "/")
+	const most = MaxPathLabels + 2 // the retry queue of a group on a dead letter queue
+	labels := strings.SplitN(path[1:], "/", most+1)
+	if len(labels) > most {
+		return nil, Errorf(CodeBadName, "queue path %q has more than %d labels; use %d to %d", clip(path), most, MinPathLabels, MaxPathLabels)
+	}
 	for _, l := range labels {
 		if err := checkLabel(unsuffixed(l)); err != nil {
 			return nil, err

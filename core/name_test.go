@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -26,14 +27,28 @@ func TestParseQueuePath(t *testing.T) {
 }
 
 func TestParseAnyQueuePath(t *testing.T) {
-	for _, path := range []string{"/a/b", "/a/b/g.dlq", "/a/b/g.retry", "/a/b/c/d/e/g.dlq"} {
+	for _, path := range []string{"/a/b", "/a/b/g.dlq", "/a/b/g.retry", "/a/b/c/d/e/g.dlq", "/a/b/c/d/e/g.dlq/h.retry"} {
 		if got, err := core.ParseAnyQueuePath(path); err != nil || got != path {
 			t.Errorf("%q: got %q, %v", path, got, err)
 		}
 	}
-	for _, path := range []string{"/a/g.dlq", "/a/b.dlq/g.dlq", "/a/b/c/d/e/f/g.dlq", "/a/b/.dlq", "g.dlq", "/a/b/c/d/e/f"} {
+	for _, path := range []string{"/a/g.dlq", "/a/b.dlq/g.dlq", "/a/b/c/d/e/f/g.dlq", "/a/b/.dlq", "g.dlq", "/a/b/c/d/e/f",
+		"/a/b/g.retry/h.retry", "/a/b/g.dlq/h.retry/i.retry", "/a/b/g.retry/h.dlq"} {
 		if _, err := core.ParseAnyQueuePath(path); core.CodeOf(err) != core.CodeBadName {
 			t.Errorf("%q: got %v, want %s", path, err, core.CodeBadName)
+		}
+	}
+}
+
+// A path comes from anybody, in a request of any length.
+func TestParseAnyQueuePath_TakesNoTimeForManyLabels(t *testing.T) {
+	for _, label := range []string{"/g.retry", "/g.dlq", "/g"} {
+		began := time.Now()
+		if _, err := core.ParseAnyQueuePath("/a/b" + strings.Repeat(label, 20_000)); core.CodeOf(err) != core.CodeBadName {
+			t.Errorf("%s: got %v", label, err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: refused after %s", label, took)
 		}
 	}
 }
