@@ -39,7 +39,7 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 		s := c.shareLocked(e.Handle)
 		err := c.lackLocked(e.Handle)
 		if s != nil {
-			err = s.rules.Extend(e.Seq, e.Attempt, time.Duration(e.Millis)*time.Millisecond, now)
+			err = s.rules.Extend(e.Seq, e.Attempt, millis(e.Millis, core.MaxLockTimeout), now)
 		}
 		g.mu.Unlock()
 		c.answer(e.Handle, e.Seq, e.Attempt, err)
@@ -133,7 +133,7 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	}
 	delay := time.Duration(-1)
 	if n.DelayMillis >= 0 {
-		delay = min(time.Duration(min(n.DelayMillis, int64(core.MaxNackDelay/time.Millisecond)))*time.Millisecond, core.MaxNackDelay)
+		delay = millis(n.DelayMillis, core.MaxNackDelay)
 	}
 	g.mu.Lock()
 	err := c.lackLocked(n.Handle)
@@ -147,6 +147,11 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	g.mu.Unlock()
 	c.answer(n.Handle, n.Seq, n.Attempt, err)
 	return nil
+}
+
+// millis is a number of milliseconds that a frame says, up to most. A frame may say more than a time.Duration can.
+func millis(n int64, most time.Duration) time.Duration {
+	return time.Duration(min(n, most.Milliseconds())) * time.Millisecond
 }
 
 // nackLocked applies a nack, or a rejection, which has no delay. A negative delay leaves it to the group.

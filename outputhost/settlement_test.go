@@ -144,6 +144,28 @@ func TestSettle_RefusedOnesAreStillHeld(t *testing.T) {
 	})
 }
 
+// TestExtend_ByMoreThanADurationHolds: the lock lasts as long as a lock may, and does not end at once.
+func TestExtend_ByMoreThanADurationHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, _ := b.small(1)
+		conn := b.connect()
+		conn.read()
+		c := conn.consume(g)
+		c.grant(g, 1, 1<<20)
+		e := wire.Extend{Seq: 1, Attempt: 1, Millis: wire.MaxMillis}
+		if err := c.settle(g, wire.Frame{Type: wire.TypeExtend, Body: e.Append(nil)}); err != nil {
+			t.Fatal(err)
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.mu.rules.Tick(b.deps.Now().Add(core.MaxLockTimeout - time.Second))
+		if n := g.mu.rules.InFlightOf(c.id); n != 1 {
+			t.Errorf("%d messages are locked a second before the longest lock ends, want 1", n)
+		}
+	})
+}
+
 // TestFair_LocksOfAShareGivenAway: what a consumer held of it is not locked here any more, and keeps nothing from it.
 func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
