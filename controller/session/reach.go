@@ -62,7 +62,7 @@ func (r *reach) rest(now time.Time) {
 
 // outweighs reports whether a controller that sees a hosts is to be followed rather than one that sees b, if the two do not
 // reach each other: the other one is cut off from the cluster, or belongs to no cluster.
-func outweighs(a, b uint32) bool { return b > 0 && a >= 2*b }
+func outweighs(a, b uint32) bool { return b > 0 && a/2 >= b }
 
 // obstacle is another controller because of which this one gives its session lease back, or takes none; nil: there is none.
 // sees is how many hosts this one sees.
