@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
@@ -56,6 +57,14 @@ func hostOf(tags map[string]string) (membership.Host, error) {
 	run, err := core.ParseID(tags[tagRun])
 	if err != nil {
 		return membership.Host{}, err
+	}
+	if run.IsZero() {
+		return membership.Host{}, core.Errorf(core.CodeBadID, "the run of host %s is zero", id)
+	}
+	for _, tag := range [...]string{tagAddress, tagZone, tagRoles} { // one of them in an answer that is no text would fail the answer
+		if !utf8.ValidString(tags[tag]) {
+			return membership.Host{}, core.Errorf(core.CodeBadArgument, "the %s of host %s is no text: %q", tag, id, tags[tag])
+		}
 	}
 	h := membership.Host{ID: id, Address: tags[tagAddress], Zone: tags[tagZone], Run: core.RunID{ID: run}}
 	if tags[tagRoles] != "" {

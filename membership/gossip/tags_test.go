@@ -1,6 +1,7 @@
 package gossip
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -8,6 +9,21 @@ import (
 
 	"github.com/columbamq/columba/core"
 )
+
+// TestHostOf_RefusesWhatNoAnswerCanName: the list of hosts, and every route, has to be text.
+func TestHostOf_RefusesWhatNoAnswerCanName(t *testing.T) {
+	good := map[string]string{tagID: "a", tagRoles: "storehost", tagAddress: "127.0.0.1:4922", tagZone: "rack-1", tagRun: core.ID{1}.String()}
+	if _, err := hostOf(good); err != nil {
+		t.Fatal(err)
+	}
+	for tag, value := range map[string]string{tagRoles: "store\xff", tagAddress: "127.0.0.1\xc3:4922", tagZone: "\xed\xa0\x80", tagRun: core.ID{}.String()} {
+		bad := maps.Clone(good)
+		bad[tag] = value
+		if h, err := hostOf(bad); err == nil {
+			t.Errorf("%s: %+v is taken for a host", tag, h)
+		}
+	}
+}
 
 // FuzzHostOf reads any tags: any process that reaches the gossip port sends some. An accepted host stays the same when
 // its tags are written and read again.
