@@ -16,14 +16,21 @@ func tableToProto(t metadata.Table) *pb.Table {
 	return &pb.Table{Name: t.Name, Rule: rule}
 }
 
-func tableFromProto(p *pb.Table) (metadata.Table, error) {
+// tableFromProto reads a table, which another version may know alone. A table that this version knows has its rule: rows
+// that change by two rules lose changes.
+func tableFromProto(p *pb.Table) (t metadata.Table, err error) {
 	switch p.GetRule() {
 	case pb.TableRule_TABLE_RULE_CAS:
-		return metadata.Table{Name: p.Name, Rule: metadata.RuleCAS}, nil
+		t = metadata.Table{Name: p.Name, Rule: metadata.RuleCAS}
 	case pb.TableRule_TABLE_RULE_PUT:
-		return metadata.Table{Name: p.Name, Rule: metadata.RulePut}, nil
+		t = metadata.Table{Name: p.Name, Rule: metadata.RulePut}
+	default:
+		return t, core.Errorf(core.CodeBadArgument, "table %.80q has no rule this version knows", p.GetName())
 	}
-	return metadata.Table{}, core.Errorf(core.CodeBadArgument, "table %.80q has no rule this version knows", p.GetName())
+	if known, ok := metadata.TableOf(t.Name); ok && known != t {
+		return t, core.Errorf(core.CodeBadArgument, "rows of table %s change by another rule", t.Name)
+	}
+	return t, nil
 }
 
 func consistencyToProto(c metadata.Consistency) pb.ReadConsistency {
