@@ -172,12 +172,19 @@ func (s *service) HoldTimers(_ context.Context, req *connect.Request[pb.HoldTime
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	out := &pb.HoldTimersResponse{}
+	if n := len(req.Msg.Messages); n > maxTokens {
+		return nil, convert.RPCError(core.Errorf(core.CodeBadArgument, "%d messages in one call; at most %d are allowed", n, maxTokens))
+	}
+	out, asked := &pb.HoldTimersResponse{}, make(map[core.ID]bool)
 	for _, b := range req.Msg.Groups {
 		group, err := core.IDFromBytes(b)
 		if err != nil {
 			return nil, convert.RPCError(err)
 		}
+		if asked[group] { // an answer is as long as its messages for each group that is here, and not for each that is named
+			continue
+		}
+		asked[group] = true
 		if hold := s.h.holdTimers(core.GroupID{ID: group}, core.ExtentID{ID: extent}, req.Msg.Messages); hold != nil {
 			out.Groups = append(out.Groups, hold)
 		}

@@ -3,7 +3,10 @@ package outputhost
 import (
 	"testing"
 
+	"connectrpc.com/connect"
+
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/core/dispatch"
@@ -171,5 +174,26 @@ func TestTimers_LastOwed(t *testing.T) {
 		if got := s.lastOwedLocked(); got != x.want {
 			t.Errorf("without %d to %d: up to %d, want %d", x.from, x.last, got, x.want)
 		}
+	}
+}
+
+// TestHoldTimers_EachGroupOnce: a call that names a group thousands of times costs, and is answered, no more than one that names it once.
+func TestHoldTimers_EachGroupOnce(t *testing.T) {
+	b := newHarness(t)
+	s, _ := b.timerShare()
+	req := &pb.HoldTimersRequest{Extent: s.extent.ID.ID[:], Messages: []*pb.HoldTimersRequest_Timer{{Seq: 1, Due: 1 << 50}}}
+	for range 10_000 {
+		req.Groups = append(req.Groups, s.group.id.ID[:])
+	}
+	resp, err := (&service{b.Host}).HoldTimers(t.Context(), connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(resp.Msg.Groups); n != 1 {
+		t.Errorf("%d groups are answered, want 1", n)
+	}
+	req.Messages = make([]*pb.HoldTimersRequest_Timer, maxTokens+1)
+	if _, err := (&service{b.Host}).HoldTimers(t.Context(), connect.NewRequest(req)); core.CodeOf(convert.FromRPC(err)) != core.CodeBadArgument {
+		t.Errorf("%d messages: %v", len(req.Messages), err)
 	}
 }
