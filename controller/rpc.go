@@ -75,7 +75,7 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: req.Msg.Reason, force: req.Msg.Force, quarantined: req.Msg.Force && req.Msg.GiveUpQuarantined}
+	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: clipReason(req.Msg.Reason), force: req.Msg.Force, quarantined: req.Msg.Force && req.Msg.GiveUpQuarantined}
 	if req.Msg.Due != nil {
 		o.due = req.Msg.Due.AsTime()
 	}

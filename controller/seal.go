@@ -127,7 +127,7 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 		return
 	}
 	h.metrics.sealing.Observe(h.deps.now().Sub(began).Seconds())
-	h.metrics.sealed.WithLabelValues(s.record.Reason).Inc()
+	h.metrics.sealed.WithLabelValues(reasonLabel(s.record.Reason)).Inc()
 	h.shares.touch(catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: s.record.Extent}, Home: s.record.Home}.Reader())
 	if e, ok := h.extents.Get(o.extent.ID); ok && !sameStores(e) {
 		h.shares.touchHolders(e.Extent)

@@ -120,6 +120,12 @@ var codes = map[Code]struct {
 // Class is the class of the code; a code this build does not know counts as fatal.
 func (c Code) Class() Class { return codes[c].class }
 
+// Known reports whether this build knows the code. One that came from elsewhere may be any text.
+func (c Code) Known() bool {
+	_, ok := codes[c]
+	return ok
+}
+
 // Exit is the CLI's exit code for the code.
 func (c Code) Exit() int {
 	if v, ok := codes[c]; ok {
