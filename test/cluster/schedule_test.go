@@ -123,7 +123,7 @@ func draw(seed uint64, steps, controllers int) *schedule {
 	s.destroy = destroyed
 	if controllers > 1 {
 		s.aimAtControllers(rand.New(rand.NewPCG(seed, 9)))
-		s.becalm(rand.New(rand.NewPCG(seed, 10)))
+		s.becalm()
 	}
 	return s
 }
