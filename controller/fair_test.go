@@ -13,7 +13,7 @@ import (
 func TestReconcile_UntellableStarveNobody(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		s := r.stores[0]
-		all := make([]core.Extent, 0, 2*looksAtOnce+1)
+		all := make([]core.Extent, 0, looksAtOnce+32)
 		for range cap(all) {
 			e := r.extent(r.queue(1, 1), 1)
 			_, err := r.seal(e, 1)

@@ -86,7 +86,7 @@ func TestRetain_MissingAnswers(t *testing.T) {
 				if name != "a group is missing" {
 					r.done(z, first)
 				}
-				r.sleep(2 * keepUnconsumed)
+				r.sleep(2 * keepConsumed) // twice as long as it takes to retire what all have consumed
 				r.stays(first, 5, name)
 				meta.spoil.Store(nil)
 				if name == "a group is missing" {
