@@ -96,7 +96,7 @@ func TestSession_EqualStrangers(t *testing.T) {
 		w.hide("a", "b", true)
 		a, b := w.start("a", 1), w.start("b", 1) // both take a lease, and each has to be acknowledged by the other
 		end := w.watch()
-		within(t, "one has all keys", 15*time.Second, w.settled)
+		time.Sleep(25 * time.Second) // before, one may have all until it sees that the other one took its lease, too
 		end()
 		for range 60 {
 			time.Sleep(10 * time.Second)
