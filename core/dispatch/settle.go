@@ -54,17 +54,23 @@ func (s *Share) Ack(base core.Seq, count uint32, attempt uint16, now time.Time, 
 			seq, from = stop, stop
 			continue
 		}
-		for ; seq < stop; seq++ {
+		for seq < stop {
+			if n := s.ackTogether(c, seq, stop, attempt); n > 0 {
+				seq += core.Seq(n)
+				continue
+			}
 			m := &c.messages[seq&chunkMask]
 			if attempt > m.attempts || m.phase == none || m.phase >= blocked && s.tooLate(seq, m) {
 				s.doneRun(from, seq)
 				bad = refuse(bad, seq, 1)
-				from = seq + 1
+				seq++
+				from = seq
 				continue
 			}
 			s.group.acked(m.session)
 			s.forget(seq, m)
 			c.live &^= 1 << (seq & chunkMask)
+			seq++
 		}
 		if c.live == 0 {
 			s.table.free(key, c)

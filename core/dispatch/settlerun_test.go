@@ -48,6 +48,29 @@ func TestShare_ReturnSkipsWhatIsNotHere(t *testing.T) {
 	}
 }
 
+// TestShare_AcksOfARunCountEachMessage: one ack may name messages of several batches, sessions and attempts, and some that
+// were settled before. Each that is not settled counts once, for the session that holds it.
+func TestShare_AcksOfARunCountEachMessage(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 70)
+	offer(t, s, 70)
+	all := Credit{Messages: 100, Bytes: 1 << 20}
+	g.Take(1, all, start, nil)
+	g.Take(2, Credit{Messages: 30, Bytes: 1 << 20}, start, nil)
+	if bad := s.Return(5, 3, 1, start, nil); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	s.Ack(20, 1, 1, start, nil)
+	bad := s.Ack(1, 140, 1, start, nil)
+	refused := []Refusal{{5, 3, core.CodeStale}, {20, 1, core.CodeStale}, {131, 10, core.CodeStale}}
+	if diff := cmp.Diff(refused, bad); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	if one, two, acked := g.InFlightOf(1), g.InFlightOf(2), g.Counters().Acked; one != 0 || two != 0 || acked != 127 {
+		t.Errorf("the sessions hold %d and %d messages, %d are acked; want 0, 0 and 127", one, two, acked)
+	}
+	want(t, "returned, then those that were not handed out", take(g, 100, start), "5+3@1", "131+10@1")
+}
+
 // TestShare_BlockedTakesLateAcks: a message that is blocked since its attempts are used up takes an ack of any of its
 // deliveries. One that was rejected takes none, nor one that the dead letter queue may have.
 func TestShare_BlockedTakesLateAcks(t *testing.T) {
