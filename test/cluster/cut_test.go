@@ -151,6 +151,7 @@ func (h *halves) come(side string, bodies []string, within time.Duration) {
 func TestCut_BothSidesOfAnAPQueueGoOn(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			oneUnderRace(t, seed == 0)
 			halved(t, seed, func(h *halves) {
 				h.group("g", func(s *core.GroupSpec) { s.LockTimeout = 10 * time.Second }) // consumers of the other side count as there for 45 s
 				ctx, cancel := context.WithCancel(h.t.Context())

@@ -47,6 +47,7 @@ func TestDead_OneOverALostConnection(t *testing.T) {
 	for _, how := range []string{"answer lost, reset", "answer lost, silence", "append held", "both held", "input hosts killed"} {
 		for _, inputs := range []int{1, 2} {
 			t.Run(fmt.Sprint(how, "/", inputs), func(t *testing.T) {
+				oneUnderRace(t, inputs == 2) // of each way
 				bubble(t, Options{Inputs: inputs}, func(w *world) {
 					reject, end := w.secondDies()
 					var there, back []path
@@ -93,6 +94,7 @@ func TestDead_OneOverAnOwnerThatWasCutOff(t *testing.T) {
 	for _, cut := range []time.Duration{4, 6, 8, 10, 12, 20, 30, 44, 46, 60, 75, 100} {
 		cut *= time.Second
 		t.Run(cut.String(), func(t *testing.T) {
+			oneUnderRace(t, cut == 12*time.Second)
 			bubble(t, Options{Outputs: 2}, func(w *world) {
 				reject, end := w.secondDies()
 				owner := w.owner("g")

@@ -80,6 +80,7 @@ func TestCluster_BacklogCapOfTwoControllers(t *testing.T) {
 		"namespace": {Path: queue},
 	} {
 		t.Run(name, func(t *testing.T) {
+			oneUnderRace(t, name == "namespace")
 			bubbleOf(t, Options{Controllers: 2, Inputs: 2, Input: rollAt(50_000)}, spec, func(w *world) {
 				w.group("g", nil)
 				if spec.MaxBacklog == 0 {

@@ -180,6 +180,7 @@ func TestCluster_RemovalWaitsForTheWayToTheController(t *testing.T) {
 		"answers do not come": func(store, controller string) path { return path{store, controller} },
 	} {
 		t.Run(name, func(t *testing.T) {
+			oneUnderRace(t, name == "answers do not come")
 			bubble(t, Options{Stores: 3, Input: rollAt(200)}, func(w *world) {
 				w.keep(2*time.Minute, 5*time.Hour)
 				w.group("g", nil)
