@@ -3,6 +3,7 @@ package frontend
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -162,7 +163,22 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
+	s.tellOfGroup(ctx, q.ID)
 	return connect.NewResponse(groupToProto(now)), nil
+}
+
+// tellWithin bounds tellOfGroup.
+const tellWithin = 500 * time.Millisecond
+
+// tellOfGroup has the controller that is responsible for a queue look at its groups now. One that is not reached does so
+// within a minute.
+func (s *service) tellOfGroup(ctx context.Context, queue core.QueueID) {
+	ctx, cancel := context.WithTimeout(ctx, tellWithin)
+	defer cancel()
+	req := &pb.HearSharesRequest{Queue: queue.ID[:], WaitMs: 1} // the lists of output hosts are not waited for
+	_, _ = ask(ctx, s.ranked(roleController, queue.ID), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
+		return s.peers.Controller(addr).HearShares
+	})
 }
 
 // DeleteGroup deletes a group, half made or not, with its dead letter queue. A group made under its name later is another one.
@@ -180,6 +196,7 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 	if err == nil {
 		missing = g.Spec.Status == core.StatusDeleted // perhaps by an earlier call that did not come to its end
 		err = s.deleteGroup(ctx, req.Peer().Addr, q, g)
+		s.tellOfGroup(ctx, q.ID)
 	}
 	switch code := core.CodeOf(err); {
 	case err != nil && code != core.CodeNotFound:

@@ -218,3 +218,23 @@ func TestUpdateGroup(t *testing.T) {
 		wantCode(t, name, err, x.code)
 	}
 }
+
+// TestGroups_ControllersHearOfChanges: the controller of a queue is told when a group was changed or deleted.
+func TestGroups_ControllersHearOfChanges(t *testing.T) {
+	c := newHarness(t, nil)
+	q := c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	heard := func(what string, want int) {
+		t.Helper()
+		c.ctl.mu.Lock()
+		defer c.ctl.mu.Unlock()
+		if len(c.ctl.mu.heard) != want || want > 0 && c.ctl.mu.heard[want-1] != q.Id {
+			t.Errorf("%s: the controller heard of queues %v, want %d times %s", what, c.ctl.mu.heard, want, q.Id)
+		}
+	}
+	heard("a new group, which the controller starts", 0)
+	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}))(t)
+	heard("changed", 1)
+	must(call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: "/t/a", Name: "g"}))(t)
+	heard("deleted", 2)
+}

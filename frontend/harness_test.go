@@ -168,6 +168,7 @@ type fakeController struct {
 		sync.Mutex
 		err     error
 		started []string // queue id/group name
+		heard   []string // queues to look at
 		sealed  []*pb.SealExtentRequest
 		asked   []proto.Message // about operations and rewinds
 		onStart func()
@@ -178,6 +179,13 @@ type fakeController struct {
 	fakeDepths
 	says    atomic.Pointer[pb.DescribeMajorityResponse] // of the metadata; nil: it has a majority
 	orphans []*pb.OrphanExtent                          // set before it is asked; nil: there are 7
+}
+
+func (f *fakeController) HearShares(_ context.Context, req *connect.Request[pb.HearSharesRequest]) (*connect.Response[pb.HearSharesResponse], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.heard = append(f.mu.heard, core.ID(req.Msg.Queue).String())
+	return connect.NewResponse(&pb.HearSharesResponse{}), nil
 }
 
 func (f *fakeController) SealAllOfStore(_ context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
