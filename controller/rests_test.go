@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
@@ -54,15 +55,14 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness, both [2]*running) {
 		queue := r.queue(1, 1)
 		responsible := of(both, queue)
-		_, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
+		e, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
 		r.sleep(5 * time.Minute) // it looks each minute
 		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g"}.WithDefaults()}
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
 		r.ok(both[1-responsible].startGroup(r.t.Context(), queue, "g"))
 		r.eventually("its share has an owner", 3*time.Second, func() bool {
-			q := both[responsible].shares.of(queue)
-			return q != nil && q.groups[g.ID] != nil
+			return both[responsible].shares.Get(catalog.Share{Group: g.ID, Extent: e.ID}).Owner.Host != ""
 		})
 	})
 }

@@ -196,7 +196,6 @@ func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.Delet
 	if err == nil {
 		missing = g.Spec.Status == core.StatusDeleted // perhaps by an earlier call that did not come to its end
 		err = s.deleteGroup(ctx, req.Peer().Addr, q, g)
-		s.tellOfGroup(ctx, q.ID)
 	}
 	switch code := core.CodeOf(err); {
 	case err != nil && code != core.CodeNotFound:

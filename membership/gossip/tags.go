@@ -58,9 +58,6 @@ func hostOf(tags map[string]string) (membership.Host, error) {
 	if err != nil {
 		return membership.Host{}, err
 	}
-	if run.IsZero() {
-		return membership.Host{}, core.Errorf(core.CodeBadID, "the run of host %s is zero", id)
-	}
 	for _, tag := range [...]string{tagAddress, tagZone, tagRoles} { // one of them in an answer that is no text would fail the answer
 		if !utf8.ValidString(tags[tag]) {
 			return membership.Host{}, core.Errorf(core.CodeBadArgument, "the %s of host %s is no text: %q", tag, id, tags[tag])
