@@ -15,7 +15,7 @@ import (
 	"github.com/columbamq/columba/metadata/scale"
 )
 
-var scaleFlag = flag.Int("scale", 100, "queues of TestScale, each with a group and ten extents")
+var scaleFlag = flag.Int("scale", 40, "queues of TestScale, each with a group and ten extents")
 
 // rowsRead counts the rows, and the lists of rows, that are asked for.
 type rowsRead struct {
