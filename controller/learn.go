@@ -17,8 +17,8 @@ import (
 // tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached looks
 // at them by itself within idleEvery.
 func (h *Host) tellOfGroup(queue core.QueueID) {
-	h.shares.touch(queue)
 	if h.duties.Responsible(queue.ID) {
+		h.shares.touch(queue)
 		return
 	}
 	h.tasks.Go(func(ctx context.Context) {
