@@ -141,22 +141,11 @@ func (l *link) until(t *testing.T, what string, kind wire.FrameType) {
 // refusedHere waits until a settlement is refused, alone or with its stream.
 func (w *world) refusedHere(l *link, what string) core.Code {
 	w.t.Helper()
-	limit := time.After(20 * time.Second)
-	for {
-		select {
-		case f := <-l.frames:
-			if f.Type == wire.TypeDeliver { // two messages may come in two frames
-				continue
-			}
-			var list wire.AckResult
-			if f.Type == wire.TypeAckResult && list.Decode(f.Body) == nil {
-				return list.Entries[0].Code
-			}
-			again := &link{conn: l.conn, frames: make(chan wire.Frame, 1), ended: l.ended}
-			again.frames <- f
-			return w.refused(again, what)
-		case <-limit:
-			w.t.Fatalf("%s: it is not refused", what)
+	return w.answer(l, what, func(f wire.Frame) (core.Code, bool) {
+		var list wire.AckResult
+		if f.Type == wire.TypeAckResult && list.Decode(f.Body) == nil {
+			return list.Entries[0].Code, true
 		}
-	}
+		return "", false
+	})
 }

@@ -67,6 +67,12 @@ func (l *link) close() {
 // refused waits for an error frame, or for the end of the connection, and returns the code that one or the other names.
 func (w *world) refused(l *link, what string) core.Code {
 	w.t.Helper()
+	return w.answer(l, what, func(wire.Frame) (core.Code, bool) { return "", false })
+}
+
+// answer is refused, and also ends with a frame of which code says that it is the answer.
+func (w *world) answer(l *link, what string, code func(wire.Frame) (core.Code, bool)) core.Code {
+	w.t.Helper()
 	limit := time.After(20 * time.Second)
 	for {
 		select {
@@ -84,6 +90,9 @@ func (w *world) refused(l *link, what string) core.Code {
 					w.t.Fatalf("%s: the error does not parse: %v", what, err)
 				}
 				return core.CodeOf(convert.ErrorFromProto(&e))
+			}
+			if c, ok := code(f); ok {
+				return c
 			}
 		case <-limit:
 			w.t.Fatalf("%s: neither an error nor an end", what)
