@@ -37,28 +37,24 @@ TESTENV := COLUMBA_CASSANDRA=$(or $(COLUMBA_CASSANDRA),skip) GOGC=400 GORACE="$(
 
 # Results are never taken from the cache: it does not know of what the tests build and run.
 
-# Tests whose servers are processes of their own, built without the race detector, and clusters in one process, which take seven times as long
-# under it: `make test` runs these packages without it, `make race` the longest of them with it, and CI runs both. The test of the words
-# only reads the sources. core/dispatch has no goroutine, which a test of it holds on to: the detector has nothing to see there.
-# controller/session, metadata/lease and storehost/extentlog run twice: whole without it, and with fewer seeds, looks and histories under it.
-CLUSTERS := /(test/(cluster|integration|e2e|faults|sabotage|words)|tools/(demo|cluster)|cmd/columba|bench|core/dispatch)(/|$$)
+# What the race detector is not for: commands, tests whose servers and clients are processes built without it, and core/dispatch, which has
+# no goroutine; a test of it holds on to that.
+UNRACED := /(test/(e2e|sabotage|words|attack)|tools/(demo|cluster)|cmd/columba|bench|core/dispatch)(/|$$)
 
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
-RACESEEDS := 10
+RACESEEDS := 5
 
-# The detector sees the process of a test. Where the client is a command, too, nothing of Columba is in it: test/e2e, these of
-# test/integration, and those of test/faults that say so run without the detector only.
+# The detector sees the process of a test. Where the client is a command, too, nothing of Columba is in it: these of test/integration, and
+# those of test/faults that say so, run without the detector only.
 BYCOMMAND := ^TestRuleByCommand_
 
 # Floods of requests, and attacks, are compared with calm: they want the machine for themselves.
 ATTACKS := ^Test(Flood|Attack)_
 
 # What takes longest begins first, also what mostly waits: test/faults and tools/demo.
-components = $(if $(filter ./...,$(PACKAGES)),./controller ./storehost/extentlog ./client/clienttest ./node ./storehost) $$($(GO) list $(PACKAGES) | grep -vE '$(CLUSTERS)|/test/attack$$')
-clusters = $(if $(filter ./...,$(PACKAGES)),./test/faults ./tools/demo ./test/cluster ./test/integration ./test/e2e ./core/dispatch ./storehost/extentlog ./controller/session ./metadata/lease) $$($(GO) list $(PACKAGES) | grep -E '$(CLUSTERS)')
-
-# The race detector is on wherever it can work; where it cannot, the run says so.
-RACE := $(shell [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC | cut -d' ' -f1)" >/dev/null && echo -race)
+longest = $(if $(filter ./...,$(PACKAGES)),./test/cluster ./test/faults ./controller ./test/integration ./storehost/extentlog ./client/clienttest)
+tests = $(longest) $(if $(filter ./...,$(PACKAGES)),./tools/demo ./test/e2e ./core/dispatch ./node) $$($(GO) list $(PACKAGES) | grep -v /test/attack$$)
+raced = $(longest) $$($(GO) list $(PACKAGES) | grep -vE '$(UNRACED)')
 
 # Rings 1 to 3 are the tests that need no process but their own: all packages but these.
 OUTER_RINGS := /(test/(integration|e2e|faults)|bench|tools/demo|cmd/columba)(/|$$)
@@ -88,21 +84,13 @@ else
 endif
 
 .PHONY: test
-test: ## all tests but attacks, rings 1 and 2 under the race detector, about 7 minutes on 2 cores
-	@[ -n "$(RACE)" ] || echo 'NOTE: no C compiler or CGO_ENABLED=0: the race detector is OFF in this run' >&2
-	@$(MAKE) -j2 -O test-components test-clusters
-
-.PHONY: test-components
-test-components:
-	$(TESTENV) $(GO) test -count=1 -p 3 $(RACE) -timeout 600s $(TESTFLAGS) $(components)
-
-.PHONY: test-clusters
-test-clusters:
-	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 3 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(clusters)
+test: ## all tests but attacks, about 4 minutes on 2 cores
+	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 4 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(tests)
 
 .PHONY: race
-race: ## clusters, and clients of processes, under the race detector, as `make test` has only the rings within; a failure where it cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -count=1 -p 3 -race -timeout 600s -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' ./test/cluster ./test/faults ./test/integration
+race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 6 minutes; a failure where it cannot run
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 4 -timeout 600s \
+	  -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' $(TESTFLAGS) $(raced)
 
 .PHONY: attack
 attack: ## floods and attacks of one client on a server, while nothing else runs

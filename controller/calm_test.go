@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
@@ -194,6 +195,7 @@ func TestCalm_LateWrites(t *testing.T) {
 		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			underrace.One(t, x.name == "a hint")
 			becalmed(t, time.Minute, func(r *harness, both [2]*running) {
 				queue := r.queue(1, 1)
 				e := metadata.ExtentRecord{Wanted: 1, Created: time.Now().Add(-unopenedAfter), Extent: core.Extent{

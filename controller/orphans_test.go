@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -64,6 +65,7 @@ func TestOrphans_AreRemovedWhenTheirQueueIsProvenGone(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			underrace.One(t, name == "proven")
 			bubble(t, harnessOptions{stores: 1, edit: hours}, func(r *harness) {
 				x.before(r)
 				r.sleep(time.Second)

@@ -10,6 +10,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // timers is the wish for a timer extent of a horizon.
@@ -154,6 +155,7 @@ func TestSeal_WhenTimersAreDue(t *testing.T) {
 func TestRetain_TimersCountFromTheLast(t *testing.T) {
 	for name, consumed := range map[string]bool{"unconsumed": false, "consumed": true} {
 		t.Run(name, func(t *testing.T) {
+			underrace.One(t, consumed)
 			bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 				queue, keep := r.keeping(keepConsumed, keepUnconsumed), keepUnconsumed
 				group := r.group(queue, "g")

@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
 	"github.com/columbamq/columba/metadata"
@@ -164,6 +165,7 @@ func TestSaver_ManyBusySharesStayWithinTheBudget(t *testing.T) {
 	} {
 		hosts, shares := x.hosts, x.shares
 		t.Run(fmt.Sprint(hosts, " hosts"), func(t *testing.T) {
+			underrace.One(t, hosts == 2)
 			synctest.Test(t, func(t *testing.T) {
 				var all []time.Time
 				var crowds []*crowd
@@ -230,7 +232,7 @@ func TestSaver_SavesUrgentSharesWhileOthersWait(t *testing.T) {
 		busy, failing := c.shares[:8_900], c.shares[8_900:]
 		began := time.Now()
 		time.Sleep(50 * time.Millisecond) // not with the rounds
-		for i := range 22 * 10 {
+		for i := range underrace.Of(11, 22) * 10 {
 			if i%5 == 0 {
 				c.ack(busy)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -63,7 +64,7 @@ func TestSaver_UrgentCheckpointsArePaced(t *testing.T) {
 			}
 		}
 		g.mu.Unlock()
-		const seconds = 10
+		seconds := underrace.Of[int64](3, 10)
 		again := 0
 		for range seconds * 100 {
 			g.mu.Lock()

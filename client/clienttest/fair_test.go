@@ -11,6 +11,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/client/clienttest"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // drained has a consumer take deliveries, give each to settle, and expects that many messages within ten minutes.
@@ -96,6 +97,7 @@ func TestConsumer_MessagesLargerThanItsWindow(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			underrace.One(t, c.opts != nil)
 			bubble(t, c.spec, func(t *testing.T, b *clienttest.Broker) {
 				con := consumer(t, b, append(c.opts, client.PrefetchBytes(1000))...)
 				b.Publish(t, queue, large, large, large, large, large)

@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/client/clienttest"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // TestConsumer_HoldsItsPrefetchOverResets resets the connection every 5 s while messages wait at the client: it never holds more than its prefetch,
@@ -21,6 +22,7 @@ func TestConsumer_HoldsItsPrefetchOverResets(t *testing.T) {
 	} {
 		for _, limit := range []int{0, n} {
 			t.Run(fmt.Sprintf("%s, limit %d", name, limit), func(t *testing.T) {
+				underrace.One(t, limit == 0 && group.Delivery != core.AtMostOnce)
 				bubble(t, group, func(t *testing.T, b *clienttest.Broker) {
 					bodies := make([]string, n)
 					for i := range bodies {

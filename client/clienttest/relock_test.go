@@ -9,6 +9,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/client/clienttest"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // setLockTimeout changes the lock timeout of the group, and lets the consumers learn it.
@@ -36,6 +37,7 @@ func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
 		"raised just before an end of 2": {2 * core.MinLockTimeout, long, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			underrace.One(t, name == "lowered to the least")
 			bubble(t, core.GroupSpec{LockTimeout: x.before}, func(t *testing.T, b *clienttest.Broker) {
 				const jobs = 3
 				a, ends, h := job(2 * long)

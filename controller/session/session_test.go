@@ -11,6 +11,7 @@ import (
 
 	"github.com/columbamq/columba/controller/session"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/metadata/lease"
@@ -20,17 +21,13 @@ import (
 // TestSession_OneIsResponsible: controllers whose clocks differ in rate stand still, are killed, restarted and cut off from each other, while the
 // metadata lose answers and replicas differ. At no time are two responsible for a key. Then one is within the time that is promised.
 func TestSession_OneIsResponsible(t *testing.T) {
-	seeds := uint64(6)
-	if underRace { // ten times as slow; `make test` runs the package without the race detector, too, with all seeds
-		seeds = 2
-	}
 	moves := 0
-	for seed := range seeds {
+	for seed := range underrace.Of[uint64](2, 6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { moves += storm(t, seed) })
 		})
 	}
-	if moves < 25*int(seeds) {
+	if moves < 25*underrace.Of(2, 6) {
 		t.Errorf("keys changed hands only %d times: the test shows little", moves)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/columbamq/columba/controller/session"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/lease"
 )
@@ -195,11 +196,7 @@ func (w *world) watch() (end func() (moves int)) {
 	last, handovers, moves := make(map[core.ID]turn), make(map[mark]uint64), 0
 	go func() {
 		defer close(ended)
-		every := 7 * time.Millisecond
-		if underRace { // a look is ten times as slow; `make test` runs the package without the race detector, too
-			every = 49 * time.Millisecond
-		}
-		tick := time.NewTicker(every)
+		tick := time.NewTicker(underrace.Of(49*time.Millisecond, 7*time.Millisecond))
 		defer tick.Stop()
 		for {
 			select {

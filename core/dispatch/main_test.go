@@ -8,12 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/columbamq/columba/internal/underrace"
 )
 
-// TestMain draws fewer cases under the race detector, which makes them ten times as slow. `make test` runs the package
-// without it, since nothing here has a goroutine.
+// TestMain draws fewer cases under the race detector, which makes them ten times as slow.
 func TestMain(m *testing.M) {
-	if underRace {
+	if underrace.On {
 		if err := flag.Set("rapid.checks", "5"); err != nil {
 			panic(err)
 		}
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSources_NoGoroutine: `make test` leaves the race detector out here, which is right while neither the package nor its
+// TestSources_NoGoroutine: `make race` leaves this package out, which is right while neither the package nor its
 // tests start a goroutine.
 func TestSources_NoGoroutine(t *testing.T) {
 	files, err := filepath.Glob("*.go")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // mixed is a group with a backlog that never ends, of whose messages most fail at each attempt. Its consumers take some
@@ -155,7 +156,7 @@ func TestMixed_GoodOnesGoOn(t *testing.T) {
 	const bad, consumers, d = 95, 4, 2 * time.Minute
 	for _, backoff := range []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute} {
 		for _, each := range []time.Duration{100 * time.Millisecond, 10 * time.Millisecond} {
-			if underRace && (backoff > 0 || each < 100*time.Millisecond) {
+			if underrace.On && (backoff > 0 || each < 100*time.Millisecond) {
 				continue
 			}
 			spec := core.GroupSpec{}

@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // TestOutage_AtTheRetryLimit: the messages that were in flight when an outage began are more retries than the group may
 // have, so no first delivery is made. Attempts of the outage do not count all the same, and the first success ends it.
 func TestOutage_AtTheRetryLimit(t *testing.T) {
-	if underRace {
+	if underrace.On {
 		t.Skip("three hours of seconds: runs without the race detector")
 	}
 	g := NewGroup(core.GroupSpec{MaxDeliveries: 3, MaxDelayedRetries: 100, NoNackThrottle: true}.WithDefaults())

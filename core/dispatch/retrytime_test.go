@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // retryWorld is a group of a busy queue, a part of whose messages fails at every delivery, in steps of retryStep: a share
@@ -205,7 +206,7 @@ func TestRetries_ComeInTime(t *testing.T) {
 		{bad: 20, deliveries: 2},
 		{bad: 20, deliveries: 2, backoff: time.Second},
 	} {
-		if underRace && l.backoff > 0 {
+		if underrace.On && l.backoff > 0 {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d %% bad, backoff %s, %d deliveries", l.bad, l.backoff, l.deliveries), func(t *testing.T) {

@@ -6,14 +6,12 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // TestTurns_OneRetryInFive: while both wait, at most one delivery in five is a retry, whatever the credit of a take.
 func TestTurns_OneRetryInFive(t *testing.T) {
-	deliveries := 2000
-	if underRace {
-		deliveries = 400
-	}
+	deliveries := underrace.Of(400, 2000)
 	for _, credit := range []int{1, 2, 3, 20, 1000} {
 		t.Run(fmt.Sprint("credit ", credit), func(t *testing.T) {
 			g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, 5000)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/metadata/lease"
@@ -127,10 +128,7 @@ type watch struct {
 
 func watching(t *testing.T, all []*contender) *watch {
 	w := &watch{t: t, all: all, terms: map[uint64]core.RunID{}, done: make(chan struct{})}
-	every := 10 * time.Millisecond
-	if underRace { // a look is ten times as slow; `make test` runs the package without the race detector, too
-		every = 70 * time.Millisecond
-	}
+	every := underrace.Of(70*time.Millisecond, 10*time.Millisecond)
 	w.wg.Go(func() {
 		tick := time.NewTicker(every)
 		defer tick.Stop()

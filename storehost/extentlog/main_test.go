@@ -4,12 +4,13 @@ import (
 	"flag"
 	"os"
 	"testing"
+
+	"github.com/columbamq/columba/internal/underrace"
 )
 
-// TestMain draws fewer histories under the race detector, which makes them ten times as slow: Pebble then checks itself, too. `make test` runs
-// the package without it, too, with all histories and tests.
+// TestMain draws fewer histories under the race detector, which makes them ten times as slow: Pebble then checks itself, too.
 func TestMain(m *testing.M) {
-	if underRace {
+	if underrace.On {
 		if err := flag.Set("rapid.checks", "20"); err != nil {
 			panic(err)
 		}
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 // oneAtATime skips, under the race detector, a long test in which one goroutine makes one call after the other.
 func oneAtATime(t *testing.T) {
 	t.Helper()
-	if underRace {
+	if underrace.On {
 		t.Skip("runs without the race detector")
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // fates are what becomes of each message of handled, one delivery after another. The last one is an ack.
@@ -68,6 +69,7 @@ func TestCluster_AllAtOnceOnOneGroup(t *testing.T) {
 		exact bool
 	}{{name: "stops", every: 200 * time.Second, exact: true}, {name: "crashes", every: 10 * time.Second, crash: true}} {
 		t.Run(x.name, func(t *testing.T) {
+			underrace.One(t, x.crash)
 			bubble(t, Options{Outputs: 3}, func(w *world) {
 				const n = 40
 				w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 8; patient(g) })

@@ -12,6 +12,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/faulty"
 	"github.com/columbamq/columba/tools/verify"
@@ -42,14 +43,11 @@ func TestChurn(t *testing.T) {
 	if *churnSeeds > 0 {
 		many, lasts = *churnSeeds, churnFor
 	}
-	if underRace {
-		many = min(many, 1)
-	}
 	for i := range many {
 		seed := *firstFlag + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			oneUnderRace(t, i == 0)
+			underrace.One(t, i == 0)
 			tryChurn(t, seed, lasts)
 		})
 	}

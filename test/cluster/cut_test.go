@@ -10,6 +10,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata/faulty"
 )
 
@@ -151,7 +152,7 @@ func (h *halves) come(side string, bodies []string, within time.Duration) {
 func TestCut_BothSidesOfAnAPQueueGoOn(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			oneUnderRace(t, seed == 0)
+			underrace.One(t, seed == 0)
 			halved(t, seed, func(h *halves) {
 				h.group("g", func(s *core.GroupSpec) { s.LockTimeout = 10 * time.Second }) // consumers of the other side count as there for 45 s
 				ctx, cancel := context.WithCancel(h.t.Context())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // secondDies has a consumer with one dead letter of its group behind it, and with x, which it rejects now. The dead letter queue is there.
@@ -47,7 +48,7 @@ func TestDead_OneOverALostConnection(t *testing.T) {
 	for _, how := range []string{"answer lost, reset", "answer lost, silence", "append held", "both held", "input hosts killed"} {
 		for _, inputs := range []int{1, 2} {
 			t.Run(fmt.Sprint(how, "/", inputs), func(t *testing.T) {
-				oneUnderRace(t, inputs == 2) // of each way
+				underrace.One(t, inputs == 2) // of each way
 				bubble(t, Options{Inputs: inputs}, func(w *world) {
 					reject, end := w.secondDies()
 					var there, back []path
@@ -94,7 +95,7 @@ func TestDead_OneOverAnOwnerThatWasCutOff(t *testing.T) {
 	for _, cut := range []time.Duration{4, 6, 8, 10, 12, 20, 30, 44, 46, 60, 75, 100} {
 		cut *= time.Second
 		t.Run(cut.String(), func(t *testing.T) {
-			oneUnderRace(t, cut == 12*time.Second)
+			underrace.One(t, cut == 12*time.Second)
 			bubble(t, Options{Outputs: 2}, func(w *world) {
 				reject, end := w.secondDies()
 				owner := w.owner("g")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -55,6 +56,7 @@ func TestDead_OneOverCrashes(t *testing.T) {
 					who = "all"
 				}
 				t.Run(strings.Join([]string{name, who, how}, "/"), func(t *testing.T) {
+					underrace.One(t, everybody && how == "merge")
 					deadOverCrash(t, step.appended, step.wait, everybody, how)
 				})
 			}

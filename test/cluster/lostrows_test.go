@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -61,7 +62,7 @@ func TestLostRows(t *testing.T) {
 	} {
 		for _, controllers := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s, %d controllers", x.name, controllers), func(t *testing.T) {
-				oneUnderRace(t, x.many > 1 && controllers > 1)
+				underrace.One(t, x.many > 1 && controllers > 1)
 				o := Options{Stores: 3, Controllers: controllers, Input: rollAt(1_000)}
 				bubbleOf(t, o, core.QueueSpec{Path: queue, Consistency: x.consistency}, func(w *world) {
 					w.group("g", nil)

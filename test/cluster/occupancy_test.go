@@ -10,6 +10,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // TestOccupancy_GoodOnesGoOn has a part of the messages fail at each delivery, more than a share keeps in memory: the
@@ -19,7 +20,7 @@ func TestOccupancy_GoodOnesGoOn(t *testing.T) {
 	for _, x := range []struct{ messages, bad int }{{30_000, 5}, {14_000, 95}} {
 		for _, backoff := range []time.Duration{0, time.Second, 20 * time.Second} {
 			t.Run(fmt.Sprintf("%d%%/%s", x.bad, backoff), func(t *testing.T) {
-				oneUnderRace(t, x.bad == 95 && backoff == 20*time.Second)
+				underrace.One(t, x.bad == 95 && backoff == 20*time.Second)
 				bubble(t, Options{}, func(w *world) { w.failing(x.messages, x.bad, backoff) })
 			})
 		}

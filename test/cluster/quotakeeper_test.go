@@ -6,6 +6,7 @@ import (
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/quota"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // keeper is the controller that divides the limits of /t.
@@ -29,7 +30,8 @@ func TestCluster_NamespaceRateOfTwoControllers(t *testing.T) {
 		_, err := w.Client.Admin().CreateQueue(w.t.Context(), core.QueueSpec{Path: "/t/other"})
 		w.ok(err)
 		w.keeper()
-		a, b := w.flood(queue, 8, 10, 30*time.Millisecond), w.flood("/t/other", 8, 10, 30*time.Millisecond)
+		publishers := underrace.Of(4, 8)
+		a, b := w.flood(queue, publishers, 10, 30*time.Millisecond), w.flood("/t/other", publishers, 10, 30*time.Millisecond)
 		passes := func(when string, least int64) {
 			t.Helper()
 			before := a.acked.Load() + b.acked.Load()
@@ -80,7 +82,7 @@ func TestCluster_BacklogCapOfTwoControllers(t *testing.T) {
 		"namespace": {Path: queue},
 	} {
 		t.Run(name, func(t *testing.T) {
-			oneUnderRace(t, name == "namespace")
+			underrace.One(t, name == "namespace")
 			bubbleOf(t, Options{Controllers: 2, Inputs: 2, Input: rollAt(50_000)}, spec, func(w *world) {
 				w.group("g", nil)
 				if spec.MaxBacklog == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/controller"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost"
 	"github.com/columbamq/columba/storehost/extentlog"
@@ -180,7 +181,7 @@ func TestCluster_RemovalWaitsForTheWayToTheController(t *testing.T) {
 		"answers do not come": func(store, controller string) path { return path{store, controller} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			oneUnderRace(t, name == "answers do not come")
+			underrace.One(t, name == "answers do not come")
 			bubble(t, Options{Stores: 3, Input: rollAt(200)}, func(w *world) {
 				w.keep(2*time.Minute, 5*time.Hour)
 				w.group("g", nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // retriesHeld consumes for a while, and answers how many first deliveries there were, and the most retries at any second.
@@ -51,7 +52,7 @@ func TestRule_RetryLimit_AllFail(t *testing.T) {
 	for _, outputs := range []int{1, 3} {
 		for _, wait := range []time.Duration{20 * time.Second, 50 * time.Second} {
 			t.Run(fmt.Sprintf("%d hosts, %s", outputs, wait), func(t *testing.T) {
-				oneUnderRace(t, outputs == 3 && wait == 20*time.Second)
+				underrace.One(t, outputs == 3 && wait == 20*time.Second)
 				bubble(t, Options{Outputs: outputs, Input: rollAt(4000)}, func(w *world) {
 					w.group("g", func(g *core.GroupSpec) {
 						patient(g)
@@ -100,7 +101,7 @@ func TestRule_RetryLimit_GoodOnesGoOn(t *testing.T) {
 	for _, breaker := range []int{core.BreakerOff, core.BreakerAlways} {
 		for _, outputs := range []int{1, 2} {
 			t.Run(fmt.Sprintf("breaker %d, %d hosts", breaker, outputs), func(t *testing.T) {
-				oneUnderRace(t, outputs == 2 && breaker == core.BreakerAlways)
+				underrace.One(t, outputs == 2 && breaker == core.BreakerAlways)
 				bubble(t, Options{Outputs: outputs, Input: rollAt(4000)}, func(w *world) {
 					w.group("g", func(g *core.GroupSpec) {
 						g.MaxDeliveries, g.MaxDelayedRetries, g.Breaker, g.NoNackThrottle = 3, limit, breaker, true

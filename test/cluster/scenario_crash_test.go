@@ -6,6 +6,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // consumerAction is what the consumer of a group does with each message right before its output host dies.
@@ -35,6 +36,7 @@ var consumerActions = []consumerAction{
 func TestScenario_CrashWithinASecond(t *testing.T) {
 	for _, after := range []time.Duration{0, 50 * time.Millisecond, 150 * time.Millisecond, 500 * time.Millisecond, time.Second} {
 		t.Run(after.String(), func(t *testing.T) {
+			underrace.One(t, after == 150*time.Millisecond)
 			bubble(t, Options{}, func(w *world) { w.crashAfterActions(after) })
 		})
 	}

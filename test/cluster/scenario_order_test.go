@@ -10,6 +10,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // inOrder are workers that apply messages in order.
@@ -31,7 +32,7 @@ var inOrder = []struct {
 func TestScenario_ApplyInOrder(t *testing.T) {
 	for _, x := range inOrder {
 		t.Run(x.name, func(t *testing.T) {
-			oneUnderRace(t, x.waiting == 30)
+			underrace.One(t, x.waiting == 30)
 			bubble(t, Options{}, func(w *world) {
 				w.group("g", func(g *core.GroupSpec) {
 					if g.MaxDeliveries, g.NoNackThrottle = core.UnlimitedDeliveries, x.plain; x.plain {

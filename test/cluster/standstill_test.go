@@ -12,6 +12,7 @@ import (
 
 	"github.com/columbamq/columba/controller"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -179,7 +180,7 @@ func TestStandstill(t *testing.T) {
 		{"retirement", core.QueueSpec{Path: queue}, Options{Input: rollAt(1_000), Controller: func(c *controller.Config) { c.RetainEvery, c.MinOpenExtents = 10*time.Second, 1 }}, retires, true, stillRetire},
 	} {
 		t.Run(d.name, func(t *testing.T) {
-			oneUnderRace(t, d.name == "merge")
+			underrace.One(t, d.name == "merge")
 			t.Parallel()
 			switch {
 			case *stillAt > 0:

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/test/process"
 )
 
@@ -40,7 +41,7 @@ func long(t *testing.T) {
 // of Columba in it then; without the detector the test runs.
 func byCommands(t *testing.T) {
 	t.Helper()
-	if underRace {
+	if underrace.On {
 		t.Skip("servers and clients are processes without the race detector")
 	}
 }

@@ -1,0 +1,6 @@
+//go:build race
+
+package underrace
+
+// On: the race detector is on.
+const On = true

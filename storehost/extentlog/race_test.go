@@ -1,5 +1,0 @@
-//go:build race
-
-package extentlog
-
-const underRace = true
