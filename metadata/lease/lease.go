@@ -101,6 +101,11 @@ func (l *Lease) Held(now time.Time) (term uint64, held bool) {
 	return l.mu.term, now.Before(l.mu.until)
 }
 
+func (l *Lease) holding() bool {
+	_, held := l.Held(l.now())
+	return held
+}
+
 // Run asks for the lease, and renews it while it holds it, until ctx ends. It then releases the lease. The error is why
 // the release failed: others then wait for TTL.
 func (l *Lease) Run(ctx context.Context) error {
@@ -148,7 +153,8 @@ func (l *Lease) step(ctx context.Context) time.Duration {
 
 var errOther = errors.New("another contender has changed the lease")
 
-// renew asks for more time; asked is before the question.
+// renew asks for more time; asked is before the question. A lease that lapses while it waits for the answer is held in
+// another term: whoever looked meanwhile has stopped acting by it, and begins anew.
 func (l *Lease) renew(ctx context.Context, asked time.Time) error {
 	_, held := l.Held(asked)
 	r, err := metadata.Change(ctx, l.meta, metadata.Leases, l.key(), func(r *Record) error {
@@ -163,6 +169,8 @@ func (l *Lease) renew(ctx context.Context, asked time.Time) error {
 		return nil
 	})
 	switch {
+	case err == nil && held && !l.holding(): // the answer came too late
+		return l.renew(ctx, l.now())
 	case err == nil:
 		l.holds(r, asked)
 	case errors.Is(err, errOther), core.CodeOf(err) == core.CodeNotFound:

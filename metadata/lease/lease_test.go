@@ -279,32 +279,6 @@ func TestLease_Released(t *testing.T) {
 	})
 }
 
-// The time of a lease counts from before the question: an answer that comes late renews nothing.
-func TestLease_LateAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := contend(t, memory.New(), 0, 0, 1)
-		within(t, "it is held", time.Second, func() bool { _, held := a.held(); return held })
-		goOn := a.way.pause()
-		took := within(t, "it is not held", lease.TTL, func() bool { _, held := a.held(); return !held })
-		if took < lease.TTL/2 {
-			t.Errorf("the lease is lost after %s", took)
-		}
-		time.Sleep(lease.TTL)
-		goOn()
-		synctest.Wait()
-		if _, held := a.held(); held {
-			t.Error("the answer of a renewal that began long ago gives the lease")
-		}
-		within(t, "it is held again", 2*time.Second, func() bool { _, held := a.held(); return held })
-		if term, _ := a.held(); term != 2 {
-			t.Errorf("term is %d, want 2: the lease lapsed", term)
-		}
-		if err := a.end(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // A lost answer of a take-over is found again: the row is the contender's own.
 func TestLease_LostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
