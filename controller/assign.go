@@ -108,7 +108,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		dropped = append(dropped, h.dropShares(g, gone)...)
 	}
 	h.backlogs.SetGroups(queue, q.backlogs())
-	q.rests(h.deps.now(), news || len(dropped) > 0 || h.mayDrop(q))
+	q.rests(h.deps.now(), news || len(dropped) > 0 || h.mayDrop(q) || q.rewinds(), consumed)
 	return dropped, nil
 }
 
@@ -119,6 +119,16 @@ func (h *Host) mayDrop(q *queueShares) bool {
 			if e, live := h.extents.Get(id); !live || e.State.HasEnd() {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// rewinds reports whether a group of a queue is being rewound. The controller that does so may die.
+func (q *queueShares) rewinds() bool {
+	for _, g := range q.groups {
+		if g.Rewind != nil {
+			return true
 		}
 	}
 	return false

@@ -66,3 +66,75 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 		})
 	})
 }
+
+// TestRounds_ConsumedExtentsOfABusyQueue: shares that are consumed leave the lists also while something else happens in
+// their queue every few seconds.
+func TestRounds_ConsumedExtentsOfABusyQueue(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
+		queue := r.queue(1, 1)
+		group := r.group(queue, "g")
+		old := r.sealed(queue, 1)
+		r.extent(queue, 1)
+		r.eventually("it has an owner", 5*time.Second, func() bool { return len(r.shared(old)) == 1 })
+		r.done(group, old)
+		for range 20 {
+			r.sleep(3 * time.Second)
+			r.ctl.shares.touch(queue)
+		}
+		if n := len(r.shared(old)); n > 0 {
+			t.Errorf("%d groups have the consumed extent after a minute", n)
+		}
+	})
+}
+
+// duringRewind is metadata that a controller is cut off from once its rewind of a group has begun.
+type duringRewind struct {
+	metadata.Store
+	cut atomic.Pointer[refusing]
+}
+
+func (x *duringRewind) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
+	err := x.Store.Update(ctx, t, k, old, value, ttl)
+	if t == metadata.Groups {
+		if cut := x.cut.Swap(nil); cut != nil {
+			cut.on.Store(true)
+		}
+	}
+	return err
+}
+
+// TestRewind_LeftInAQuietQueue: a rewind whose controller fails in the middle is finished as soon in a queue that is looked
+// at seldom.
+func TestRewind_LeftInAQuietQueue(t *testing.T) {
+	meta := &duringRewind{Store: memory.New()}
+	two(t, harnessOptions{stores: 1, outputs: 1, meta: meta}, func(r *harness, both [2]*running) {
+		queue := r.queueOf(both, 0)
+		r.group(queue, "g")
+		r.extent(queue, 1)
+		r.sleep(4*time.Minute + 15*time.Second) // the next look is a minute later, nearly
+		meta.cut.Store(r.cut)
+		began := time.Now()
+		if _, err := both[1].rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0); err == nil {
+			t.Fatal("it was rewound without metadata")
+		}
+		r.eventually("it is finished", 5*time.Minute, func() bool {
+			g, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), metadata.Serial)
+			r.ok(err)
+			return g.Rewind == nil && g.LastSeek != nil
+		})
+		if took := time.Since(began); took > abandonedAfter+lookEvery+5*time.Second {
+			t.Errorf("it is finished after %s", took)
+		}
+	})
+}
+
+// queueOf makes a queue that one of two controllers is responsible for.
+func (r *harness) queueOf(both [2]*running, responsible int) core.QueueID {
+	r.t.Helper()
+	for {
+		if q := r.queue(1, 1); of(both, q) == responsible {
+			return q
+		}
+		r.sleep(time.Millisecond)
+	}
+}

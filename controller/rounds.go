@@ -8,16 +8,17 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end. A queue with
-// open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery, and one without work
-// each idleEvery: what else changes is told as a rule, see touch.
+// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, or is being
+// rewound. A queue with open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery,
+// and one without work each idleEvery: what else changes is told as a rule, see touch.
 const (
 	lookEvery = 10 * time.Second
 	idleEvery = time.Minute
 )
 
-// rests sets when the queue is looked at again after a look; news: the look found some, or the next one may.
-func (q *queueShares) rests(now time.Time, news bool) {
+// rests sets when the queue is looked at again after a look; news: the look found some, or the next one may. A look at
+// less than what is consumed puts no other look off: else a queue that is touched all the time keeps what is consumed.
+func (q *queueShares) rests(now time.Time, news, consumed bool) {
 	switch {
 	case !q.busy():
 		q.rest = idleEvery
@@ -26,7 +27,9 @@ func (q *queueShares) rests(now time.Time, news bool) {
 	default:
 		q.rest = min(2*q.rest, idleEvery)
 	}
-	q.next = now.Add(q.rest)
+	if next := now.Add(q.rest); consumed || q.next.IsZero() || next.Before(q.next) {
+		q.next = next
+	}
 }
 
 // assignLoop does the rounds of assignment, one at a time, until ctx ends. They read metadata, which may be slow; seals do

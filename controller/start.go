@@ -274,6 +274,7 @@ func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string,
 	if err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "rewind group %s: %w", name, err)
 	}
+	h.tellOfGroup(queue) // it goes on if this one dies
 	unreached := h.unreached()
 	if err := h.writePositions(ctx, g); err != nil {
 		return 0, core.Errorf(core.CodeOf(h.forgetRewind(ctx, g, err)), "rewind group %s: %w", name, err)
