@@ -104,6 +104,11 @@ func TestListQueues_DepthsOfTwoControllers(t *testing.T) {
 			t.Errorf("%s has the depth %v", q.Spec.Path, q.Depth)
 		}
 	}
+	c.ctl.garbage, second.garbage = true, true // ids that are too short, as no controller sends them
+	if out := must(call(t, c.admin.ListQueues, &pb.ListQueuesRequest{Depths: true}))(t); len(out.Queues) != 4 {
+		t.Errorf("with ids that are none: %v", out)
+	}
+	c.ctl.garbage, second.garbage = false, false
 	if out := must(call(t, c.admin.ListQueues, &pb.ListQueuesRequest{Sort: "backlog"}))(t); out.UncountedQueues != 1 {
 		t.Errorf("by backlog: %v", out)
 	}

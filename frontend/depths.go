@@ -145,8 +145,10 @@ func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 		byPath[d.GetQueue()] = d
 	}
 	unknown := make(map[string]bool, len(out.GetOthers()))
-	for _, id := range out.GetOthers() {
-		unknown[core.ID(id).String()] = true
+	for _, b := range out.GetOthers() {
+		if id, err := core.IDFromBytes(b); err == nil { // another id is none that was asked for
+			unknown[id.String()] = true
+		}
 	}
 	for _, q := range queues {
 		path := q.GetSpec().GetPath()

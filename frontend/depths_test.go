@@ -19,6 +19,7 @@ type fakeDepths struct {
 	more           bool        // the page is not the last one
 	known, counted uint32
 	others         []string // ids of queues
+	garbage        bool     // the ids are none
 }
 
 // ListDepths answers what a test says.
@@ -53,6 +54,9 @@ func (f *fakeController) ListDepths(_ context.Context, req *connect.Request[pb.L
 		if slices.Contains(f.others, core.ID(b).String()) {
 			out.Others = append(out.Others, b)
 		}
+	}
+	if f.garbage {
+		out.Others = [][]byte{{1, 2, 3}, nil}
 	}
 	return connect.NewResponse(out), nil
 }
