@@ -28,6 +28,9 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 		return nil, core.Errorf(core.CodeBadArgument, "rate %d is not in 0 … %d messages per second", m.GetRate(), maxRate)
 	}
 	selection, err := checkedSelection(m.GetSelection())
+	if err == nil && m.GetSelection() != nil && selection.IsAll() { // the name of its condition may be misspelled
+		err = core.Errorf(core.CodeBadArgument, "the selection is empty, so it selects no dead letters; give it a condition (ids, dead_before, dead_after, reasons, min_attempts or max_attempts), or leave the selection out to %s all", m.GetKind())
+	}
 	if err != nil {
 		return nil, err
 	}

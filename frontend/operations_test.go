@@ -191,12 +191,13 @@ func TestOperations_Selections(t *testing.T) {
 	if asked, _ := c.ctl.lastAsked().(*pb.BeginOperationRequest); !proto.Equal(asked.GetOperation(), req) {
 		t.Errorf("asked for %v, want %v", asked, req)
 	}
-	req.Selection = &pb.DeadLetterSelection{}
+	req.Selection = nil
 	must(call(t, c.admin.StartOperation, req))(t)
 	if asked, _ := c.ctl.lastAsked().(*pb.BeginOperationRequest); asked.GetOperation().GetSelection() != nil {
-		t.Errorf("an empty selection is all, asked for %v", asked)
+		t.Errorf("without a selection it is all, asked for %v", asked)
 	}
 	for name, s := range map[string]*pb.DeadLetterSelection{
+		"nothing, as a condition with a misspelled name is": {},
 		"no id": {Ids: []string{"7"}}, "no attempts": {MinAttempts: 3, MaxAttempts: 2}, "no reason": {Reasons: []string{""}},
 		"the zero time, which is not set for a host": {DeadBefore: timestamppb.New(time.Time{})}, "no time": {DeadAfter: &timestamppb.Timestamp{Seconds: math.MaxInt64}},
 	} {

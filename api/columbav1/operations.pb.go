@@ -271,7 +271,7 @@ type StartOperationRequest struct {
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	Group         string                 `protobuf:"bytes,4,opt,name=group,proto3" json:"group,omitempty"`
 	Rate          uint32                 `protobuf:"varint,5,opt,name=rate,proto3" json:"rate,omitempty"`
-	Selection     *DeadLetterSelection   `protobuf:"bytes,60,opt,name=selection,proto3" json:"selection,omitempty"` // absent or empty: all
+	Selection     *DeadLetterSelection   `protobuf:"bytes,60,opt,name=selection,proto3" json:"selection,omitempty"` // absent: all; an empty one is refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
