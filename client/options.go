@@ -30,7 +30,10 @@ func WithNetDial(dial func(ctx context.Context, network, addr string) (net.Conn,
 }
 
 // WithTimeout bounds each call whose context has no deadline. Default 30 s.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = min(d, longest) } }
+
+// longest bounds timeouts, so that no sum with one overflows.
+const longest = 100 * 365 * 24 * time.Hour
 
 // PublisherOption changes a Publisher.
 type PublisherOption func(*publisherOptions)

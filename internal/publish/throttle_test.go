@@ -37,3 +37,16 @@ func TestLack_KeepsAThrottle(t *testing.T) {
 		}
 	}
 }
+
+// TestPublisher_TimeoutWithoutEnd: the longest timeout is no past deadline.
+func TestPublisher_TimeoutWithoutEnd(t *testing.T) {
+	const now = int64(time.Hour)
+	for name, until := range map[string]int64{
+		"of the publisher": New(Config{Timeout: math.MaxInt64}).deadline(t.Context(), now, 0),
+		"of a record":      New(Config{}).deadline(t.Context(), now, math.MaxInt64),
+	} {
+		if until <= now {
+			t.Errorf("%s: it is tried until %s, and now is %s", name, time.Duration(until), time.Duration(now))
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -66,10 +67,10 @@ func (p *fakePublisher) PublishAsync(ctx context.Context, m client.Message, done
 	return nil
 }
 
-func (p *fakePublisher) Close(context.Context) error {
+func (p *fakePublisher) Close(ctx context.Context) error {
 	close(p.calls)
 	<-p.closed
-	return nil
+	return ctx.Err()
 }
 
 func (p *fakePublisher) bodies() []string {
@@ -216,6 +217,15 @@ func (e *endless) Read(b []byte) (int, error) {
 	}
 	<-e.open
 	return 0, io.EOF
+}
+
+// TestPublish_LongestTimeout: nothing overflows with a timeout that stands for no end.
+func TestPublish_LongestTimeout(t *testing.T) {
+	p := newFakePublisher()
+	_, stderr, code := publishCLI(p, strings.NewReader("a\nb\n"), "--timeout", time.Duration(math.MaxInt64).String())
+	if code != core.ExitOK || len(p.bodies()) != 2 {
+		t.Errorf("exit code %d after %d messages: %s", code, len(p.bodies()), stderr)
+	}
 }
 
 func TestPublish_Interrupted(t *testing.T) {
