@@ -97,10 +97,14 @@ func (a *appendStream) begin(body []byte) error {
 		a.s.opening.Add(-1)
 		return core.Errorf(core.CodeThrottled, "%d extents are being opened; try again", maxOpening)
 	}
-	return a.s.mux.Begin(func(context.Context) {
+	err = a.s.mux.Begin(func(context.Context) {
 		defer a.s.opening.Add(-1)
 		a.finishOpen(extent)
 	})
+	if err != nil {
+		a.s.opening.Add(-1)
+	}
+	return err
 }
 
 func (a *appendStream) finishOpen(extent core.Extent) {

@@ -2,6 +2,7 @@ package storehost
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 	"github.com/columbamq/columba/wire"
+	"github.com/columbamq/columba/wire/ws"
 )
 
 func TestAppend_Pipelined(t *testing.T) {
@@ -69,6 +71,19 @@ func TestAppend_OpenRefused(t *testing.T) {
 	garbage.send(wire.TypeOpenAppend, []byte{0xff, 0xff, 0xff})
 	garbage.expectRefused(core.CodeBadFrame)
 	l.openAppend(extent("s1")) // the connection lives on
+}
+
+// TestAppend_OpenRefusedByTheHost: openings that the host has no turn for are given back to the connection.
+func TestAppend_OpenRefusedByTheHost(t *testing.T) {
+	s := startStore(t, "s1")
+	cfg := DefaultConfig()
+	s.host.peers = ws.NewAdmission(cfg.Links, func(func(context.Context)) bool { return false })
+	l := s.dial()
+	for range maxOpening + 1 {
+		a := l.stream()
+		a.sendProto(wire.TypeOpenAppend, &pb.OpenAppend{Extent: convert.ExtentToProto(extent("s1"))})
+		a.expectRefused(core.CodeDraining)
+	}
 }
 
 func TestAppend_DamagedNeverStored(t *testing.T) {
