@@ -46,6 +46,12 @@ func (u *uncut) has(id core.ExtentID) bool {
 	return u.mu.waiting[id] != nil
 }
 
+func (u *uncut) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.mu.waiting)
+}
+
 // due are some of those that are to be tried now. Each is due again later.
 func (u *uncut) due(now time.Time) (due []*cutAgain) {
 	u.mu.Lock()

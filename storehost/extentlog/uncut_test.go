@@ -38,11 +38,17 @@ func TestRemove_IsCutOutLater(t *testing.T) {
 		must(t, e.Remove(ids[1], 1))
 		time.Sleep(time.Hour)
 		refused("after an hour in which the table was damaged")
+		if n := e.Vitals().UncutExtents; n != 1 {
+			t.Errorf("the vitals count %d extents that get no new copy here, want 1", n)
+		}
 		with.Store(nil)
 		time.Sleep(2 * cutAgainMost)
 		synctest.Wait()
 		if _, err := e.Fence(gone.Extent, 2); err != nil {
 			t.Errorf("after it was cut out: %v", err)
+		}
+		if n := e.Vitals().UncutExtents; n != 0 {
+			t.Errorf("the vitals count %d extents after it was cut out", n)
 		}
 		for _, id := range []core.ExtentID{ids[0], ids[2]} {
 			if err := readAll(e, id); err != nil {

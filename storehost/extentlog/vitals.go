@@ -14,6 +14,7 @@ type Vitals struct {
 	Extents               int    // replicas
 	OpenExtents           int    // of them, those that take appends in this run
 	DamagedExtents        int    // of them, those that are quarantined
+	UncutExtents          int    // removed, but their records cannot be cut out of a damaged table: they get no new copy here
 	Quarantined           uint64 // how often one was, in this run
 	ScrubbedBytes         uint64 // verified in the background, in this run
 	AppendBytesPerSecond  uint64 // over the last seconds
@@ -108,6 +109,7 @@ func (p *pulse) turn() (bytesPerSecond uint64, p99 time.Duration) {
 func (e *Engine) Vitals() Vitals {
 	v := *e.pulse.seen.Load()
 	v.Extents, v.OpenExtents, v.DamagedExtents = e.index.totals()
+	v.UncutExtents = e.uncut.count()
 	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
 	v.Hangs = max(e.pulse.hangs(time.Now()), e.reads.hang(time.Now()))
 	v.SyncP99 = max(v.SyncP99, v.Hangs)

@@ -338,12 +338,12 @@ func (n *nemesis) heal() {
 
 // onTwoDisks reports whether every extent that has an end is whole on more than one disk, if it ever was: what the seal
 // row says of it does not matter. An extent without an end is on the disks of all stores that acknowledged it.
-func (n *nemesis) onTwoDisks() bool {
-	for r, err := range metadata.All[metadata.SealRecord](context.Background(), n.Meta, metadata.Seals, metadata.PartitionID, metadata.One) {
-		n.must(err)
+func (t *trial) onTwoDisks() bool {
+	for r, err := range metadata.All[metadata.SealRecord](context.Background(), t.Meta, metadata.Seals, metadata.PartitionID, metadata.One) {
+		t.must(err)
 		s, whole := r.Value, 0
-		for i := range n.plan.stores {
-			if p := n.hosts[Store(i)].process; p != nil {
+		for i := range t.plan.stores {
+			if p := t.hosts[Store(i)].process; p != nil {
 				state, err := p.log.State(s.Extent.ID)
 				whole += boolInt(err == nil && !state.Damaged && (state.Last > s.L || state.Last == s.L && state.Checksum == s.Checksum))
 			}
