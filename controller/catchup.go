@@ -97,13 +97,15 @@ func (h *Host) hints(ctx context.Context, hint metadata.Hint, ids []core.ExtentI
 	for i, id := range ids {
 		keys[i] = metadata.HintKey(hint, id)
 	}
-	found, err := metadata.ReadRows[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Work, keys, metadata.Quorum)
+	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Work, keys, metadata.Quorum)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[core.ExtentID]metadata.ExtentRecord, len(found))
-	for _, r := range found {
-		out[r.ID] = r
+	for _, row := range found {
+		if r, err := metadata.DecodeExtent(metadata.Work, row); !h.unread.skips(metadata.Work, row.Key, err) {
+			out[r.ID] = r
+		}
 	}
 	return out, nil
 }

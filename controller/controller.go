@@ -125,6 +125,7 @@ type Host struct {
 	tries       *tries
 	renewed     time.Time // when all unfinished extents were taken in; reconcile's
 	strays      *strays
+	unread      *unread
 	skewed      *skewed
 	repairs     *repair.Runner
 	replicas    *replicas.Calls
@@ -162,6 +163,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		changes: changes, others: newOthers(time.Now()),
 		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
+	h.unread = newUnread(h.log, h.metrics.unreadable)
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	registerLease(deps.Metrics, h.duties.Holds)
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)

@@ -94,7 +94,11 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 	}
 	open := make(map[core.ExtentID]bool)
 	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintOpen, metadata.Quorum) {
-		if err != nil {
+		switch {
+		case h.unread.skips(metadata.Work, r.Key, err): // its key says all that is asked here
+			id, _ := metadata.HintedExtent(r.Key)
+			r.Value.ID = id
+		case err != nil:
 			return err
 		}
 		open[r.Value.ID] = true
@@ -106,7 +110,10 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 		return h.takeIn(ctx, part, open)
 	}
 	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintLive, metadata.Quorum) {
-		if err != nil {
+		switch {
+		case h.unread.skips(metadata.Work, r.Key, err):
+			continue
+		case err != nil:
 			return err
 		}
 		delete(gone, r.Value.ID)
@@ -175,6 +182,9 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 	}
 	for _, r := range part {
 		row, sealed := rows[r.ID]
+		if !sealed && h.unread.has(metadata.Seals, metadata.SealKey(r.ID)) { // it may have ended
+			continue
+		}
 		if _, known := h.extents.Get(r.ID); !known {
 			e := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home}
 			if sealed {
@@ -223,19 +233,21 @@ func (h *Host) withoutEnded(ctx context.Context, part []metadata.ExtentRecord, r
 	return slices.DeleteFunc(slices.Clone(part), func(r metadata.ExtentRecord) bool { return ended[r.ID] }), nil
 }
 
-// sealRows are the seal rows of extents, of those that have one.
+// sealRows are the seal rows of extents, of those that have one. A row that cannot be decoded is left out, see unread.
 func (h *Host) sealRows(ctx context.Context, ids []core.ExtentID) (map[core.ExtentID]metadata.SealRecord, error) {
 	keys := make([]metadata.Key, len(ids))
 	for i, id := range ids {
 		keys[i] = metadata.SealKey(id)
 	}
-	found, err := metadata.ReadRows[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
+	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
 	if err != nil {
 		return nil, err
 	}
 	rows := make(map[core.ExtentID]metadata.SealRecord, len(found))
-	for _, r := range found {
-		rows[r.Extent.ID] = r
+	for _, row := range found {
+		if r, err := metadata.DecodeSeal(row); !h.unread.skips(metadata.Seals, row.Key, err) {
+			rows[r.Extent.ID] = r
+		}
 	}
 	return rows, nil
 }
@@ -272,7 +284,7 @@ func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{
 	for id := range gone {
 		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
 		switch {
-		case core.CodeOf(err) == core.CodeNotFound:
+		case core.CodeOf(err) == core.CodeNotFound, h.unread.skips(metadata.Seals, metadata.SealKey(id), err):
 		case err != nil:
 			return err
 		case row.State == core.ExtentRetired:

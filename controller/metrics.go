@@ -25,6 +25,7 @@ type metrics struct {
 	quarantined prometheus.Counter
 	orphans     prometheus.Gauge
 	old         prometheus.Gauge
+	unreadable  prometheus.Gauge
 	skew        *prometheus.GaugeVec
 	majority    *prometheus.GaugeVec
 	readAll     prometheus.Histogram
@@ -54,6 +55,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that do not count any more because they are damaged or missing."}),
 		old:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_unknown", Help: "Old extents on stores that have no rows in the metadata and are left as they are, because they may have been retired."}),
+		unreadable:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_rows_unreadable", Help: "Work hints and seal rows of the metadata that cannot be decoded; the controller leaves them out."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores whose queue is not in the metadata."}),
 
 		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),
@@ -69,7 +71,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		overdue:          prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_overdue", Help: "Extents whose retention is over and that the last look at their queue left: there was no time, a removal failed, or retention is stopped."}),
 	}
 	m.showMajority(majority.Has)
-	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.skew, m.readAll, m.learned, m.expired, m.expiredMessages, m.retentionStopped, m.overdue)
+	reg.MustRegister(m.majority, m.created, m.creating, m.sealing, m.retired, m.sealed, m.alarms, m.shares, m.leftOut, m.stores, m.below, m.short, m.lost, m.undecided, m.repaired, m.quarantined, m.orphans, m.old, m.unreadable, m.skew, m.readAll, m.learned, m.expired, m.expiredMessages, m.retentionStopped, m.overdue)
 	return m
 }
 

@@ -24,7 +24,10 @@ func (h *Host) waitingFor(ctx context.Context, store core.HostID, after core.Ext
 	}
 	var others []core.ExtentID
 	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintOpen, metadata.Quorum) {
-		if err != nil {
+		switch {
+		case h.unread.skips(metadata.Work, r.Key, err):
+			continue
+		case err != nil:
 			return nil, core.Errorf(core.CodeOf(err), "look for extents that stay sealing: %w", err)
 		}
 		if waits(r.Value.Extent) && !known[r.Value.ID] {

@@ -47,7 +47,7 @@ func HintedExtent(k Key) (extent core.ExtentID, ok bool) {
 
 // Hints yields the extents with a hint of one kind, shard by shard, and page by page. First pages of some shards are read
 // side by side, ahead of their turn. A change made meanwhile may be seen or not. An error is yielded once, as the last
-// element.
+// element; but the error of a row that is no such record has the key of the row, and the reader may go on behind it.
 func Hints(ctx context.Context, s Store, h Hint, c Consistency) iter.Seq2[Record[ExtentRecord], error] {
 	return func(yield func(Record[ExtentRecord], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -69,10 +69,11 @@ func Hints(ctx context.Context, s Store, h Hint, c Consistency) iter.Seq2[Record
 			read(n + hintsAhead)
 			for row, err := range p.following(ctx, s, Work, h.shard(n), listPage, c) {
 				var v ExtentRecord
-				if err == nil {
-					v, err = decode[ExtentRecord](Work, row)
+				failed := err != nil
+				if !failed {
+					v, err = DecodeExtent(Work, row)
 				}
-				if !yield(Record[ExtentRecord]{row.Key, v, row.Version, row.Written}, err) || err != nil {
+				if !yield(Record[ExtentRecord]{row.Key, v, row.Version, row.Written}, err) || failed {
 					return
 				}
 			}
@@ -131,4 +132,22 @@ func moveHints(ctx context.Context, s Store, h Hint, rows []Row) error {
 		removals.Go(func() error { return s.Remove(ctx, Work, row.Key, row.Written.Add(Tick), Quorum) })
 	}
 	return removals.Wait()
+}
+
+// DecodeExtent reads the record of a row that is named after an extent; CodeCorrupt for a row that is none, or of another extent.
+func DecodeExtent(t Table, row Row) (ExtentRecord, error) {
+	r, err := decode[ExtentRecord](t, row)
+	if err == nil && r.ID.String() != row.Key.Row {
+		err = core.Errorf(core.CodeCorrupt, "%s %s is a record of extent %s", t.Name, clip(row.Key.Row), r.ID)
+	}
+	return r, err
+}
+
+// DecodeSeal is DecodeExtent for Seals.
+func DecodeSeal(row Row) (SealRecord, error) {
+	r, err := decode[SealRecord](Seals, row)
+	if err == nil && r.Extent.ID.String() != row.Key.Row {
+		err = core.Errorf(core.CodeCorrupt, "%s %s is a record of extent %s", Seals.Name, clip(row.Key.Row), r.Extent.ID)
+	}
+	return r, err
 }

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+)
+
+// unread are the work hints and seal rows that could not be decoded when they were read last. Readings of many rows leave
+// them out, so that a damaged row holds up its own extent alone. Safe for concurrent use.
+type unread struct {
+	log   *slog.Logger
+	count prometheus.Gauge
+	mu    struct {
+		sync.Mutex
+		rows map[tableKey]bool
+	}
+}
+
+type tableKey struct {
+	table string
+	metadata.Key
+}
+
+func newUnread(log *slog.Logger, count prometheus.Gauge) *unread {
+	u := &unread{log: log, count: count}
+	u.mu.rows = make(map[tableKey]bool)
+	return u
+}
+
+// skips reports whether err says that a row that was read is to be left out. The first time it is logged. A row that is
+// read without an error counts no more.
+func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
+	skip := core.CodeOf(err) == core.CodeCorrupt && k != metadata.Key{}
+	if u == nil || err != nil && !skip {
+		return skip
+	}
+	u.mu.Lock()
+	key := tableKey{t.Name, k}
+	was := u.mu.rows[key]
+	if skip {
+		u.mu.rows[key] = true
+	} else if was {
+		delete(u.mu.rows, key)
+	}
+	n := len(u.mu.rows)
+	u.mu.Unlock()
+	if skip == was {
+		return skip
+	}
+	if u.count.Set(float64(n)); skip {
+		u.log.Error("a row of the metadata cannot be decoded: it is damaged, or a newer version wrote it; its extent is left out, and all others go on; upgrade this controller, or restore the row",
+			"table", t.Name, "row", k.Row, "err", err)
+	}
+	return skip
+}
+
+// has reports whether a row was left out.
+func (u *unread) has(t metadata.Table, k metadata.Key) bool {
+	if u == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.mu.rows) > 0 && u.mu.rows[tableKey{t.Name, k}]
+}
