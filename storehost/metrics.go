@@ -61,7 +61,7 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 		total("scrubbed_bytes_total", "Bytes of sealed extents verified in the background.", func(v extentlog.Vitals) uint64 { return v.ScrubbedBytes }),
 		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) int { return v.Extents }),
 		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
-		vital("uncut_extents", "Removed extents that get no new copy on the store: their records cannot be cut out of a damaged table.", func(v extentlog.Vitals) int { return v.UncutExtents }),
+		vital("refused_extents", "Removed extents that get no new copy on the store: their records cannot be cut out of a damaged table.", func(v extentlog.Vitals) int { return v.UncutExtents }),
 	)
 	reg.MustRegister(prometheus.NewGaugeFunc(
 		prometheus.GaugeOpts{Name: "columba_storehost_disk_hangs_seconds", Help: "Time for which the oldest write in progress has waited for the disk."},
