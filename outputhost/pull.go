@@ -40,6 +40,7 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	g.pump() // reading may have to begin
 	timer := time.NewTimer(max(wait, firstRead))
 	defer timer.Stop()
+	more := wait == 0
 	for {
 		messages, err := g.takeForPull(ctx, most)
 		if len(messages) > 0 || err != nil {
@@ -48,7 +49,11 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 		select {
 		case <-wake:
 		case <-timer.C:
-			return nil, nil
+			if !more || !g.lacksReads() {
+				return nil, nil
+			}
+			more = false
+			timer.Reset(slowFirstRead - firstRead)
 		case <-ctx.Done():
 			return nil, nil
 		case <-g.h.tasks.Context().Done():
@@ -57,8 +62,24 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	}
 }
 
-// firstRead is how long a pull that does not want to wait still gives the first read from a store.
-const firstRead = 100 * time.Millisecond
+const (
+	// firstRead is how long a pull that does not want to wait still gives the first read from a store …
+	firstRead = 100 * time.Millisecond
+	// … and slowFirstRead how long while a store has messages that are not here, or has not told whether it has: on a busy server.
+	slowFirstRead = time.Second
+)
+
+// lacksReads reports whether the group may have messages that it could hand out, and that are not read yet.
+func (g *group) lacksReads() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range g.mu.shares {
+		if s.readingLocked() != notRead && s.rules.WantsMore() && !s.rules.AtLimit() && (!s.answeredLocked() || !s.timers() && s.rules.Unread(s.last) > 0) {
+			return true
+		}
+	}
+	return false
+}
 
 // endPull leaves the readers open for the next pull, which mostly follows at once.
 func (g *group) endPull(wake chan struct{}) {

@@ -3,6 +3,8 @@ package outputhost
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
@@ -72,4 +74,36 @@ func TestPull_BadRecordHidesNoOther(t *testing.T) {
 	if messages, err := g.takeForPull(t.Context(), 10); len(messages) > 0 || core.CodeOf(err) != core.CodeBadRecord {
 		t.Errorf("got %d messages, %v; want %s", len(messages), err, core.CodeBadRecord)
 	}
+}
+
+// TestPull_WithoutWaitGivesASlowStoreTime: a pull that does not want to wait gets a message that its store sends after
+// 300 ms. It does not wait when every store has told that there is nothing more.
+func TestPull_WithoutWaitGivesASlowStoreTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, s := b.given()
+		answers := make(chan time.Duration, 1)
+		pull := func(want int) {
+			began := time.Now()
+			messages, err := g.pull(t.Context(), 1, 0)
+			if len(messages) != want || err != nil {
+				t.Errorf("%d messages, %v; want %d", len(messages), err, want)
+			}
+			answers <- time.Since(began)
+		}
+		go pull(1)
+		time.Sleep(300 * time.Millisecond)
+		b.offer(g, s, recordOf(t, "1"))
+		g.pump()
+		if took := <-answers; took != 300*time.Millisecond {
+			t.Errorf("a message that came after 300ms was answered after %s", took)
+		}
+		g.mu.Lock()
+		s.reader = &reader{g: g, s: s, told: true}
+		g.mu.Unlock()
+		go pull(0)
+		if took := <-answers; took != firstRead {
+			t.Errorf("nothing was answered after %s, want %s", took, firstRead)
+		}
+	})
 }
