@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/columbamq/columba/core"
 )
 
 // Option changes a Client.
@@ -30,10 +32,9 @@ func WithNetDial(dial func(ctx context.Context, network, addr string) (net.Conn,
 }
 
 // WithTimeout bounds each call whose context has no deadline. Default 30 s.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = min(d, longest) } }
-
-// longest bounds timeouts, so that no sum with one overflows.
-const longest = 100 * 365 * 24 * time.Hour
+func WithTimeout(d time.Duration) Option {
+	return func(o *options) { o.timeout = min(d, core.LongestWait) }
+}
 
 // PublisherOption changes a Publisher.
 type PublisherOption func(*publisherOptions)

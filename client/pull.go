@@ -72,7 +72,7 @@ func publishedOf(r *pb.PublishResponse_Result) (Receipt, error) {
 func (c *Client) Pull(ctx context.Context, queue, group string, most int, wait time.Duration) ([]Pulled, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, min(wait, longest)+c.opts.timeout)
+		ctx, cancel = context.WithTimeout(ctx, min(wait, core.LongestWait)+c.opts.timeout)
 		defer cancel()
 	}
 	res, err := poll(ctx, c, c.msgs.Pull, &pb.PullRequest{

@@ -16,6 +16,9 @@ const (
 // MaxAhead is the longest delay of a message: a year, leap years included.
 const MaxAhead = 366 * 24 * time.Hour
 
+// LongestWait bounds the timeouts that a caller names: no sum with it overflows.
+const LongestWait = 100 * MaxAhead
+
 var horizons = [...]struct {
 	horizon Horizon
 	reach   time.Duration

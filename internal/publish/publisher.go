@@ -208,15 +208,12 @@ func (p *Publisher) dropEmptyLocked(b *batch) {
 	b.release()
 }
 
-// longest is how long anything is tried at most: nothing that is added to it overflows.
-const longest = 100 * 365 * 24 * time.Hour
-
 // deadline is until when a record is tried that is taken now.
 func (p *Publisher) deadline(ctx context.Context, now int64, timeout time.Duration) int64 {
 	if timeout <= 0 {
 		timeout = p.cfg.Timeout
 	}
-	until := now + int64(min(timeout, longest))
+	until := now + int64(min(timeout, core.LongestWait))
 	if !p.cfg.Once {
 		return until
 	}

@@ -123,9 +123,6 @@ func groupCommands(root *cobra.Command) {
 	}
 }
 
-// longestTimeout bounds --timeout, so that no sum with it overflows.
-const longestTimeout = 100 * 365 * 24 * time.Hour
-
 // checkFlags refuses what no command takes.
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	switch a.format {
@@ -136,7 +133,7 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 	if a.timeout <= 0 {
 		return core.Errorf(core.CodeBadArgument, "timeout %s is not above 0; use something like 30s", a.timeout)
 	}
-	a.timeout = min(a.timeout, longestTimeout)
+	a.timeout = min(a.timeout, core.LongestWait)
 	if cmd.Name() == "serve" { // whose flags are settings, of which some may be empty
 		return nil
 	}
