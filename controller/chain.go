@@ -79,7 +79,7 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 		}
 		return core.Extent{}, core.Errorf(code, "move the head of queue %s: %w", w.queue, err)
 	}
-	made, err := h.register(ctx, w, r)
+	made, err := h.registerHead(ctx, w, r)
 	if err == nil && !reads {
 		h.knows(made)
 	}

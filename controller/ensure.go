@@ -24,7 +24,8 @@ type wish struct {
 
 	minority bool // no majority of the metadata answers
 
-	row *metadata.QueueRecord // of the queue, if it was read for this wish already
+	row   *metadata.QueueRecord // of the queue, if it was read for this wish already …
+	given bool                  // … or the input host has it, which may be behind
 }
 
 // ensureKey names wishes that want the same extent.
@@ -61,6 +62,7 @@ const (
 // none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it at Quorum, then reads the create rows at Quorum, and seals
 // these extents. An extent that is answered has its create row at Quorum, and the mark is looked for at Quorum after that. So either the deletion seals
 // the extent, or nobody writes to it. An AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065).
+// docs/adr/0073 says which calls wait for one another.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (e core.Extent, err error) {
 	began := h.deps.now()
 	defer func() {
@@ -70,29 +72,13 @@ func (h *Host) ensureExtent(ctx context.Context, w wish) (e core.Extent, err err
 	}()
 	h.hosts.heard(catalog.HostRun{Host: w.input, Run: w.run}, began)
 	if !h.majority.Lacks() {
-		e, err = h.ensureAt(ctx, w)
+		e, err = h.openExtent(ctx, w)
 		if h.cfg.Alone || core.CodeOf(err) != core.CodeNoMajority {
 			return e, err
 		}
 	}
 	w.minority = true
-	return h.ensureAt(ctx, w)
-}
-
-// ensureAt is ensureExtent with a majority of the metadata, or without.
-func (h *Host) ensureAt(ctx context.Context, w wish) (core.Extent, error) {
-	e, err := h.openExtent(ctx, w)
-	if err != nil {
-		return e, err
-	}
-	q, err := h.queueAt(ctx, w)
-	if err == nil {
-		err = existing(q)
-	}
-	if err != nil {
-		return core.Extent{}, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
-	}
-	return e, nil
+	return h.openExtent(ctx, w)
 }
 
 // queueAt reads the row of the queue for a wish: from a majority, or from one copy.
@@ -107,14 +93,26 @@ func (h *Host) queueAt(ctx context.Context, w wish) (q metadata.QueueRecord, err
 	return q, err
 }
 
-// readRow reads the row of the queue for a wish, unless that was done.
+// exists reads the row of the queue, and refuses a deleted one.
+func (h *Host) exists(ctx context.Context, w wish) error {
+	q, err := h.queueAt(ctx, w)
+	if err == nil {
+		err = existing(q)
+	}
+	if err != nil {
+		return core.Errorf(core.CodeOf(err), "create an extent: %w", err)
+	}
+	return nil
+}
+
+// readRow reads the row of the queue for a wish, unless the wish has one.
 func (h *Host) readRow(ctx context.Context, w *wish) error {
 	if w.row != nil {
 		return nil
 	}
 	q, err := h.queueAt(ctx, *w)
 	if err == nil {
-		w.row = &q
+		w.row, w.given = &q, false
 	}
 	return err
 }
@@ -137,8 +135,11 @@ func (h *Host) queueRow(ctx context.Context, id core.QueueID) (metadata.QueueRec
 	return q, err
 }
 
-// openExtent is ensureExtent for a queue that may be deleted meanwhile.
+// openExtent is ensureExtent with a majority of the metadata, or without.
 func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
+	if w.given && (w.minority || h.majority.Missed()) { // else rows are written, and are to be removed, until a call shows that no majority answers
+		w.row, w.given = nil, false
+	}
 	create := h.createExtent
 	chained, err := h.chained(ctx, &w)
 	if err != nil {
@@ -146,6 +147,9 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 	}
 	if chained {
 		create = h.ensureHead
+		if w.given { // the head moves by a row from a majority, which is read beside it
+			w.row = nil
+		}
 	}
 	if chained && w.minority {
 		return core.Extent{}, h.noMajority(w.queue)
@@ -158,6 +162,9 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 		case !h.writable(e.Extent, w.avoid):
 			h.sealSoon(e.Extent, "a store is gone") // nobody writes to it, and with this replica set nobody can
 		case e.Made: // else another controller may be about to unmake it
+			if err := h.exists(ctx, w); err != nil {
+				return core.Extent{}, err
+			}
 			return e.Extent, nil
 		}
 	}
@@ -168,7 +175,11 @@ func (h *Host) openExtent(ctx context.Context, w wish) (core.Extent, error) {
 		// Others wait for it, for so long at most: it must not end with the first caller's patience.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
 		defer cancel()
-		return create(ctx, w)
+		e, err := create(ctx, w)
+		if err == nil && chained {
+			err = h.exists(ctx, w)
+		}
+		return e, err
 	})
 	return made.(core.Extent), err
 }
@@ -185,89 +196,6 @@ func (h *Host) writable(e core.Extent, avoid []core.HostID) bool {
 		}
 	}
 	return true
-}
-
-func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
-	r, err := h.newExtent(ctx, w, 0)
-	if err != nil {
-		return core.Extent{}, err
-	}
-	return h.register(ctx, w, r)
-}
-
-// newExtent is an extent that nobody knows of yet; chain is its place in the chain of a CP queue.
-func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.ExtentRecord, err error) {
-	if err := h.readRow(ctx, &w); err != nil {
-		return r, core.Errorf(core.CodeOf(err), "create an extent: %w", err)
-	}
-	q := *w.row
-	if err := existing(q); err != nil {
-		return r, err
-	}
-	if w.minority && q.Spec.Consistency == core.CP { // its timers, too
-		return r, h.noMajority(w.queue)
-	}
-	now := h.deps.now()
-	if wait := h.backOff(w.key(), now); wait > 0 {
-		return r, core.Errorf(core.CodeUnavailable, "the last extents of queue %s failed at once; the next one is made in %s", q.Spec.Path, wait)
-	}
-	if ordered := q.Spec.Consistency == core.CP && w.kind == core.KindLog; ordered != (chain > 0) {
-		return r, core.Errorf(core.CodeInternal, "queue %s is %s: its extents are made otherwise", q.Spec.Path, q.Spec.Consistency)
-	}
-	r = metadata.ExtentRecord{
-		Extent: core.Extent{
-			ID: core.ExtentID{ID: core.NewID(now)}, Queue: w.queue, Kind: w.kind, Horizon: w.ahead, Durability: q.Spec.Durability, Input: w.input, InputRun: w.run,
-			Token: core.WriterToken{ID: core.NewID(now)}, Chain: chain,
-		},
-		Created: now, Wanted: q.Spec.Replicas, Home: q.Home,
-	}
-	if w.minority {
-		r.Minority = h.maker()
-	}
-	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
-}
-
-// register writes the rows of a new extent and takes it in. If that fails, what is written is removed. The extent of a head
-// that has moved stays: it is there by its head, and another controller may have written its rows.
-func (h *Host) register(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
-	now := h.deps.now()
-	begun, err := h.writeNew(ctx, w, r, now)
-	if err != nil {
-		if begun && r.Chain == 0 {
-			h.unmake(r, now)
-		}
-		return core.Extent{}, core.Errorf(core.CodeOf(err), "create extent %s: %w", r.ID, err)
-	}
-	made := catalog.Extent{ExtentRecord: r, State: core.ExtentOpen, Home: r.Home, Made: true}
-	h.extents.Put(made)
-	h.created(w.key(), r.ID, now)
-	h.metrics.created.Inc()
-	if w.minority {
-		h.minority.made()
-		return r.Extent, nil
-	}
-	h.shares.touch(made.Reader())
-	h.tellOthers(made)
-	return r.Extent, nil
-}
-
-// writeNew writes the rows of a new extent, the hints first as writeExtent does; begun: some may be stored. The head of a chain has made its extent, and
-// whoever moves the chain on writes the other rows that are missing: so they go side by side.
-func (h *Host) writeNew(ctx context.Context, w wish, r metadata.ExtentRecord, now time.Time) (begun bool, err error) {
-	hints := func() error { return h.writeHints(ctx, r, now) }
-	row := func() error {
-		return h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
-	}
-	if w.minority {
-		row = func() error { return h.writeRow(ctx, r, now, metadata.One) }
-	}
-	if r.Chain > 0 {
-		return true, sideBySide(hints, row)
-	}
-	if err := hints(); err != nil {
-		return core.CodeOf(err) != core.CodeUnavailable, err
-	}
-	return true, row()
 }
 
 // choose fills in the replicas and their disks.

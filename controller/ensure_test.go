@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 )
@@ -303,6 +304,10 @@ func TestEnsure_RPC(t *testing.T) {
 			if at.Id != resp.Msg.Extent.Replicas[i] || at.Address != fmt.Sprintf("%s:1", at.Id) {
 				t.Errorf("address %v", at)
 			}
+		}
+		req.QueueRow = []byte("no record")
+		if _, err := (&service{r.ctl.Host}).EnsureExtent(r.t.Context(), connect.NewRequest(req)); core.CodeOf(convert.FromRPC(err)) != core.CodeCorrupt {
+			t.Errorf("a row that is no record: %v", err)
 		}
 	})
 }

@@ -61,6 +61,10 @@ func sideBySide(first, second func() error) error {
 	return cmp.Or(second(), g.Wait())
 }
 
+func (h *Host) writeHint(ctx context.Context, hint metadata.Hint, r metadata.ExtentRecord, at time.Time) error {
+	return metadata.Write(ctx, h.deps.Meta, metadata.Work, metadata.HintKey(hint, r.ID), r, at, 0, metadata.One)
+}
+
 func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	hints := make([]metadata.Row, 0, 2)
 	for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {

@@ -175,6 +175,9 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 	}
 	rows, err := h.sealRows(ctx, ids)
 	if err == nil {
+		err = h.openLately(ctx, rows, open)
+	}
+	if err == nil {
 		part, err = h.withoutEnded(ctx, part, rows)
 	}
 	if err != nil {
@@ -203,6 +206,25 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 		}
 	}
 	return nil
+}
+
+// openLately adds to open the extents that were sealed a moment ago and have an open hint: their seals may have begun after
+// the open hints were read.
+func (h *Host) openLately(ctx context.Context, rows map[core.ExtentID]metadata.SealRecord, open map[core.ExtentID]bool) error {
+	var ids []core.ExtentID
+	for id, row := range rows {
+		if row.State.HasEnd() && !open[id] && h.deps.now().Sub(row.Changed) < unopenedAfter {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	late, err := h.hints(ctx, metadata.HintOpen, ids)
+	for id := range late {
+		open[id] = true
+	}
+	return err
 }
 
 // withoutEnded leaves out old extents that have a hint, no seal row and no create row: they may have been retired so long

@@ -16,6 +16,9 @@ func TestStart_HintsOfAnEarlierVersion(t *testing.T) {
 		open := r.extent(queue, 1)
 		sealed := r.sealed(r.queue(1, 1), 1)
 		r.sleep(10 * time.Second)
+		record, err := r.created(r.meta, open, metadata.Quorum)
+		r.ok(err)
+		r.ok(r.ctl.writeHint(r.t.Context(), metadata.HintOpen, record, record.Created)) // as that version did when it made the extent
 		r.ctl.end()
 		for _, h := range []metadata.Hint{metadata.HintOpen, metadata.HintLive} {
 			for x, err := range metadata.Hints(r.t.Context(), r.meta, h, metadata.One) {

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,11 +52,12 @@ func TestRoundTrips_OfCreations(t *testing.T) {
 			do   func()
 			want int // the calls that wait for one another
 		}{
-			{"the first extent of an AP queue: queue, hints, create row, queue", func() { r.extent(ap, 10) }, 4},
-			{"another extent of it: the same", func() { r.another(ap) }, 4},
-			{"the first head of a CP queue: queue, head, insert of the head, create row and hints, queue", func() { head = r.extent(cp, 10) }, 1 + 1 + 4 + 1 + 1},
+			{"the first extent of an AP queue, whose row the input host has: create row and hint, queue", func() { r.knowing(ap) }, 2},
+			{"another extent of it: the same", func() { r.knowing(ap) }, 2},
+			{"one whose input host does not say the row: queue, create row and hint, queue", func() { r.another(ap) }, 3},
+			{"the first head of a CP queue: queue, head, insert of the head, create row and hint, queue", func() { head = r.extent(cp, 10) }, 1 + 1 + 4 + 1 + 1},
 			{"its seal", func() { r.end(head) }, -1},
-			{"the next head: head and queue, seal row, head, update of the head, create row and hints, queue", func() { r.extent(cp, 10) }, 1 + 1 + 1 + 4 + 1 + 1},
+			{"the next head: head and queue, seal row, head, update of the head, create row and hint, queue", func() { r.extent(cp, 10) }, 1 + 1 + 1 + 4 + 1 + 1},
 		} {
 			began := time.Now()
 			c.do()
@@ -71,85 +71,40 @@ func TestRoundTrips_OfCreations(t *testing.T) {
 // another makes one more extent for the input host of the first one.
 func (r *harness) another(queue core.QueueID) {
 	r.t.Helper()
-	w := r.wish(queue)
-	for _, e := range r.ctl.extents.OpenOf(queue) {
-		w.have = append(w.have, e.ID)
-	}
-	_, err := r.ctl.ensureExtent(r.t.Context(), w)
+	_, err := r.ctl.ensureExtent(r.t.Context(), r.oneMore(r.wish(queue)))
 	r.ok(err)
 }
 
-// inOrder watches the order in which the rows of extents are written.
-type inOrder struct {
-	metadata.Store
-	early atomic.Bool // a create row came before its hints
-}
-
-func (x *inOrder) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
-	if t == metadata.Extents {
-		id, err := core.ParseID(k.Row)
-		for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
-			if err == nil {
-				_, err = x.Store.Get(ctx, metadata.Work, metadata.HintKey(hint, core.ExtentID{ID: id}), metadata.One)
-			}
-		}
-		if err != nil {
-			x.early.Store(true)
-		}
+// oneMore is a wish that the open extents of the queue do not meet.
+func (r *harness) oneMore(w wish) wish {
+	for _, e := range r.ctl.extents.OpenOf(w.queue) {
+		w.have = append(w.have, e.ID)
 	}
-	return x.Store.Put(ctx, t, k, value, at, ttl, c)
+	return w
 }
 
-// TestEnsure_HintsBeforeCreateRow: whoever finds the create row of an AP extent finds its hints. An extent of a CP queue is made by its head.
-func TestEnsure_HintsBeforeCreateRow(t *testing.T) {
-	meta := &inOrder{Store: memory.New()}
-	bubble(t, harnessOptions{stores: 1, meta: meta}, func(r *harness) {
-		_, err := r.ctl.ensureExtent(r.t.Context(), r.wish(r.queue(1, 1)))
-		r.ok(err)
-		if meta.early.Load() {
-			t.Error("a create row came before its hints")
-		}
-	})
+// wishOf is the wish of an input host that has that row of the queue.
+func (r *harness) wishOf(q metadata.QueueRecord) wish {
+	w := r.wish(q.ID)
+	w.row, w.given = &q, true
+	return w
 }
 
-// refusesHints is a store that may refuse hints.
-type refusesHints struct {
-	metadata.Store
-	refuses atomic.Bool
+// knowing makes an extent for an input host that has the row of the queue.
+func (r *harness) knowing(queue core.QueueID) {
+	r.t.Helper()
+	_, err := r.ctl.ensureExtent(r.t.Context(), r.oneMore(r.wishOf(r.queueRow(queue))))
+	r.ok(err)
 }
 
-func (x *refusesHints) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
-	if t == metadata.Work && x.refuses.Load() {
-		return core.Errorf(core.CodeUnavailable, "refused")
+// queueRow is the row of a queue, read past the store of the controller.
+func (r *harness) queueRow(queue core.QueueID) metadata.QueueRecord {
+	r.t.Helper()
+	meta := r.meta
+	if d, ok := meta.(distant); ok {
+		meta = d.Store
 	}
-	return x.Store.PutAll(ctx, t, rows, c)
-}
-
-// TestChain_HintsOfHeadAreWrittenAgain: the hints of a new head could not be written, and its create row was. No writer gets the extent until whoever asks again
-// has written them.
-func TestChain_HintsOfHeadAreWrittenAgain(t *testing.T) {
-	meta := &refusesHints{Store: memory.New()}
-	bubble(t, harnessOptions{stores: 3, meta: meta}, func(r *harness) {
-		queue := r.chainedQueue()
-		meta.refuses.Store(true)
-		if e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue)); err == nil {
-			t.Errorf("a writer got head %s without hints", e.ID)
-		}
-		head, err := metadata.ReadHead(r.t.Context(), meta, queue, metadata.Serial)
-		r.ok(err)
-		if _, err := r.created(meta, head.Extent, metadata.Quorum); err != nil {
-			t.Errorf("its create row: %v", err)
-		}
-		meta.refuses.Store(false)
-		e, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
-		r.ok(err)
-		if e.ID != head.Extent.ID {
-			t.Errorf("got extent %s, want the head %s", e.ID, head.Extent.ID)
-		}
-		for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
-			if _, err := meta.Get(r.t.Context(), metadata.Work, metadata.HintKey(hint, e.ID), metadata.One); err != nil {
-				t.Errorf("its %s hint: %v", hint, err)
-			}
-		}
-	})
+	q, _, err := metadata.Read[metadata.QueueRecord](r.t.Context(), meta, metadata.Queues, metadata.QueueKey(queue), metadata.Quorum)
+	r.ok(err)
+	return q
 }

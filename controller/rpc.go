@@ -52,6 +52,13 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 	for _, id := range req.Msg.Avoid {
 		w.avoid = append(w.avoid, core.HostID(id))
 	}
+	if value := req.Msg.QueueRow; len(value) > 0 {
+		given, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, metadata.Row{Key: metadata.QueueKey(w.queue), Value: value})
+		if err != nil {
+			return nil, convert.RPCError(err)
+		}
+		w.row, w.given = &given, true
+	}
 	e, err := s.h.ensureExtent(ctx, w)
 	if err != nil {
 		return nil, convert.RPCError(err)

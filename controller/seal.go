@@ -205,18 +205,22 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Plac
 func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
 	now := h.deps.now()
 	e := o.extent
-	home, before, err := h.origin(ctx, e)
+	r, err := h.origin(ctx, e)
 	if err != nil {
 		return metadata.SealRecord{}, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
-	fresh := metadata.SealRecord{Extent: e, Before: before, Home: home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
+	fresh := metadata.SealRecord{Extent: e, Before: r.Before, Home: r.Home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
+	// By the open hint a controller that starts knows, once the extent has an end, that its holders may have to be told. Its timestamp is below that of its removal.
+	hint := func() error { return h.writeHint(ctx, metadata.HintOpen, r, r.Created) }
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Quorum) // the row only goes on from there
-	if core.CodeOf(err) == core.CodeNotFound {
+	if err == nil && !row.State.HasEnd() {
+		err = hint() // who began the seal may not have come to that
+	} else if core.CodeOf(err) == core.CodeNotFound {
 		if err := h.neverSealed(ctx, e); err != nil {
 			return row, err
 		}
-		err = metadata.Create(ctx, h.deps.Meta, metadata.Seals, key, fresh)
+		err = sideBySide(hint, func() error { return metadata.Create(ctx, h.deps.Meta, metadata.Seals, key, fresh) })
 		row = fresh
 		if core.CodeOf(err) == core.CodeExists {
 			row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
@@ -270,14 +274,15 @@ func (h *Host) neverSealed(ctx context.Context, e core.Extent) error {
 	return nil
 }
 
-// origin is who reads an extent until a seal row says it, and the place before it in a chain. Of an extent that this
-// controller does not know its create row says so: nobody may read it yet.
-func (h *Host) origin(ctx context.Context, e core.Extent) (home core.Home, before core.ExtentID, err error) {
-	if known, ok := h.extents.Get(e.ID); ok {
-		return known.Home, known.Before, nil
+// origin is the create row of an extent, with who reads it until a seal row says that.
+func (h *Host) origin(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	known, ok := h.extents.Get(e.ID)
+	if !ok {
+		return h.registration(ctx, e) // nobody may read it yet
 	}
-	r, err := h.registration(ctx, e)
-	return r.Home, r.Before, err
+	r := known.ExtentRecord
+	r.Home = known.Home
+	return r, nil
 }
 
 // note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.

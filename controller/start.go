@@ -88,11 +88,15 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 // made or rewound meanwhile gets all of an extent or nothing. See extent.leaving.
 func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent, error) {
 	extents := make(map[core.ExtentID]catalog.Extent)
+	var unhinted []metadata.ExtentRecord
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
 		}
 		extents[r.Value.ID] = catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
+		if _, known := h.extents.Get(r.Value.ID); !known && r.Value.Minority == (metadata.Maker{}) && h.deps.now().Sub(r.Value.Created) >= strayAfter {
+			unhinted = append(unhinted, r.Value)
+		}
 	}
 	for _, e := range h.extents.Of(queue) {
 		extents[e.ID] = e
@@ -110,6 +114,13 @@ func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent,
 		for _, r := range rows {
 			h.extents.Took(r)
 			extents[r.Extent.ID] = extents[r.Extent.ID].Took(r)
+		}
+	}
+	for _, r := range unhinted { // its maker died before the hints were written, or they were lost
+		if extents[r.ID].State == core.ExtentOpen {
+			if err := h.adopt(ctx, r); err != nil {
+				return nil, err
+			}
 		}
 	}
 	out := make([]catalog.Extent, 0, len(extents))

@@ -28,6 +28,7 @@ type controller struct {
 		gone    core.QueueID           // was deleted
 		holders int                    // says so many of them; 0: as it is
 		ensures int
+		row     []byte // the last one of a queue that an input host gave
 		sealing int // calls under way, and the most there were
 		most    int
 		delay   time.Duration
@@ -53,6 +54,7 @@ func (c *controller) EnsureExtent(ctx context.Context, req *connect.Request[pb.E
 	c.mu.Lock()
 	away, blind, hangs, gone := c.mu.away, c.mu.blind, c.mu.hangs, c.mu.gone
 	c.mu.ensures++
+	c.mu.row = req.Msg.QueueRow
 	c.mu.Unlock()
 	if hangs {
 		return hang(ctx)

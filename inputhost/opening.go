@@ -13,6 +13,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost/writer"
+	"github.com/columbamq/columba/metadata"
 )
 
 const (
@@ -230,10 +231,14 @@ func (q *queue) ensure(ctx context.Context) (core.Extent, []string, error) {
 		req.Avoid = append(req.Avoid, string(id))
 	}
 	q.mu.Lock()
+	record := q.mu.record
 	for w := range q.mu.writers {
 		req.Have = append(req.Have, w.Extent.ID.ID[:])
 	}
 	q.mu.Unlock()
+	if row, err := metadata.NewRow(metadata.Queues, metadata.QueueKey(q.id), record, time.Time{}); err == nil {
+		req.QueueRow = row.Value
+	}
 	resp, err := ask(ctx, q.h, q.id.ID, anotherMay, func(ctx context.Context, at controllerClient) (*connect.Response[pb.EnsureExtentResponse], error) {
 		return at.EnsureExtent(ctx, connect.NewRequest(req))
 	})

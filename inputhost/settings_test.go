@@ -126,6 +126,26 @@ func TestSettings_StatusReachesPublishers(t *testing.T) {
 	})
 }
 
+// TestEnsure_SaysTheRowOfTheQueue: the controller makes an extent by the row that the input host has.
+func TestEnsure_SaysTheRowOfTheQueue(t *testing.T) {
+	watching(t, func(r *harness, w *watched) {
+		id := r.queue("/t/row")
+		p := r.publisher("p", "/t/row")
+		p.send()
+		p.flush()
+		want, _, err := metadata.Read[metadata.QueueRecord](t.Context(), r.meta, metadata.Queues, metadata.QueueKey(id), metadata.Serial)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ctl.mu.Lock()
+		defer r.ctl.mu.Unlock()
+		got, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, metadata.Row{Value: r.ctl.mu.row})
+		if err != nil || got != want {
+			t.Errorf("the controller got %+v, %v, want %+v", got, err, want)
+		}
+	})
+}
+
 // A change that happens while nothing can be watched is known as soon as it can be again.
 func TestSettings_LostWatch(t *testing.T) {
 	watching(t, func(r *harness, w *watched) {

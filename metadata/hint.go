@@ -16,7 +16,7 @@ type Hint string
 
 // The kinds of hints.
 const (
-	HintOpen Hint = "open" // the extent is not sealed, or not all is told and copied
+	HintOpen Hint = "open" // the seal of the extent has begun, and not all is told and copied
 	HintLive Hint = "live" // the extent is not retired
 )
 

@@ -31,6 +31,13 @@ func (m *Majority) Lacks() bool {
 	return !m.mu.lacked.IsZero() && time.Since(m.mu.lacked) < lacksFor
 }
 
+// Missed reports whether the last call that needed a majority had none.
+func (m *Majority) Missed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.mu.lacked.IsZero()
+}
+
 func (m *Majority) note(answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

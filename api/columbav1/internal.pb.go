@@ -229,9 +229,10 @@ type EnsureExtentRequest struct {
 	Input         string                 `protobuf:"bytes,2,opt,name=input,proto3" json:"input,omitempty"`
 	InputRun      []byte                 `protobuf:"bytes,3,opt,name=input_run,json=inputRun,proto3" json:"input_run,omitempty"`
 	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
-	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`        // extents this host knows of and does not ask for
-	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"`      // stores that were slow or broken for this host a moment ago, the worst first; used only when there are too few others
-	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"` // of a timer extent
+	Have          [][]byte               `protobuf:"bytes,5,rep,name=have,proto3" json:"have,omitempty"`                         // extents this host knows of and does not ask for
+	Avoid         []string               `protobuf:"bytes,6,rep,name=avoid,proto3" json:"avoid,omitempty"`                       // stores that were slow or broken for this host a moment ago, the worst first; used only when there are too few others
+	QueueRow      []byte                 `protobuf:"bytes,7,opt,name=queue_row,json=queueRow,proto3" json:"queue_row,omitempty"` // the row of the queue as this host has it, which may be behind; encoded as in the metadata
+	Horizon       string                 `protobuf:"bytes,25,opt,name=horizon,proto3" json:"horizon,omitempty"`                  // of a timer extent
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -304,6 +305,13 @@ func (x *EnsureExtentRequest) GetHave() [][]byte {
 func (x *EnsureExtentRequest) GetAvoid() []string {
 	if x != nil {
 		return x.Avoid
+	}
+	return nil
+}
+
+func (x *EnsureExtentRequest) GetQueueRow() []byte {
+	if x != nil {
+		return x.QueueRow
 	}
 	return nil
 }
@@ -5936,14 +5944,15 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x06extent\x18\x01 \x01(\fR\x06extent\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12/\n" +
 	"\x05store\x18\x03 \x01(\v2\x19.columba.v1.StoreIdentityR\x05store\"\x18\n" +
-	"\x16ConfirmRemovalResponse\"\xb6\x01\n" +
+	"\x16ConfirmRemovalResponse\"\xd3\x01\n" +
 	"\x13EnsureExtentRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05input\x18\x02 \x01(\tR\x05input\x12\x1b\n" +
 	"\tinput_run\x18\x03 \x01(\fR\binputRun\x12\x12\n" +
 	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04have\x18\x05 \x03(\fR\x04have\x12\x14\n" +
-	"\x05avoid\x18\x06 \x03(\tR\x05avoid\x12\x18\n" +
+	"\x05avoid\x18\x06 \x03(\tR\x05avoid\x12\x1b\n" +
+	"\tqueue_row\x18\a \x01(\fR\bqueueRow\x12\x18\n" +
 	"\ahorizon\x18\x19 \x01(\tR\ahorizon\"\x87\x01\n" +
 	"\x14EnsureExtentResponse\x12*\n" +
 	"\x06extent\x18\x01 \x01(\v2\x12.columba.v1.ExtentR\x06extent\x12/\n" +

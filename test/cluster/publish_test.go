@@ -276,7 +276,8 @@ func TestCluster_ReplicaSetThatIsGone(t *testing.T) {
 		done := make(chan error, 1)
 		w.ok(p.PublishAsync(w.t.Context(), client.Message{Body: []byte("a")}, func(_ client.Receipt, err error) { done <- err }))
 		<-first
-		for r, err := range metadata.Hints(w.t.Context(), w.Meta, metadata.HintOpen, metadata.One) {
+		sleep(100 * time.Millisecond) // the hint is written meanwhile
+		for r, err := range metadata.Hints(w.t.Context(), w.Meta, metadata.HintLive, metadata.One) {
 			w.ok(err)
 			w.Crash(r.Value.Replicas[0])
 			break
