@@ -108,7 +108,7 @@ func (s *service) GetQueue(ctx context.Context, req *connect.Request[pb.GetQueue
 	return connect.NewResponse(queueToProto(q)), nil
 }
 
-// ListQueues answers a page of the queues whose path begins with a prefix: in order of path dead letter queues too, and the page token is a path; by
+// ListQueues answers a page of the queues whose path begins with a prefix: in order of path dead letter queues too unless told otherwise, and the page token is a path; by
 // backlog or age only those that store messages. A page may hold fewer than asked for with more to come.
 func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
 	prefix, after := req.Msg.GetPrefix(), req.Msg.GetAfter()
@@ -132,7 +132,11 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	if err := checkPrefix("page token", after); err != nil {
 		return nil, err
 	}
-	names, more, err := metadata.Prefix[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, limit, metadata.One)
+	wanted := func(path string) bool { return !strings.HasSuffix(path, core.SuffixRetry) }
+	if req.Msg.GetWithoutBuiltIn() {
+		wanted = func(path string) bool { _, err := core.ParseQueuePath(path); return err == nil }
+	}
+	names, more, err := metadata.PrefixWhere[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, limit, metadata.One, wanted)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
 	}
@@ -154,7 +158,7 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 // asked lacks is half made, or new: it is looked up by itself, and finished.
 func (s *service) queuesOf(ctx context.Context, names []metadata.Record[metadata.NameRecord]) (out []*pb.Queue, err error) {
 	names = slices.DeleteFunc(slices.Clone(names), func(n metadata.Record[metadata.NameRecord]) bool {
-		return n.Value.Queue.IsZero() || strings.HasSuffix(n.Key.Row, core.SuffixRetry)
+		return n.Value.Queue.IsZero()
 	})
 	keys := make([]metadata.Key, len(names))
 	for i, n := range names {

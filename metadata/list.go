@@ -3,6 +3,7 @@ package metadata
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 )
 
@@ -75,12 +76,50 @@ func (p page) following(ctx context.Context, s Store, t Table, partition string,
 	}
 }
 
+// WhereLister is a Store that lists some rows of a partition at the cost of those alone.
+type WhereLister interface {
+	// ListWhere is List without the rows that are not wanted.
+	ListWhere(ctx context.Context, t Table, partition, after string, limit int, c Consistency, wanted func(row string) bool) ([]Row, bool, error)
+}
+
+// ListWhere lists rows of any store that are wanted. It answers fewer than limit, with more to come, of a store that reads
+// the others, too: after the last row that is answered. Errors are those of List.
+func ListWhere(ctx context.Context, s Store, t Table, partition, after string, limit int, c Consistency, wanted func(row string) bool) ([]Row, bool, error) {
+	if some, ok := s.(WhereLister); ok {
+		return some.ListWhere(ctx, t, partition, after, limit, c, wanted)
+	}
+	for {
+		rows, more, err := s.List(ctx, t, partition, after, limit, c)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(rows) > 0 {
+			after = rows[len(rows)-1].Key.Row
+		}
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return !wanted(r.Key.Row) })
+		if len(rows) > 0 || !more {
+			return rows, more, nil
+		}
+	}
+}
+
 // Prefix reads one page, up to limit records of a partition whose rows begin with prefix, those after the given row ("" = from
 // the first); more says that there are others. Row of the last record is the after of the next page.
 func Prefix[T any](ctx context.Context, s Store, t Table, partition, prefix, after string, limit int, c Consistency) (records []Record[T], more bool, err error) {
+	return PrefixWhere[T](ctx, s, t, partition, prefix, after, limit, c, nil)
+}
+
+// PrefixWhere is Prefix of the rows that are wanted; nil: of all.
+func PrefixWhere[T any](ctx context.Context, s Store, t Table, partition, prefix, after string, limit int, c Consistency, wanted func(row string) bool) (records []Record[T], more bool, err error) {
 	after = max(after, before(prefix))
+	list := s.List
+	if wanted != nil {
+		list = func(ctx context.Context, t Table, partition, after string, limit int, c Consistency) ([]Row, bool, error) {
+			return ListWhere(ctx, s, t, partition, after, limit, c, wanted)
+		}
+	}
 	for {
-		rows, others, err := s.List(ctx, t, partition, after, limit+1, c) // one more says whether there are more
+		rows, others, err := list(ctx, t, partition, after, limit+1, c) // one more says whether there are more
 		if err != nil {
 			return nil, false, err
 		}

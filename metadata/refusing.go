@@ -40,6 +40,15 @@ func (s refusing) List(ctx context.Context, t Table, partition, after string, li
 	return rows, more, err
 }
 
+// ListWhere implements WhereLister.
+func (s refusing) ListWhere(ctx context.Context, t Table, partition, after string, limit int, c Consistency, wanted func(row string) bool) (rows []Row, more bool, err error) {
+	err = s.bounded(ctx, c, func(ctx context.Context) error {
+		rows, more, err = ListWhere(ctx, s.Store, t, partition, after, limit, c, wanted)
+		return err
+	})
+	return rows, more, err
+}
+
 // GetRows implements RowsGetter.
 func (s refusing) GetRows(ctx context.Context, t Table, keys []Key, c Consistency) (rows []Row, err error) {
 	err = s.bounded(ctx, c, func(ctx context.Context) error {

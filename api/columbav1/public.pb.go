@@ -200,14 +200,15 @@ func (x *GetQueueRequest) GetPath() string {
 }
 
 type ListQueuesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`      // page token
-	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`     // default 1000
-	Depths        bool                   `protobuf:"varint,100,opt,name=depths,proto3" json:"depths,omitempty"` // with the depth of each queue, as of the last seconds
-	Sort          string                 `protobuf:"bytes,101,opt,name=sort,proto3" json:"sort,omitempty"`      // name, backlog or age, the largest first; default name. By another one than name depths are answered, too
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Prefix         string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	After          string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`                                              // page token
+	Limit          int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`                                             // default 1000
+	Depths         bool                   `protobuf:"varint,100,opt,name=depths,proto3" json:"depths,omitempty"`                                         // with the depth of each queue, as of the last seconds
+	Sort           string                 `protobuf:"bytes,101,opt,name=sort,proto3" json:"sort,omitempty"`                                              // name, backlog or age, the largest first; default name. By another one than name depths are answered, too
+	WithoutBuiltIn bool                   `protobuf:"varint,102,opt,name=without_built_in,json=withoutBuiltIn,proto3" json:"without_built_in,omitempty"` // without the queues that belong to groups, like dead letter queues; only where the order is by name
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListQueuesRequest) Reset() {
@@ -273,6 +274,13 @@ func (x *ListQueuesRequest) GetSort() string {
 		return x.Sort
 	}
 	return ""
+}
+
+func (x *ListQueuesRequest) GetWithoutBuiltIn() bool {
+	if x != nil {
+		return x.WithoutBuiltIn
+	}
+	return false
 }
 
 type ListQueuesResponse struct {
@@ -4155,13 +4163,14 @@ const file_columba_v1_public_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\v2\x11.columba.v1.QueueR\x05queue\x12'\n" +
 	"\x05error\x18\x02 \x01(\v2\x11.columba.v1.ErrorR\x05error\"%\n" +
 	"\x0fGetQueueRequest\x12\x12\n" +
-	"\x04path\x18\x01 \x01(\tR\x04path\"\x83\x01\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\xad\x01\n" +
 	"\x11ListQueuesRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x16\n" +
 	"\x06depths\x18d \x01(\bR\x06depths\x12\x12\n" +
-	"\x04sort\x18e \x01(\tR\x04sort\"\x96\x01\n" +
+	"\x04sort\x18e \x01(\tR\x04sort\x12(\n" +
+	"\x10without_built_in\x18f \x01(\bR\x0ewithoutBuiltIn\"\x96\x01\n" +
 	"\x12ListQueuesResponse\x12)\n" +
 	"\x06queues\x18\x01 \x03(\v2\x11.columba.v1.QueueR\x06queues\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12)\n" +

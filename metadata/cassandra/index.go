@@ -3,6 +3,7 @@ package cassandra
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,8 +110,9 @@ func (s *Store) listIndex(ctx context.Context, t metadata.Table, partition, afte
 		if err != nil {
 			return err
 		}
-		for rest := byRow(part.list); len(rest) > 0; {
-			n := min(len(rest), p.limit+1-len(p.rows), rowsAtOnce)
+		rest := slices.DeleteFunc(byRow(part.list), func(g []entry) bool { return !p.wants(g[0].row) })
+		for len(rest) > 0 {
+			n := min(len(rest), p.limit+1-len(p.rows), sideBySideRows(p.largest))
 			full, err := s.readNamed(ctx, t, partition, rest[:n], c, p, &removals)
 			if err != nil || full {
 				return err
@@ -142,7 +144,7 @@ func (s *Store) readNamed(ctx context.Context, t metadata.Table, partition strin
 	for i, group := range groups {
 		keys[i] = metadata.Key{Partition: partition, Row: group[0].row}
 	}
-	states, err := s.states(ctx, t, keys, c)
+	states, err := s.statesMost(ctx, t, keys, c, sideBySideRows(p.largest))
 	if err != nil {
 		return false, err
 	}

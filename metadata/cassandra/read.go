@@ -60,12 +60,17 @@ func (s *Store) get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 
 // List implements metadata.Store.
 func (s *Store) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	return s.ListWhere(ctx, t, partition, after, limit, c, nil)
+}
+
+// ListWhere implements metadata.WhereLister. Rows that are found by the index are read only if they are wanted; nil: all are.
+func (s *Store) ListWhere(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency, wanted func(row string) bool) ([]metadata.Row, bool, error) {
 	ctx, end, err := s.begin(ctx, metadata.CheckList(t, partition, after, limit))
 	if err != nil {
 		return nil, false, err
 	}
 	defer end()
-	p := &page{limit: limit}
+	p := &page{limit: limit, wanted: wanted}
 	switch layoutOf(t).listed {
 	case byIndex:
 		err = s.listIndex(ctx, t, partition, after, c, p)
@@ -84,20 +89,28 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 
 // page collects the rows of one answer of List.
 type page struct {
-	limit int
-	rows  []metadata.Row
-	size  int
-	more  bool
+	limit   int
+	wanted  func(row string) bool // nil: all rows are
+	rows    []metadata.Row
+	size    int
+	largest int // value
+	more    bool
 }
 
-// add appends a row if there is room, and reports whether it took it; more is set otherwise.
+func (p *page) wants(row string) bool { return p.wanted == nil || p.wanted(row) }
+
+// add appends a row if there is room, and it is wanted. It reports whether it had room; more is set otherwise.
 func (p *page) add(row metadata.Row) bool {
+	if !p.wants(row.Key.Row) {
+		return true
+	}
 	if len(p.rows) == p.limit || len(p.rows) > 0 && p.size+len(row.Value) > maxPage {
 		p.more = true
 		return false
 	}
 	p.rows = append(p.rows, row)
 	p.size += len(row.Value)
+	p.largest = max(p.largest, len(row.Value))
 	return true
 }
 

@@ -16,7 +16,18 @@ const (
 	// rowsAtOnce is how many rows the requests of one call side by side read at most, as one page of a listing does. So
 	// their answers have 16 MiB at most.
 	rowsAtOnce = 64
+	// smallAtOnce is the same for a listing whose rows were small until now: their answers have maxRead at most.
+	smallAtOnce = 2 * rowsAtOnce
 )
+
+// sideBySideRows is how many rows of an index a listing reads side by side, the largest of which has that many bytes until
+// now; 0: none was read.
+func sideBySideRows(largest int) int {
+	if largest == 0 || largest > maxRead/smallAtOnce {
+		return rowsAtOnce
+	}
+	return smallAtOnce
+}
 
 // GetRows implements metadata.RowsGetter.
 func (s *Store) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]metadata.Row, error) {
@@ -68,6 +79,11 @@ func (s *Store) getPuts(ctx context.Context, t metadata.Table, keys []metadata.K
 // states reads what Cassandra has of CAS rows, in the order of keys; the zero state where there is nothing. Rows of one
 // metadata partition are read together, up to rowsTogether. A Paxos read is of one row. CodeUnavailable.
 func (s *Store) states(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency) ([]state, error) {
+	return s.statesMost(ctx, t, keys, c, rowsAtOnce)
+}
+
+// statesMost is states that reads so many rows side by side at most.
+func (s *Store) statesMost(ctx context.Context, t metadata.Table, keys []metadata.Key, c metadata.Consistency, most int) ([]state, error) {
 	all := make([]state, len(keys))
 	if c == metadata.Serial {
 		return all, sideBySide(ctx, len(keys), atOnce, func(ctx context.Context, i int) (err error) {
@@ -76,7 +92,7 @@ func (s *Store) states(ctx context.Context, t metadata.Table, keys []metadata.Ke
 		})
 	}
 	parts := together(keys)
-	return all, sideBySide(ctx, len(parts), requestsAtOnce(parts), func(ctx context.Context, i int) error {
+	return all, sideBySide(ctx, len(parts), requestsAtOnce(parts, most), func(ctx context.Context, i int) error {
 		p := parts[i]
 		return s.statesOf(ctx, t, keys[p.from:p.to], c, all[p.from:p.to])
 	})
@@ -100,13 +116,13 @@ func together(keys []metadata.Key) (parts []part) {
 }
 
 // requestsAtOnce is how many requests of these parts may be under way together: atOnce, and fewer if their rows are more
-// than rowsAtOnce. Groups, of which each queue has few, are parts of one row.
-func requestsAtOnce(parts []part) int {
+// than most. Groups, of which each queue has few, are parts of one row.
+func requestsAtOnce(parts []part, most int) int {
 	longest := 1
 	for _, p := range parts {
 		longest = max(longest, p.to-p.from)
 	}
-	return min(atOnce, rowsAtOnce/longest)
+	return min(atOnce, most/longest)
 }
 
 // statesOf reads rows of one metadata partition by one request.

@@ -42,9 +42,10 @@ type Store struct {
 }
 
 var (
-	_ metadata.Store      = (*Store)(nil)
-	_ metadata.RowsGetter = (*Store)(nil)
-	_ metadata.Copied     = (*Store)(nil)
+	_ metadata.Store       = (*Store)(nil)
+	_ metadata.RowsGetter  = (*Store)(nil)
+	_ metadata.WhereLister = (*Store)(nil)
+	_ metadata.Copied      = (*Store)(nil)
 )
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")

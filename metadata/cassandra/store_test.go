@@ -157,6 +157,10 @@ func (r renamed) List(ctx context.Context, t metadata.Table, partition, after st
 	return r.Store.List(ctx, rename(t), partition, after, limit, c)
 }
 
+func (r renamed) ListWhere(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency, wanted func(string) bool) ([]metadata.Row, bool, error) {
+	return r.Store.ListWhere(ctx, rename(t), partition, after, limit, c, wanted)
+}
+
 func (r renamed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	return r.Store.Insert(ctx, rename(t), k, value)
 }

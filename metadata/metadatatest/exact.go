@@ -189,6 +189,21 @@ func listPages(t *testing.T, s metadata.Store) {
 	if rows, more, err := s.List(ctx, swaps, "p", "\xff", 2, metadata.Serial); err != nil || more || len(rows) != 0 {
 		t.Errorf("list after the last row: %v %v %v", rows, more, err)
 	}
+	for _, limit := range []int{1, 2, 100} { // without most of them, also at both ends
+		var got []string
+		for after, more := "", true; more; {
+			var some []metadata.Row
+			some, more, err = metadata.ListWhere(ctx, s, swaps, "p", after, limit, metadata.Serial, func(row string) bool { return row == "/a" || row == "9" || row == "a" })
+			wantOK(t, "list some", err)
+			for _, r := range some {
+				after = r.Key.Row
+				got = append(got, after)
+			}
+		}
+		if diff := cmp.Diff([]string{"/a", "9", "a"}, got); diff != "" {
+			t.Errorf("some rows, limit %d (-want +got):\n%s", limit, diff)
+		}
+	}
 }
 
 func listLargeRows(t *testing.T, s metadata.Store) {

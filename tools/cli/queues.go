@@ -218,7 +218,7 @@ func (a *app) listQueuesCommand() *cobra.Command {
 			out, admin := a.fitted("CONSISTENCY", "REPLICAS", "PUBLISH_RATE", "STATUS", "DELAYED", "OLDEST_READY_MS", "IN_FLIGHT", "DEAD"), a.admin()
 			missing := missingDepths{}
 			err := a.pages(out, "queues", func(after string) (string, error) {
-				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order})
+				page, err := ask(ctx, a, admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after, Depths: true, Sort: order, WithoutBuiltIn: !all})
 				missing.add(page.GetUncountedQueues(), page.GetSilent())
 				for _, q := range page.GetQueues() {
 					if all || !builtIn(q.GetSpec().GetPath()) {
