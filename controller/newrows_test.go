@@ -198,7 +198,7 @@ func (x *endsHinted) Update(ctx context.Context, t metadata.Table, k metadata.Ke
 	return x.Store.Update(ctx, t, k, old, value, ttl)
 }
 
-// TestStart_FindsRowWithoutHint: the controller died between the rows of a new extent. Whoever lists the create rows for a group has it sealed.
+// TestStart_FindsRowWithoutHint: the controller died between the rows of a new extent. The start of a group lists the create rows, and has the extent sealed.
 func TestStart_FindsRowWithoutHint(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
