@@ -232,10 +232,10 @@ func ParseStart(s string, now time.Time) (Start, error) {
 			return Start{Mode: StartTime, At: t}, nil
 		}
 		if len(s) < 10 && strings.Trim(s, "0123456789") == "" {
-			return Start{}, Errorf(CodeBadArgument, "start %q is a number without a unit; write a duration back like -%sm, or a time like 2026-01-02T15:04:05Z", clip(s), clip(s))
+			return Start{}, Errorf(CodeBadArgument, "%q is a number without a unit; write a duration back like -2h or -7d, or a time like 2026-01-02T15:04:05Z", clip(s))
 		}
 	}
-	return Start{}, Errorf(CodeBadArgument, "start %q is not earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d", clip(s))
+	return Start{}, Errorf(CodeBadArgument, "%q is not earliest, latest, a time like 2026-01-02T15:04:05Z or 2026-01-02, or a duration back like -2h or -7d", clip(s))
 }
 
 // Backoff is the delay of a failed message when the nack names none: Min × Factor^(attempt-1), moved at random by up to

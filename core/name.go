@@ -126,6 +126,9 @@ func splitPath(path string) ([]string, error) {
 		return nil, Errorf(CodeBadName, "queue path %q has more than %d labels; use %d to %d", clip(path), most, MinPathLabels, MaxPathLabels)
 	}
 	for _, l := range labels {
+		if l == "" {
+			return nil, Errorf(CodeBadName, "queue path %q has two slashes in a row, or one at its end; write it like /namespace/name", clip(path))
+		}
 		if err := checkLabel(unsuffixed(l)); err != nil {
 			return nil, err
 		}

@@ -26,6 +26,15 @@ func TestParseQueuePath(t *testing.T) {
 	}
 }
 
+// TestParseQueuePath_SaysWhichSlash: a path of many labels does not say by itself which of them is empty.
+func TestParseQueuePath_SaysWhichSlash(t *testing.T) {
+	for _, path := range []string{"/a/b/", "/a//b"} {
+		if _, err := core.ParseQueuePath(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: got %v, want an error that names the path", path, err)
+		}
+	}
+}
+
 func TestParseAnyQueuePath(t *testing.T) {
 	for _, path := range []string{"/a/b", "/a/b/g.dlq", "/a/b/g.retry", "/a/b/c/d/e/g.dlq", "/a/b/c/d/e/g.dlq/h.retry"} {
 		if got, err := core.ParseAnyQueuePath(path); err != nil || got != path {
