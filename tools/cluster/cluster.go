@@ -96,7 +96,11 @@ func (c *cluster) start(ctx context.Context) error {
 		select {
 		case ok := <-m.ready:
 			if !ok {
-				return fmt.Errorf("%s did not get ready; its log is %s, its end:\n%s", m.name, m.log, tail(m.log))
+				end := tail(m.log)
+				if strings.Contains(end, "address already in use") { // its own advice, --listen, is none for this command
+					end += "to take other ports: make cluster CLUSTERPORT=5000\n"
+				}
+				return fmt.Errorf("%s did not get ready; its log is %s, its end:\n%s", m.name, m.log, end)
 			}
 		case <-ctx.Done():
 			return fmt.Errorf("%s was not ready within %s; its log is %s", m.name, startTimeout, m.log)

@@ -28,8 +28,8 @@ func TestCluster_SaysWhoIsWhoAndHowToGoOn(t *testing.T) {
 	}
 	var out strings.Builder
 	c.describe(&out, time.Second)
-	c.mourn(&out, c.members[1])
-	for _, want := range []string{"host-of-output2", "127.0.0.1:4929", "store1 (host-of-store1, process ", "-test.run=^$", "kill -9 any of them; without the controller ", "deletes the data"} {
+	c.reportEnd(&out, c.members[1])
+	for _, want := range []string{"host-of-output2", "127.0.0.1:4929", "store1 (host-of-store1, process ", "-test.run=^$", "kill -9 any of these processes; without the controller ", "deletes the data"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}
@@ -54,7 +54,7 @@ func TestCluster_OnCassandra(t *testing.T) {
 	}
 	var out strings.Builder
 	c.describe(&out, time.Second)
-	for _, want := range []string{"--addr 127.0.0.1:5000,127.0.0.1:5001,127.0.0.1:5002", "kill -9 any of them: ", "metadata are in cassandra://a/columba\n", "bin/columba schema show cassandra://a/columba\n"} {
+	for _, want := range []string{"--addr 127.0.0.1:5000,127.0.0.1:5001,127.0.0.1:5002", "kill -9 any of these processes: ", "metadata are in cassandra://a/columba\n", "bin/columba schema show cassandra://a/columba\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, out.String())
 		}

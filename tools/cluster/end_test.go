@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +19,9 @@ import (
 
 // inCluster has the test's program be the cluster; as `columba` it plays the servers and their list of hosts.
 const inCluster = "COLUMBA_TEST_CLUSTER"
+
+// portsTaken has the servers fail as if another process used their ports.
+const portsTaken = "COLUMBA_TEST_PORTS_TAKEN"
 
 func TestMain(m *testing.M) {
 	switch {
@@ -39,6 +43,10 @@ func TestMain(m *testing.M) {
 
 // playServer notes its process in its data directory, and its end by SIGTERM there too.
 func playServer() {
+	if os.Getenv(portsTaken) != "" {
+		fmt.Fprintln(os.Stderr, "error: listen on 127.0.0.1:4922: bind: address already in use (conflict)")
+		os.Exit(4)
+	}
 	data := os.Args[3]
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGTERM)
@@ -46,6 +54,19 @@ func playServer() {
 	fmt.Println("ready ")
 	<-c
 	os.WriteFile(filepath.Join(data, "drained"), nil, 0o644)
+}
+
+// TestCluster_NamesOtherPorts: the servers advise --listen, which `make cluster` lacks.
+func TestCluster_NamesOtherPorts(t *testing.T) {
+	t.Setenv(portsTaken, "1")
+	c := newCluster(options{program: os.Args[0], port: 4922, data: t.TempDir()})
+	err := c.start(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "make cluster CLUSTERPORT=") {
+		t.Errorf("a start on ports that are taken: %v", err)
+	}
+	if err := c.stop(io.Discard); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestCluster_EndsItsProcesses ends a cluster in each way: its processes drain.

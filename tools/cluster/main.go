@@ -84,13 +84,13 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		case <-ctx.Done():
 			return nil
 		case m := <-c.ended:
-			c.mourn(out, m)
+			c.reportEnd(out, m)
 		}
 	}
 }
 
-// mourn says that a member has ended by itself, and how to go on.
-func (c *cluster) mourn(out io.Writer, m *member) {
+// reportEnd says that a member has ended by itself, and how to go on.
+func (c *cluster) reportEnd(out io.Writer, m *member) {
 	fmt.Fprintf(out, `%s (%s, process %d) has ended: %s. Its log is %s. To start it again, in another terminal:
   %s
 This program does not stop that process: press Ctrl-C there first, then here%s.
@@ -126,7 +126,7 @@ The cluster is ready at %[1]s after %[2]s. In another terminal:
   %[3]s%[4]s create queue /demo/trips
   %[3]s%[4]s create group /demo/trips billing --start earliest
   seq 1 100000 | %[3]s%[4]s publish /demo/trips --rate 5000 &
-  %[3]s%[4]s consume /demo/trips billing --idle 10s | sort -nu | wc -l
+  %[3]s%[4]s consume /demo/trips billing --idle 30s | sort -nu | wc -l
 
 Meanwhile you can kill -9 %[6]s: this terminal prints the command that starts it again.
 %[7]sCtrl-C here stops all processes%[5]s.
@@ -145,7 +145,7 @@ func (o options) nodes(program string) string {
 // victims are the processes that can be killed, and what the others then lack.
 func (o options) victims() string {
 	if o.metadata != "" {
-		return "any of them"
+		return "any of these processes"
 	}
-	return "any of them; without the controller new clients and commands wait or fail"
+	return "any of these processes; without the controller new clients and commands wait or fail"
 }
