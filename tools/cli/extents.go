@@ -36,8 +36,8 @@ func (a *app) listExtentsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "extents PATH", Aliases: []string{"extent"}, Short: "List the extents of a queue",
 		Long: "List the extents of a queue, oldest first. An extent is a part of a queue: a log on some stores, with one writer. KIND is log, or timer for\n" +
-			"delayed messages, with the longest delay of the extent. COPIES counts the stores with all of a sealed extent, and the wanted number.\n" +
-			"\"away\" counts copies on stores that are not up (`columba list hosts`). CHAIN is the number of an extent in its cp queue. -o json names the stores.",
+			"delayed messages, with the longest delay of the extent. REPLICAS names the stores that were chosen when the extent was created.\n" +
+			"COPIES counts the stores with all of a sealed extent, and the wanted number. \"away\" counts copies on stores that are not up (`columba list hosts`). CHAIN is the number of an extent in its cp queue. -o json names the stores with a copy.",
 		Example: "  columba list extents /demo/trips -o json",
 		Args:    exactly(1), ValidArgsFunction: a.completeQueues,
 		RunE: a.run(func(ctx context.Context, args []string) error {
