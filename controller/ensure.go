@@ -219,7 +219,7 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	case n < spec.MinReplicas && refusing > 0:
 		return core.Errorf(core.CodeNoSpace, "queue %s wants at least %d replicas; %d stores can take one and %d have no space left or refuse writes: free space, or add stores", spec.Path, spec.MinReplicas, n, refusing)
 	case n < spec.MinReplicas:
-		return core.Errorf(core.CodeUnavailable, "queue %s wants at least %d replicas, %d stores are there; start more stores, or lower --min-replicas with `columba update queue`", spec.Path, spec.MinReplicas, n)
+		return core.Errorf(core.CodeUnavailable, "queue %s wants at least %d replicas, and can get %d now; start more stores, or lower --min-replicas with `columba update queue`", spec.Path, spec.MinReplicas, n)
 	}
 	e.Disks = make([]core.DiskID, len(e.Replicas))
 	for i, id := range e.Replicas {
