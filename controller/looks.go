@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,14 +47,20 @@ func (l *looks) failed(h *Host, queue core.QueueID, err error) {
 	l.mu.unknown = l.mu.unknown || unknown && core.CodeOf(err) != core.CodeCorrupt
 }
 
-// lookAtAll looks at queues side by side, each of them once. Queues of other controllers are left out. While the metadata
-// refuse calls, one look after each pause of the gate finds out whether they answer again.
-func (h *Host) lookAtAll(ctx context.Context, queues []core.QueueID, consumed bool) *looks {
-	l, patience := &looks{}, roundPatience
+// lookAtAll looks at queues side by side, each of them once: first at those that were touched, then at those that are
+// due. Queues of other controllers are left out. While the metadata refuse calls, one look after each pause of the gate
+// finds out whether they answer again. Whoever touches a queue meanwhile, and hosts that come or go, wait for the last
+// look. So once shares are complete, no look at a queue that is due begins after ReconcileEvery: it is left to the next
+// rounds.
+func (h *Host) lookAtAll(ctx context.Context, touched, due []core.QueueID, consumed bool) *looks {
+	l, patience, began := &looks{}, roundPatience, time.Now()
 	var g errgroup.Group
 	g.SetLimit(queuesAtOnce)
-	begun := make(map[core.QueueID]struct{}, len(queues))
-	for _, queue := range queues {
+	begun := make(map[core.QueueID]struct{}, len(touched))
+	for i, queue := range slices.Concat(touched, due) {
+		if i >= len(touched) && time.Since(began) >= h.cfg.ReconcileEvery && h.shares.isComplete() {
+			break
+		}
 		if _, twice := begun[queue]; twice || !h.duties.Responsible(queue.ID) {
 			continue
 		}

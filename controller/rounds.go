@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
@@ -63,31 +64,29 @@ func (h *Host) assignTouched(ctx context.Context) bool {
 		return h.assignAll(ctx)
 	}
 	touched := h.takeTouched()
-	return h.round(ctx, touched, touched, false)
+	return h.round(ctx, touched, nil, touched, false)
 }
 
-// assignDue looks at a part of the queues, so that each has its turn.
+// assignDue looks at a part of the queues, so that each has its turn. When more are due than it can look at, chance says which.
 func (h *Host) assignDue(ctx context.Context) bool {
 	h.leaveOthers()
 	if !h.shares.isComplete() {
 		return h.assignAll(ctx)
 	}
 	now := h.deps.now()
-	due := h.takeTouched()
+	touched, due := h.takeTouched(), h.unseen()
 	for id, q := range h.shares.queues {
 		if !now.Before(q.next) {
 			due = append(due, id)
 		}
 	}
-	due = append(due, h.unseen()...)
-	return h.round(ctx, due, due, true)
+	return h.round(ctx, touched, due, slices.Concat(touched, due), true)
 }
 
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
 	h.leaveOthers()
-	look := append(h.takeTouched(), h.unseen()...)
-	return h.round(ctx, look, h.extents.Queues(), false)
+	return h.round(ctx, h.takeTouched(), h.unseen(), h.extents.Queues(), false)
 }
 
 // takeTouched returns and forgets the queues that were touched. They are looked at more often from now on.
@@ -120,14 +119,14 @@ func (q *queueShares) busy() bool {
 	return false
 }
 
-// round looks at some queues, gives the shares of some owners, and tells the output hosts. written is false when shares are without an owner
-// since the metadata did not take it.
-func (h *Host) round(ctx context.Context, look, give []core.QueueID, consumed bool) (written bool) {
-	l := h.lookAtAll(ctx, look, consumed)
+// round looks at some queues, see lookAtAll, gives the shares of some owners, and tells the output hosts. written is false
+// when shares are without an owner since the metadata did not take it.
+func (h *Host) round(ctx context.Context, touched, due, give []core.QueueID, consumed bool) (written bool) {
+	l := h.lookAtAll(ctx, touched, due, consumed)
 	if ctx.Err() != nil {
 		return false
 	}
-	h.logLooks(l, len(look))
+	h.logLooks(l, len(touched)+len(due))
 	superseded, err := h.giveOwners(ctx, give)
 	switch {
 	case err == nil:
