@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -303,14 +304,15 @@ func (h *Host) touchReaders(e catalog.Extent) {
 // forgetRetired forgets those that another controller has retired. A missing hint alone says nothing: it may not be there
 // yet, or be lost.
 func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{}) error {
-	for id := range gone {
-		row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Serial)
-		switch {
-		case core.CodeOf(err) == core.CodeNotFound, h.unread.skips(metadata.Seals, metadata.SealKey(id), err):
-		case err != nil:
+	for some := range slices.Chunk(slices.Collect(maps.Keys(gone)), sealRowsAtOnce) {
+		rows, err := h.sealRows(ctx, some)
+		if err != nil {
 			return err
-		case row.State == core.ExtentRetired:
-			h.forgetExtent(id)
+		}
+		for id, row := range rows {
+			if row.State == core.ExtentRetired {
+				h.forgetExtent(id)
+			}
 		}
 	}
 	return nil

@@ -95,3 +95,33 @@ func TestLoad_ReadsInPages(t *testing.T) {
 		}
 	})
 }
+
+// TestLoad_ForgetsInPages: a controller asks for the seal rows of many extents that others have retired in few calls. Slow
+// metadata would answer a call for each not within the time of a reading.
+func TestLoad_ForgetsInPages(t *testing.T) {
+	const extents = 1200
+	bubble(t, harnessOptions{}, func(r *harness) {
+		queue := r.queue(1, 1)
+		h := r.idle()
+		var all []core.Extent
+		for range extents {
+			e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: queue, Kind: core.KindLog, Durability: core.DurabilityFsync, Input: "in", InputRun: r.input.Run, Replicas: []core.HostID{"s0"}}
+			r.ok(r.ctl.writeExtent(r.t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
+			all = append(all, e)
+		}
+		r.ok(h.load(r.t.Context(), time.Time{}))
+		if n := len(h.extents.Of(queue)); n != extents {
+			t.Fatalf("%d extents are known", n)
+		}
+		for _, e := range all {
+			r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentRetired, Version: 1, Changed: time.Now()}))
+			r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(metadata.HintLive, e.ID), time.Now(), metadata.One))
+		}
+		reads := &countedReads{Store: r.meta}
+		h.deps.Meta = reads
+		r.ok(h.load(r.t.Context(), time.Time{}))
+		if n := len(h.extents.Of(queue)); n != 0 || reads.gets != 0 || reads.calls != 3 {
+			t.Errorf("%d extents are known after %d reads of rows and %d of up to %d; want none after 0 and 3", n, reads.gets, reads.calls, sealRowsAtOnce)
+		}
+	})
+}
