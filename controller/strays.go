@@ -65,11 +65,17 @@ func (s *strays) add(st catalog.Store, tuple core.Extent, now time.Time) {
 	x.stores[st.ID] = st.Identity.Disk
 }
 
+// dropOrphanLocked looks at a few of them only: an inventory may have a million that do not fit.
 func (s *strays) dropOrphanLocked() bool {
+	const few = 64
+	n := 0
 	for id, x := range s.mu.byID {
 		if x.orphan || x.old {
 			delete(s.mu.byID, id)
 			return true
+		}
+		if n++; n == few {
+			break
 		}
 	}
 	return false
