@@ -171,12 +171,12 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 const tellWithin = 500 * time.Millisecond
 
 // tellOfGroup has the controller that is responsible for a queue look at its groups now. One that is not reached does so
-// within a minute.
+// within a minute. All are told side by side: one that hangs holds up no other.
 func (s *service) tellOfGroup(ctx context.Context, queue core.QueueID) {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
 	req := &pb.HearSharesRequest{Queue: queue.ID[:], WaitMs: 1} // the lists of output hosts are not waited for
-	_, _ = ask(ctx, s.ranked(roleController, queue.ID), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
+	_, _, _ = askAll(ctx, s.members.Hosts(roleController), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
 		return s.peers.Controller(addr).HearShares
 	})
 }

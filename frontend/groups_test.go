@@ -236,3 +236,26 @@ func TestGroups_ControllersHearOfChanges(t *testing.T) {
 	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}))(t)
 	heard("changed", 1)
 }
+
+// TestGroups_AHangingControllerKeepsNoOtherFromHearing: the controller that is likely to be responsible for a queue hangs,
+// and another one is responsible.
+func TestGroups_AHangingControllerKeepsNoOtherFromHearing(t *testing.T) {
+	c := newHarness(t, nil)
+	first := c.members.Hosts(roleController)[0].ID
+	both := map[core.HostID]*fakeController{first: c.ctl, "b": c.addController("b")}
+	q := c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	id, err := core.ParseID(q.Id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranked := c.host.svc.ranked(roleController, id)
+	both[ranked[0].ID].hangs.Store(true)
+	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}))(t)
+	other := both[ranked[1].ID]
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	if len(other.mu.heard) != 1 {
+		t.Errorf("the other controller heard of queues %v, want one", other.mu.heard)
+	}
+}

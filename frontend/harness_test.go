@@ -175,13 +175,18 @@ type fakeController struct {
 		onSeal  func(*pb.SealAllOfStoreRequest) (*pb.SealAllOfStoreResponse, error)
 		stay    []*pb.UndecidedExtent
 	}
-	meta metadata.Store // where it starts groups
+	meta  metadata.Store // where it starts groups
+	hangs atomic.Bool    // when it is told of groups
 	fakeDepths
 	says    atomic.Pointer[pb.DescribeMajorityResponse] // of the metadata; nil: it has a majority
 	orphans []*pb.OrphanExtent                          // set before it is asked; nil: there are 7
 }
 
-func (f *fakeController) HearShares(_ context.Context, req *connect.Request[pb.HearSharesRequest]) (*connect.Response[pb.HearSharesResponse], error) {
+func (f *fakeController) HearShares(ctx context.Context, req *connect.Request[pb.HearSharesRequest]) (*connect.Response[pb.HearSharesResponse], error) {
+	if f.hangs.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.heard = append(f.mu.heard, core.ID(req.Msg.Queue).String())
