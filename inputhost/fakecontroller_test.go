@@ -29,7 +29,7 @@ type controller struct {
 		holders int                    // says so many of them; 0: as it is
 		ensures int
 		row     []byte // the last one of a queue that an input host gave
-		sealing int // calls under way, and the most there were
+		sealing int    // calls under way, and the most there were
 		most    int
 		delay   time.Duration
 	}
