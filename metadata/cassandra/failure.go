@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -22,7 +23,7 @@ func untouched(err error, swap bool) bool {
 		// A swap that found too few nodes for its last phase has been decided already.
 		return !swap || serial(unavailable.Consistency)
 	}
-	return rejected(err) || codeOf(err) == gocql.ErrCodeBootstrapping
+	return rejected(err) || rightsAway(err) || codeOf(err) == gocql.ErrCodeBootstrapping
 }
 
 func serial(c gocql.Consistency) bool {
@@ -32,10 +33,19 @@ func serial(c gocql.Consistency) bool {
 // rejected reports whether the request itself is wrong: no node will accept it.
 func rejected(err error) bool {
 	switch codeOf(err) {
-	case gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized, gocql.ErrCodeInvalid, gocql.ErrCodeConfig, gocql.ErrCodeCredentials:
+	case gocql.ErrCodeSyntax, gocql.ErrCodeInvalid, gocql.ErrCodeConfig:
 		return true
+	case gocql.ErrCodeUnauthorized, gocql.ErrCodeCredentials:
+		return !rightsAway(err)
 	}
 	return false
+}
+
+// rightsAway reports whether a node refused a request since it does not reach the replicas that know the user's password
+// and rights. Only the text tells that from a wrong password and a missing right.
+func rightsAway(err error) bool {
+	answer := gocql.RequestError(nil)
+	return errors.As(err, &answer) && strings.HasPrefix(answer.Message(), "Unable to perform auth")
 }
 
 // codeOf returns the number of an error that a node answered, -1 for other errors.

@@ -23,11 +23,23 @@ func (a answer) Code() int       { return int(a) }
 func (a answer) Message() string { return "answer" }
 func (a answer) Error() string   { return "answer" }
 
+// says is an error that a node answers, with its text.
+type says struct {
+	answer
+	text string
+}
+
+func (s says) Message() string { return s.text }
+func (s says) Error() string   { return s.text }
+
 var errUnavailable = &gocql.RequestErrUnavailable{}
 
 func unavailableAt(c gocql.Consistency) error {
 	return &gocql.RequestErrUnavailable{Consistency: c}
 }
+
+// cannotAuthorize is what a node answers that does not reach the replicas of the users and their rights.
+var cannotAuthorize = says{answer(gocql.ErrCodeUnauthorized), "Unable to perform authorization of permissions: Cannot achieve consistency level LOCAL_QUORUM"}
 
 func TestUntouched(t *testing.T) {
 	serial := gocql.Consistency(gocql.Serial)
@@ -44,6 +56,7 @@ func TestUntouched(t *testing.T) {
 		"starting node":                    {answer(gocql.ErrCodeBootstrapping), true, true},
 		"wrong statement":                  {answer(gocql.ErrCodeInvalid), true, true},
 		"no right":                         {answer(gocql.ErrCodeUnauthorized), true, true},
+		"rights that cannot be read":       {cannotAuthorize, true, true},
 		"client timeout":                   {gocql.ErrTimeoutNoResponse, false, false},
 		"lost connection":                  {gocql.ErrConnectionClosed, false, false},
 		"timeout of a write":               {answer(gocql.ErrCodeWriteTimeout), false, false},
@@ -77,6 +90,7 @@ func TestEachHost(t *testing.T) {
 		"replicas that do not answer":      {false, answer(gocql.ErrCodeWriteTimeout), gocql.Rethrow, true},
 		"one that does not answer, at One": {true, answer(gocql.ErrCodeReadTimeout), gocql.RetryNextHost, true},
 		"a wrong statement":                {true, answer(gocql.ErrCodeInvalid), gocql.Rethrow, false},
+		"rights that cannot be read":       {true, cannotAuthorize, gocql.RetryNextHost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &eachHost{one: test.one}
@@ -194,6 +208,9 @@ func TestStore_Outcomes(t *testing.T) {
 		"put that may be done": {&script{
 			onWrite: func([]statement) (bool, error) { return true, gocql.ErrTimeoutNoResponse },
 		}, put, core.CodeUnknown},
+		"put whose right no node can read": {&script{
+			onWrite: func([]statement) (bool, error) { return false, cannotAuthorize },
+		}, put, core.CodeUnavailable},
 		"put that no node has seen": {&script{
 			onWrite: func([]statement) (bool, error) { return false, gocql.ErrNoConnections },
 		}, put, core.CodeUnavailable},
