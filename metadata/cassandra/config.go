@@ -33,7 +33,8 @@ type Config struct {
 	Replicas int
 	// Username and Password, if the cluster asks for them.
 	Username, Password string
-	// TLS, if the cluster asks for it. ServerName must be set unless certificates name addresses.
+	// TLS, if the cluster asks for it. ServerName must be set unless each certificate names the address of its node, since
+	// most nodes are found by their addresses.
 	TLS *tls.Config
 	// Connect limits the time to connect to a node. Default 2 s.
 	Connect time.Duration
@@ -88,7 +89,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// connect opens a session; it fails when no node answers. Retries, timestamps and consistency are each statement's
+// connect opens a session. Errors: CodeUnavailable when no node answers, CodeBadArgument when they refuse the user, or
+// disagree about TLS. Retries, timestamps and consistency are each statement's
 // own, and statements name their keyspace.
 func (c Config) connect(request time.Duration) (*gocql.Session, error) {
 	return c.connectBy(newLocalFirst(c.Local), request)
@@ -121,11 +123,13 @@ func (c Config) connectBy(policy gocql.HostSelectionPolicy, request time.Duratio
 	if c.Username != "" {
 		cluster.Authenticator = gocql.PasswordAuthenticator{Username: c.Username, Password: c.Password}
 	}
-	if c.TLS != nil {
-		cluster.SslOpts = &gocql.SslOptions{Config: c.TLS.Clone(), EnableHostVerification: !c.TLS.InsecureSkipVerify}
-	}
+	refused := &refusals{dialer: dialer{c.TLS, c.Connect}, last: map[string]error{}}
+	cluster.HostDialer, cluster.ConnectObserver = refused.dialer, refused
 	session, err := cluster.CreateSession()
 	if err != nil {
+		if why, advice := refused.reason(); why != nil {
+			return nil, core.Errorf(core.CodeBadArgument, "connect to Cassandra at %s: %w; %s", strings.Join(c.Hosts, ", "), why, advice)
+		}
 		return nil, core.Errorf(core.CodeUnavailable, "connect to Cassandra at %s: %w; check the addresses, and that the nodes are up", strings.Join(c.Hosts, ", "), err)
 	}
 	return session, nil

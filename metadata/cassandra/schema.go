@@ -105,6 +105,9 @@ func schemaVersion(ctx context.Context, session *gocql.Session, keyspace string)
 	if codeOf(err) == gocql.ErrCodeInvalid {
 		return 0, nil // there is no such keyspace or table
 	}
+	if rejected(err) {
+		return 0, core.Errorf(core.CodeBadArgument, "Cassandra refuses to read the schema of keyspace %s: %w; grant the user SELECT and MODIFY on the keyspace", keyspace, err)
+	}
 	if err != nil {
 		return 0, core.Errorf(core.CodeUnavailable, "the schema of keyspace %s could not be read from most of its replicas: %w; start more nodes of Cassandra", keyspace, err)
 	}

@@ -51,7 +51,8 @@ var (
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 
 // Open connects to the cluster, and tries again until ctx ends. The schema must be there: see Apply. Errors:
-// CodeBadArgument, CodeUnavailable, CodeVersion when the schema is not one that this binary works with.
+// CodeBadArgument, also when the nodes refuse the user, or disagree about TLS; CodeUnavailable; CodeVersion when the schema
+// is not one that this binary works with.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -148,6 +149,8 @@ func commitLogSync(ctx context.Context, session *gocql.Session) (mode string, er
 func (c Config) warnPeriodic(ctx context.Context, session *gocql.Session) {
 	mode, err := commitLogSync(ctx, session)
 	switch {
+	case rejected(err):
+		c.Log.Warn("The user may not read the setting commitlog_sync of Cassandra; GRANT SELECT ON TABLE system_views.settings, and make sure that it is batch or group", "error", err)
 	case err != nil:
 		c.Log.Warn("The setting commitlog_sync of Cassandra could not be read; make sure that it is batch or group", "error", err)
 	case mode == "periodic":
