@@ -12,6 +12,7 @@
 #                                         The command finds the nodes in CASSANDRA_NODES: IP:PORT,IP:PORT...
 #
 # OPTIONS: --listen IP  [--seeds IP,IP]  [--cql PORT]  [--heap 192M]  [--sync batch|periodic]  [--yaml 'key: value']...
+#          [--jvm -Dkey=value]...
 #
 # A node keeps everything in DIR/NAME. Several nodes of a cluster share their seeds and differ in their addresses.
 # Exit status: 0 done, 1 failed, 2 wrong usage, 3 a tool is missing, or the jars cannot be had.
@@ -21,7 +22,7 @@ version=5.0.9
 java=${JAVA:-java}
 
 die() { echo "cassandra.sh: $*" >&2; exit 1; }
-usage() { sed -n '2,17p' "$0" >&2; exit 2; }
+usage() { sed -n '2,18p' "$0" >&2; exit 2; }
 missing() { echo "cassandra.sh: $*" >&2; exit 3; }
 need() { command -v "$1" >/dev/null || missing "no $1 here; install it"; }
 
@@ -68,11 +69,11 @@ modules=(
   --add-opens=java.base/java.nio=ALL-UNNAMED --add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED
 )
 
-# configure reads OPTIONS, writes the configuration, and leaves node, heap.
+# configure reads OPTIONS, writes the configuration, and leaves node, heap, jvm.
 configure() {
   [ $# -ge 2 ] || usage
   dir=$(cd "$1" && pwd) || die "no directory $1"
-  node=$dir/$2 heap=192M
+  node=$dir/$2 heap=192M jvm=()
   shift 2
   mkdir -p "$node"
   printf '%s\n' "$@" >"$node/options" # for again
@@ -81,7 +82,7 @@ configure() {
     [ $# -ge 2 ] || usage
     case $1 in
       --listen) ip=$2 ;; --seeds) seeds=$2 ;; --cql) cql=$2 ;; --heap) heap=$2 ;; --sync) sync=$2 ;;
-      --yaml) yaml+=("$2") ;;
+      --yaml) yaml+=("$2") ;; --jvm) jvm+=("$2") ;;
       *) usage ;;
     esac
     shift 2
@@ -166,7 +167,7 @@ become() {
     -Dcassandra-rackdc.properties="file://$node/conf/rackdc.properties" \
     -Dcassandra.storagedir="$node/data" -Dcassandra.logdir="$node/log" -Dcassandra-foreground=yes \
     -Dcassandra.libjemalloc=- -Dcassandra.ring_delay_ms=1000 -Dcassandra.skip_wait_for_gossip_to_settle=0 \
-    -Dcassandra.consistent.rangemovement=false -Dcassandra.available_processors=2 \
+    -Dcassandra.consistent.rangemovement=false -Dcassandra.available_processors=2 ${jvm[@]+"${jvm[@]}"} \
     -cp "$dir/lib/*" org.apache.cassandra.service.CassandraDaemon
 }
 

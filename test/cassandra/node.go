@@ -93,6 +93,7 @@ func (n *Node) spawn() (err error) {
 	for _, timeout := range []string{"write_request_timeout", "read_request_timeout", "cas_contention_timeout"} {
 		line = append(line, "--yaml", timeout+": "+n.limit)
 	}
+	line = append(line, n.nodes.options...)
 	n.process, err = spawn(line[0], line[1:]...)
 	return err
 }
@@ -116,7 +117,8 @@ func (n *Node) wait() error {
 
 // answers reports whether the node serves clients. Its log must say it, too: another process may answer on the port.
 func (n *Node) answers() bool {
-	if !bytes.Contains(n.log(), []byte("Starting listening for CQL clients")) {
+	log := n.log()
+	if !bytes.Contains(log, []byte("Starting listening for CQL clients")) || n.nodes.secured && !bytes.Contains(log, []byte(firstUser)) {
 		return false
 	}
 	conn, err := net.DialTimeout("tcp", n.Address(), time.Second)

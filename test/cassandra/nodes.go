@@ -43,6 +43,9 @@ type Nodes struct {
 	dir    string
 	places []process.Net // of the nodes; nil: addresses of loopback
 	all    []*Node
+
+	secured bool     // see Secured
+	options []string // of each node, for the script
 }
 
 // Main is for TestMain: it runs the tests, ends the nodes that they started, and returns the exit code.
@@ -117,7 +120,9 @@ func (n *Nodes) start() (err error) {
 	switch text := os.Getenv(countEnv); text {
 	case "", "1":
 	case "3":
-		count = max(3, len(n.places))
+		if !n.secured {
+			count = max(3, len(n.places))
+		}
 	default:
 		return fmt.Errorf("%s is %q; it may be 1 or 3", countEnv, text)
 	}
@@ -140,6 +145,11 @@ func (n *Nodes) start() (err error) {
 	}
 	if n.all, err = n.place(count); err != nil {
 		return err
+	}
+	if n.secured {
+		if n.options, err = secure(n.dir, n.all[0].ip); err != nil {
+			return err
+		}
 	}
 	return n.startAll()
 }
