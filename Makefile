@@ -71,11 +71,14 @@ build: ## build bin/columba, one static binary
 demo: build ## run the main job on real input (the Go tree), with crashes, and verify its result
 	bin/columba demo
 
+# Nodes in bin that do not run lose their rows: the stores that these were of are deleted.
+EMPTYNODES := for n in bin/cassandra/n[0-9]*; do kill -0 "$$(cat "$$n/pid" 2>/dev/null)" 2>/dev/null || rm -rf "$$n"; done
+
 .PHONY: cluster
 cluster: build ## run a whole cluster in the foreground, ports from CLUSTERPORT on, data in CLUSTERDATA or a temporary directory; METADATA=cassandra: with three Cassandra nodes
 	$(GO) build -o bin/cluster ./tools/cluster
 ifeq ($(METADATA),cassandra)
-	@$(if $(CLUSTERDATA),:,for n in bin/cassandra/n[0-9]*; do kill -0 "$$(cat "$$n/pid" 2>/dev/null)" 2>/dev/null || rm -rf "$$n"; done) # rows of stores that were deleted
+	@$(if $(CLUSTERDATA),:,$(EMPTYNODES))
 	@echo 'Three Cassandra nodes start, at 127.9.2.1 to 127.9.2.3. This takes half a minute or more. Their process ids are in $(or $(CLUSTERDATA),bin)/cassandra/n*/pid, their logs beside them. After a kill -9 of node n1, start it again: test/cassandra/cassandra.sh again $(or $(CLUSTERDATA),bin)/cassandra n1'
 	exec test/cassandra/cassandra.sh with $(or $(CLUSTERDATA),bin)/cassandra 3 scripts/cluster-on-cassandra.sh bin/columba \
 	  bin/cluster -program bin/columba -port $(CLUSTERPORT) $(if $(CLUSTERDATA),-data $(CLUSTERDATA))
@@ -153,6 +156,11 @@ bench-failing: build ## measure what messages that fail leave of the rate of the
 .PHONY: bench-tenants
 bench-tenants: build ## measure a tenant's latency beside one that is at ten times its quota
 	$(GO) run ./bench -suite tenants $(BENCHFLAGS)
+
+.PHONY: bench-metadata
+bench-metadata: build ## measure a cluster with metadata on three Cassandra nodes against one with embedded metadata, in one run
+	@$(EMPTYNODES)
+	mkdir -p bin/cassandra && test/cassandra/cassandra.sh with bin/cassandra 3 $(GO) run ./bench -suite metadata $(BENCHFLAGS)
 
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout

@@ -19,11 +19,12 @@ type cluster struct {
 	stores                    []*server
 }
 
-// cluster starts one on new data directories, with an output host or without, and waits until all know each other.
-func (r *rig) cluster(name string, output bool) (*cluster, error) {
+// cluster starts one on new data directories, with an output host or without, and waits until all know each other. Each process has the
+// flags.
+func (r *rig) cluster(name string, output bool, flags ...string) (*cluster, error) {
 	c := &cluster{}
 	start := func(part, roles string) (*server, error) {
-		s := &server{bin: r.columba, data: filepath.Join(r.dir, name+"-"+part), flags: []string{"--roles", roles, "--gossip", "127.0.0.1:0"}}
+		s := &server{bin: r.columba, data: filepath.Join(r.dir, name+"-"+part), flags: append([]string{"--roles", roles, "--gossip", "127.0.0.1:0"}, flags...)}
 		if c.controller != nil {
 			s.flags = append(s.flags, "--join", c.controller.gossip)
 		}
@@ -95,15 +96,8 @@ func (c *cluster) createQueue(r *rig, paths ...string) error {
 
 // cpu is what all processes of the cluster have used, in seconds.
 func (c *cluster) cpu() (float64, error) {
-	sum := 0.0
-	for _, s := range c.all() {
-		v, err := s.cpu()
-		if err != nil {
-			return 0, err
-		}
-		sum += v
-	}
-	return sum, nil
+	sum, err := c.cpuByRole()
+	return sum.sum(), err
 }
 
 // remove stops everything and deletes its directories.

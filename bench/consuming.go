@@ -155,8 +155,13 @@ func (r *rig) flowOnce(name string) (o measure.Outcome, err error) {
 	if err := r.createGroup(c.controller, defaultLock); err != nil {
 		return o, err
 	}
+	return r.flowAlong(c, messageSize, 3*r.slice)
+}
+
+// flowAlong publishes at the steady rate while consumers take.
+func (r *rig) flowAlong(c *cluster, size int, lasts time.Duration) (measure.Outcome, error) {
 	return r.worker(measure.Job{
-		Kind: "flow", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Size: messageSize, Warm: 4 * warm, For: 3 * r.slice,
+		Kind: "flow", Addr: c.controller.addr, Queue: queuePath, Group: groupName, Size: size, Warm: 4 * warm, For: lasts,
 		Rate: steadyRate, Consumers: drainConsumers, Prefetch: drainPrefetch,
 	})
 }

@@ -69,6 +69,7 @@ var sections = []struct {
 	{"failing", (*rig).failing},
 	{"failing-full", (*rig).failingFull},
 	{"tenants", (*rig).tenants},
+	{"metadata", (*rig).metadata},
 }
 
 // suites name sections that are run together; their results go to a file of that name.
@@ -78,6 +79,7 @@ var suites = map[string][]string{
 	"consuming":   {"drain", "flow", "hole", "timers", "retry-queue"},
 	"failing":     {"failing", "failing-full"},
 	"tenants":     {"tenants"},
+	"metadata":    {"metadata"},
 }
 
 func run() error {
@@ -87,7 +89,7 @@ func run() error {
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing or tenants")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing, tenants or metadata")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
 	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
 	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")

@@ -120,24 +120,32 @@ func (r *rig) replicatedNATS(name string) (replicated, error) {
 	return r.drive(func(j measure.Job) (measure.Outcome, error) { return n.run(r.ctx, j) }, n.cpu)
 }
 
-// manyCost is CPU time by role: in seconds, or in µs a message.
-type manyCost struct{ input, stores, controller float64 }
+// roleCPU is CPU time by role: in seconds, or in µs a message.
+type roleCPU struct{ input, stores, output, controller float64 }
 
-func (m manyCost) sum() float64 { return m.input + m.stores + m.controller }
+func (c roleCPU) sum() float64 { return c.input + c.stores + c.output + c.controller }
 
-func (c *cluster) cost() (m manyCost, err error) {
-	if m.input, err = c.input.cpu(); err != nil {
-		return m, err
-	}
-	for _, s := range c.stores {
-		v, err := s.cpu()
-		if err != nil {
-			return m, err
+// plus returns c and k times d.
+func (c roleCPU) plus(k float64, d roleCPU) roleCPU {
+	return roleCPU{c.input + k*d.input, c.stores + k*d.stores, c.output + k*d.output, c.controller + k*d.controller}
+}
+
+// cpuByRole is what the processes of the cluster have used, in seconds.
+func (c *cluster) cpuByRole() (sum roleCPU, err error) {
+	add := func(to *float64, s *server) {
+		if s != nil && err == nil {
+			var v float64
+			v, err = s.cpu()
+			*to += v
 		}
-		m.stores += v
 	}
-	m.controller, err = c.controller.cpu()
-	return m, err
+	add(&sum.input, c.input)
+	for _, s := range c.stores {
+		add(&sum.stores, s)
+	}
+	add(&sum.output, c.output)
+	add(&sum.controller, c.controller)
+	return sum, err
 }
 
 // many compares what many queues with little traffic cost with what one queue with as much in all costs.
@@ -163,7 +171,7 @@ func (r *rig) many() error {
 }
 
 // manyOnce is what the roles spend on a message.
-func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
+func (r *rig) manyOnce(name string, queues int) (m roleCPU, err error) {
 	c, err := r.cluster(name, false)
 	if err != nil {
 		return m, err
@@ -183,7 +191,7 @@ func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
 	if _, err := r.worker(j); err != nil { // opens the extents
 		return m, err
 	}
-	before, err := c.cost()
+	before, err := c.cpuByRole()
 	if err != nil {
 		return m, err
 	}
@@ -192,7 +200,6 @@ func (r *rig) manyOnce(name string, queues int) (m manyCost, err error) {
 	if err != nil {
 		return m, err
 	}
-	after, err := c.cost()
-	per := func(before, after float64) float64 { return 1e6 * (after - before) / float64(max(1, o.Total)) }
-	return manyCost{per(before.input, after.input), per(before.stores, after.stores), per(before.controller, after.controller)}, err
+	after, err := c.cpuByRole()
+	return roleCPU{}.plus(1e6/float64(max(1, o.Total)), after.plus(-1, before)), err
 }

@@ -90,18 +90,26 @@ type side struct {
 	memory                      float64 // MiB of the output host
 }
 
-// phase sums up what was done, in how many seconds, and how many of all processes' CPU.
-type phase struct{ messages, seconds, cpu float64 }
+// phase sums up what was done, in how many seconds, and how many of the servers' and of the client's CPU.
+type phase struct {
+	messages, seconds float64
+	servers           roleCPU
+	client            float64
+}
 
 func (p *phase) add(q phase) {
-	p.messages, p.seconds, p.cpu = p.messages+q.messages, p.seconds+q.seconds, p.cpu+q.cpu
+	p.messages, p.seconds, p.client = p.messages+q.messages, p.seconds+q.seconds, p.client+q.client
+	p.servers = p.servers.plus(1, q.servers)
 }
 
 // rate is messages a second.
 func (p phase) rate() float64 { return p.messages / p.seconds }
 
-// cpuEach is µs a message.
-func (p phase) cpuEach() float64 { return 1e6 * p.cpu / p.messages }
+// cpuEach is µs of all processes a message.
+func (p phase) cpuEach() float64 { return 1e6*p.client/p.messages + p.serversEach().sum() }
+
+// serversEach is µs of the servers a message.
+func (p phase) serversEach() roleCPU { return roleCPU{}.plus(1e6/p.messages, p.servers) }
 
 // begin starts a side's cluster with a queue and a group, has a round go through it, and then a million messages stored and settled.
 func (r *rig) begin(s *side, i int) (err error) {
@@ -160,7 +168,7 @@ func (r *rig) store(c *cluster, least float64, size int) (p phase, err error) {
 
 // during adds what was done, and what it cost the cluster.
 func (c *cluster) during(p *phase, do func() (measure.Outcome, error)) error {
-	used, err := c.cpu()
+	before, err := c.cpuByRole()
 	if err != nil {
 		return err
 	}
@@ -168,11 +176,11 @@ func (c *cluster) during(p *phase, do func() (measure.Outcome, error)) error {
 	if err != nil {
 		return err
 	}
-	now, err := c.cpu()
+	after, err := c.cpuByRole()
 	if err != nil {
 		return err
 	}
-	p.add(phase{float64(o.Total), o.Seconds, now - used + o.CPU})
+	p.add(phase{float64(o.Total), o.Seconds, after.plus(-1, before), o.CPU})
 	return nil
 }
 
