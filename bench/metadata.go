@@ -14,7 +14,7 @@ import (
 // nodesEnv names the Cassandra nodes, as test/cassandra/cassandra.sh does for the command that it runs: IP:PORT,IP:PORT…
 const nodesEnv = "CASSANDRA_NODES"
 
-// metadataRounds are measured of each cluster of a pair, and one more of the first size goes before all.
+// metadataRounds are measured of each cluster of a pair.
 const metadataRounds = 2
 
 // metadataMessages are the sizes of messages, in bytes, and how many of them are drained at once: for seconds, as freshRound.
@@ -42,6 +42,7 @@ func (r *rig) metadata() error {
 	if nodes == "" {
 		return fmt.Errorf("no Cassandra nodes in %s; make bench-metadata starts three", nodesEnv)
 	}
+	r.report.say("in parentheses: µs of CPU time a message, of all servers: of the input host, the stores, the output host and the controller")
 	var pairs []metadataPair
 	for i := range r.pairs {
 		p, err := r.metadataPair(i, nodes)
@@ -59,9 +60,7 @@ func (r *rig) metadata() error {
 }
 
 func (l metadataLoads) String() string {
-	each := l.steady.serversEach()
-	return fmt.Sprintf("publish %.0f/s (%.1f µs of the servers' CPU a message), consume %.0f/s (%.1f µs); %d/s: %.1f µs, of the input host, the stores, the output host and the controller: %.1f + %.1f + %.1f + %.1f",
-		l.published.rate(), l.published.serversEach().sum(), l.consumed.rate(), l.consumed.serversEach().sum(), steadyRate, each.sum(), each.input, each.stores, each.output, each.controller)
+	return fmt.Sprintf("publish %v, consume %v, %d/s %v", l.published, l.consumed, steadyRate, l.steady.serversEach())
 }
 
 // reportMetadata judges the medians of the pairs' ratios.
@@ -90,6 +89,9 @@ func (r *rig) metadataPair(i int, nodes string) (p metadataPair, err error) {
 	if err := r.applySchema(url); err != nil {
 		return p, err
 	}
+	if err := r.fillPageCache(); err != nil {
+		return p, err
+	}
 	if p.embedded.cluster, err = r.metadataCluster(fmt.Sprint("embedded", i)); err != nil {
 		return p, err
 	}
@@ -101,12 +103,6 @@ func (r *rig) metadataPair(i int, nodes string) (p metadataPair, err error) {
 	turns := []*metadataSide{&p.embedded, &p.cassandra}
 	if i%2 == 1 {
 		slices.Reverse(turns)
-	}
-	for _, s := range turns {
-		var uncounted metadataLoads
-		if err := r.metadataRound(s.cluster, 0, &uncounted); err != nil {
-			return p, err
-		}
 	}
 	for range metadataRounds {
 		for j := range metadataMessages {

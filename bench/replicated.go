@@ -125,6 +125,10 @@ type roleCPU struct{ input, stores, output, controller float64 }
 
 func (c roleCPU) sum() float64 { return c.input + c.stores + c.output + c.controller }
 
+func (c roleCPU) String() string {
+	return fmt.Sprintf("(%.1f: %.1f + %.1f + %.1f + %.1f)", c.sum(), c.input, c.stores, c.output, c.controller)
+}
+
 // plus returns c and k times d.
 func (c roleCPU) plus(k float64, d roleCPU) roleCPU {
 	return roleCPU{c.input + k*d.input, c.stores + k*d.stores, c.output + k*d.output, c.controller + k*d.controller}

@@ -111,6 +111,8 @@ func (p phase) cpuEach() float64 { return 1e6*p.client/p.messages + p.serversEac
 // serversEach is µs of the servers a message.
 func (p phase) serversEach() roleCPU { return roleCPU{}.plus(1e6/p.messages, p.servers) }
 
+func (p phase) String() string { return fmt.Sprintf("%.0f/s %v", p.rate(), p.serversEach()) }
+
 // begin starts a side's cluster with a queue and a group, has a round go through it, and then a million messages stored and settled.
 func (r *rig) begin(s *side, i int) (err error) {
 	if s.cluster, err = r.cluster(fmt.Sprint(s.name, i), true); err != nil {
