@@ -160,7 +160,7 @@ bench-tenants: build ## measure a tenant's latency beside one that is at ten tim
 .PHONY: bench-metadata
 bench-metadata: build ## measure a cluster with metadata on three Cassandra nodes against one with embedded metadata, in one run
 	@$(EMPTYNODES)
-	mkdir -p bin/cassandra && test/cassandra/cassandra.sh with bin/cassandra 3 $(GO) run ./bench -suite metadata $(BENCHFLAGS)
+	test/cassandra/cassandra.sh with bin/cassandra 3 $(GO) run ./bench -suite metadata $(BENCHFLAGS)
 
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout
