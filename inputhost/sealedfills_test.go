@@ -2,6 +2,7 @@ package inputhost
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/inputhost/tenant"
@@ -12,10 +13,13 @@ func TestQueue_TellsOfSealedExtents(t *testing.T) {
 	bubble(t, 1, func(c *Config) { c.RollBytes = 1000 }, func(r *harness) {
 		p := r.publisher("p", path)
 		send := func(n int) {
-			for range n {
-				p.send()
+			for range n / 100 { // each time to an extent that is not full yet
+				for range 100 {
+					p.send()
+				}
+				p.flush()
+				synctest.Wait()
 			}
-			p.flush()
 		}
 		send(2000)
 		r.all(2000)
