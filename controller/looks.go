@@ -49,7 +49,7 @@ func (l *looks) failed(h *Host, queue core.QueueID, err error) {
 
 // lookAtAll looks at queues side by side, each of them once: first at those that were touched, then at those that are
 // due. Queues of other controllers are left out. While the metadata refuse calls, one look after each pause of the gate
-// finds out whether they answer again. Whoever touches a queue meanwhile, and hosts that come or go, wait for the last
+// finds out whether they answer again. A queue that is touched meanwhile, and hosts that come or go, wait for the last
 // look. So once shares are complete, no look at a queue that is due begins after ReconcileEvery: it is left to the next
 // rounds.
 func (h *Host) lookAtAll(ctx context.Context, touched, due []core.QueueID, consumed bool) *looks {

@@ -79,8 +79,11 @@ func GroupSpec(p *pb.GroupSpec, now time.Time) (core.GroupSpec, error) {
 		return s, nil
 	}
 	start, err := core.ParseStart(p.GetStart(), now)
+	if err != nil {
+		return s, core.Errorf(core.CodeOf(err), "start: %w", err)
+	}
 	s.Start = start
-	return s, err
+	return s, nil
 }
 
 func GroupSpecToProto(s core.GroupSpec) *pb.GroupSpec {
