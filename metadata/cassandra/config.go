@@ -127,7 +127,7 @@ func (c Config) connectBy(policy gocql.HostSelectionPolicy, request time.Duratio
 	cluster.HostDialer, cluster.ConnectObserver = refused.dialer, refused
 	session, err := cluster.CreateSession()
 	if err != nil {
-		if why, advice := refused.reason(); why != nil {
+		if advice, why := refused.reason(); why != nil {
 			return nil, core.Errorf(core.CodeBadArgument, "connect to Cassandra at %s: %w; %s", strings.Join(c.Hosts, ", "), why, advice)
 		}
 		return nil, core.Errorf(core.CodeUnavailable, "connect to Cassandra at %s: %w; check the addresses, and that the nodes are up", strings.Join(c.Hosts, ", "), err)

@@ -66,14 +66,14 @@ func (r *refusals) ObserveConnect(o gocql.ObservedConnect) {
 
 // reason returns why each further try will fail, and what to do; nil if one may succeed. If one node refuses the user, all
 // will. A certificate may be wrong on one node only: a failure of TLS counts if no node failed in another way.
-func (r *refusals) reason() (err error, advice string) {
+func (r *refusals) reason() (advice string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	others := false
 	for address, e := range r.last {
 		switch user, secure := badUser(e), r.badTLS(address, e); {
 		case user != "":
-			return e, user
+			return user, e
 		case secure != "":
 			err, advice = e, secure
 		default:
@@ -81,9 +81,9 @@ func (r *refusals) reason() (err error, advice string) {
 		}
 	}
 	if others {
-		return nil, ""
+		return "", nil
 	}
-	return err, advice
+	return advice, err
 }
 
 // badUser says what to do if a node refuses the user; "" if it does not.

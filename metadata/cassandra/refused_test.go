@@ -100,7 +100,7 @@ func TestRefusals_Reason(t *testing.T) {
 			r.ObserveConnect(gocql.ObservedConnect{Host: host})
 			r.ObserveConnect(gocql.ObservedConnect{Host: host, Err: err})
 		}
-		if err, advice := r.reason(); err != test.want || (advice == "") != (err == nil) {
+		if advice, err := r.reason(); err != test.want || (advice == "") != (err == nil) {
 			t.Errorf("%s: got %v, %q; want %v", name, err, advice, test.want)
 		}
 	}
