@@ -61,8 +61,8 @@ func sideBySide(first, second func() error) error {
 	return cmp.Or(second(), g.Wait())
 }
 
-func (h *Host) writeHint(ctx context.Context, hint metadata.Hint, r metadata.ExtentRecord, at time.Time) error {
-	return metadata.Write(ctx, h.deps.Meta, metadata.Work, metadata.HintKey(hint, r.ID), r, at, 0, metadata.One)
+func (h *Host) writeHint(ctx context.Context, hint metadata.Hint, r metadata.ExtentRecord, at time.Time, c metadata.Consistency) error {
+	return metadata.Write(ctx, h.deps.Meta, metadata.Work, metadata.HintKey(hint, r.ID), r, at, 0, c)
 }
 
 func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {

@@ -108,12 +108,14 @@ func (h *Host) register(w wish, r metadata.ExtentRecord, now time.Time) {
 	h.tellOthers(made)
 }
 
-// writeNew writes the rows of a new extent side by side: no writer knows the extent before all are there.
+// writeNew writes the rows of a new extent side by side: no writer knows the extent before all are there. A lookup by the id of an
+// extent finds the hint, so a majority has that, too.
 func (h *Host) writeNew(ctx context.Context, w wish, r metadata.ExtentRecord, now time.Time) error {
-	return sideBySide(func() error { return h.writeHint(ctx, metadata.HintLive, r, now) }, func() error {
-		if w.minority {
-			return h.writeRow(ctx, r, now, metadata.One)
-		}
-		return h.withMajority(ctx, func(ctx context.Context) error { return h.writeRow(ctx, r, now, metadata.Quorum) })
-	})
+	write := func(ctx context.Context, c metadata.Consistency) error {
+		return sideBySide(func() error { return h.writeHint(ctx, metadata.HintLive, r, now, c) }, func() error { return h.writeRow(ctx, r, now, c) })
+	}
+	if w.minority {
+		return write(ctx, metadata.One)
+	}
+	return h.withMajority(ctx, func(ctx context.Context) error { return write(ctx, metadata.Quorum) })
 }

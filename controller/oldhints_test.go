@@ -18,7 +18,7 @@ func TestStart_HintsOfAnEarlierVersion(t *testing.T) {
 		r.sleep(10 * time.Second)
 		record, err := r.created(r.meta, open, metadata.Quorum)
 		r.ok(err)
-		r.ok(r.ctl.writeHint(r.t.Context(), metadata.HintOpen, record, record.Created)) // as that version did when it made the extent
+		r.ok(r.ctl.writeHint(r.t.Context(), metadata.HintOpen, record, record.Created, metadata.One)) // as that version did when it made the extent
 		r.ctl.end()
 		for _, h := range []metadata.Hint{metadata.HintOpen, metadata.HintLive} {
 			for x, err := range metadata.Hints(r.t.Context(), r.meta, h, metadata.One) {

@@ -212,7 +212,7 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 	fresh := metadata.SealRecord{Extent: e, Before: r.Before, Home: r.Home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
 	key := metadata.SealKey(e.ID)
 	// By the open hint a controller that starts knows, once the extent has an end, that its holders may have to be told. Its timestamp is below that of its removal.
-	hint := func() error { return h.writeHint(ctx, metadata.HintOpen, r, r.Created) }
+	hint := func() error { return h.writeHint(ctx, metadata.HintOpen, r, r.Created, metadata.One) }
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Quorum) // the row only goes on from there
 	if err == nil && !row.State.HasEnd() {
 		err = hint() // who began the seal may not have come to that
