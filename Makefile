@@ -87,11 +87,11 @@ else
 endif
 
 .PHONY: test
-test: ## all tests but attacks, about 4 minutes on 2 cores
+test: ## all tests but attacks, about 3 minutes on 2 cores
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 4 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(tests)
 
 .PHONY: race
-race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 6 minutes; a failure where it cannot run
+race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 8 minutes; a failure where it cannot run
 	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 4 -timeout 600s \
 	  -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' $(TESTFLAGS) $(raced)
 
