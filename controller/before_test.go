@@ -68,6 +68,24 @@ func TestStart_HolderThatIsShort(t *testing.T) {
 	}
 }
 
+// TestStart_StoreThatWasFencedWithoutIt: a store that has lost an open extent with its disk has an empty replica again since the
+// extent is being sealed. Where a group begins others know.
+func TestStart_StoreThatWasFencedWithoutIt(t *testing.T) {
+	for name, start := range map[string]core.Start{"latest": {Mode: core.StartLatest}, "time": {Mode: core.StartTime, At: time.Now().Add(time.Hour)}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, harnessOptions{stores: 3}, func(r *harness) {
+				e := r.extent(r.queue(3, 2), 5)
+				known, _ := r.ctl.extents.Get(e.ID)
+				r.store(e.Replicas[0]).edit(e.ID, func(x *fakeReplica) { x.opened, x.fenced, x.batches = false, true, nil })
+				at := metadata.GroupRecord{Spec: core.GroupSpec{Start: start}}
+				if n, err := r.ctl.before(r.t.Context(), at, known); err != nil || n != 5 {
+					t.Errorf("it begins behind %d, %v; want 5", n, err)
+				}
+			})
+		})
+	}
+}
+
 // forget has a store lose an extent.
 func (s *fakeStore) forget(id core.ExtentID) {
 	s.mu.Lock()

@@ -194,7 +194,8 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Ext
 		}
 		before, answered = max(before, seq), true
 		short := e.State.HasEnd() && last < e.HeldTo // a holder that lost records, which no inventory has shown yet
-		if !short && !e.Spent {                      // else each may have less than another of what is left
+		fenced := last == 0                          // it may have got the extent by a fence only, after it lost its disk
+		if !short && !fenced && !e.Spent {           // else each may have less than another of what is left
 			break
 		}
 	}
