@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -68,9 +69,10 @@ func (r *refusals) ObserveConnect(o gocql.ObservedConnect) {
 // will. A certificate may be wrong on one node only: a failure of TLS counts if no node failed in another way.
 func (r *refusals) reason() (advice string, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	last := maps.Clone(r.last) // nodes may be asked below
+	r.mu.Unlock()
 	others := false
-	for address, e := range r.last {
+	for address, e := range last {
 		switch user, secure := badUser(e), r.badTLS(address, e); {
 		case user != "":
 			return user, e
