@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func sharesOfManyQueues(queues int) (h *Host, o catalog.HostRun, one catalog.Decision) {
 	now := time.Now()
 	self := catalog.HostRun{Host: "controller-1", Run: newRun()}
-	h = &Host{cfg: DefaultConfig(), metrics: newMetrics(prometheus.NewRegistry()), extents: catalog.NewExtents(), shares: newShares(self, now)}
+	h = &Host{cfg: DefaultConfig(), metrics: newMetrics(prometheus.NewRegistry()), unread: newUnread(slog.New(slog.DiscardHandler), prometheus.NewGauge(prometheus.GaugeOpts{})), extents: catalog.NewExtents(), shares: newShares(self, now)}
 	o = catalog.HostRun{Host: "output-1", Run: newRun()}
 	for range queues {
 		queue, group := core.QueueID{ID: core.NewID(now)}, core.GroupID{ID: core.NewID(now)}

@@ -36,7 +36,7 @@ func newUnread(log *slog.Logger, count prometheus.Gauge) *unread {
 // read without an error counts no more.
 func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
 	skip := core.CodeOf(err) == core.CodeCorrupt && k != metadata.Key{}
-	if u == nil || err != nil && !skip {
+	if err != nil && !skip {
 		return skip
 	}
 	u.mu.Lock()
@@ -61,9 +61,6 @@ func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
 
 // has reports whether a row was left out.
 func (u *unread) has(t metadata.Table, k metadata.Key) bool {
-	if u == nil {
-		return false
-	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.mu.rows) > 0 && u.mu.rows[tableKey{t.Name, k}]
