@@ -62,6 +62,9 @@ func (t *trial) bury(g core.GroupSpec, random *rand.Rand) {
 			s.MinAttempts = 2
 		}
 		if purge {
+			if s.IsAll() {
+				s.MinAttempts = 1
+			}
 			_ = t.ask(fmt.Sprintf("purge the dead letters of %s, %+v", g.Name, s), must, func(ctx context.Context) error {
 				_, err := admin.PurgeSelected(ctx, g.Queue, g.Name, s)
 				return err
