@@ -69,10 +69,15 @@ func TestConsume_SummaryCountsTheTimeUntilTheLastMessage(t *testing.T) {
 		var talk bytes.Buffer
 		began := time.Now().Add(-time.Hour)
 		run := &consumeRun{app: &app{stderr: &talk}, queue: "/t/a", group: "g", total: 4, started: began, last: began.Add(2 * time.Second), ended: ended}
+		run.flags.idle = 3 * time.Second
 		if err := run.summary(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if want := "4 messages consumed from /t/a by g in 2s (2/s)\n"; talk.String() != want {
+		want := "4 messages consumed from /t/a by g in 2s (2/s)\n"
+		if ended == "idle" {
+			want += "the command ended since no message came for 3s (--idle)\n"
+		}
+		if talk.String() != want {
 			t.Errorf("ended by %q: %q, want %q", ended, talk.String(), want)
 		}
 	}

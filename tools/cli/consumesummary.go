@@ -81,6 +81,9 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 		return nil
 	case r.noHost:
 		return r.withoutHost(r.flags.idle, "idle")
+	case r.ended == "idle":
+		r.app.say("the command ended since no message came for %s (--idle)", r.flags.idle)
+		return nil
 	case r.flags.count == 0:
 		return nil
 	case ctx.Err() != nil:
