@@ -11,6 +11,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // receipts of what was published later, in the order of the bodies.
@@ -240,6 +241,7 @@ func TestCancel_EndUnknown(t *testing.T) {
 func TestCancel_OverKills(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			underrace.One(t, seed == 0)
 			bubble(t, Options{Stores: 3, Inputs: 1, Outputs: 3}, func(w *world) { cancelOverKills(w, rand.New(rand.NewPCG(seed, 1))) })
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/inputhost"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/verify"
 )
@@ -35,7 +36,7 @@ func TestChains(t *testing.T) {
 		return
 	}
 	seeds := []uint64{1279} // has failed: the disk of an only holder was lost
-	for i := range *chainSeeds {
+	for i := range underrace.Of(1, *chainSeeds) {
 		seeds = append(seeds, *firstFlag+uint64(i))
 	}
 	for _, seed := range seeds {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/storehost/extentlog/memdisk"
 )
@@ -197,7 +198,7 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 func TestLost_Timers(t *testing.T) {
 	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.group("g", nil)
-		due := time.Now().Add(20 * time.Minute)
+		due := time.Now().Add(underrace.Of(8*time.Minute, 20*time.Minute))
 		sent := make(chan error, 8)
 		ctx, cancel := context.WithTimeout(w.t.Context(), 15*time.Second)
 		defer cancel()

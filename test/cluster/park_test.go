@@ -10,6 +10,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // parked lists what waits in a group's retry queue.
@@ -39,6 +40,7 @@ func TestRule_LongWaits(t *testing.T) {
 	const wait = 80 * time.Second // more than the group's messages may be old
 	for _, consistency := range []string{"ap", "cp"} {
 		t.Run(consistency, func(t *testing.T) {
+			underrace.One(t, consistency == "cp")
 			bubbleOf(t, Options{Stores: 2, Outputs: 2}, core.QueueSpec{Path: queue, Consistency: core.Consistency(consistency)}, func(w *world) {
 				w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.SkipOlder = 3, time.Minute })
 				w.group("other", nil)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -18,6 +19,7 @@ import (
 func TestCluster_PurgeTakesWhatIsStored(t *testing.T) {
 	for _, consistency := range []core.Consistency{core.AP, core.CP} {
 		t.Run(string(consistency), func(t *testing.T) {
+			underrace.One(t, consistency == core.CP)
 			bubble(t, Options{Stores: 2, Input: rollAt(500)}, func(w *world) {
 				if consistency == core.CP {
 					w.ok(w.Client.Admin().DeleteQueue(w.t.Context(), queue))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // flood publishes from several publishers, each so often, with many messages on their way, until stop is called, and counts what is acknowledged.
@@ -224,6 +225,7 @@ func TestCluster_BacklogCap(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			underrace.One(t, name == "queue")
 			bubble(t, Options{Inputs: 2, Input: rollAt(50_000)}, func(w *world) { // small extents: some are sealed
 				w.group("g", nil)
 				set(w, cap)

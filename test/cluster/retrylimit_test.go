@@ -146,7 +146,8 @@ func TestRule_RetryLimit_GoodOnesGoOn(t *testing.T) {
 // TestRule_RetryLimit_OverACrash has the output host crash while the group has as many retries as it may: the next one
 // hears of them within seconds, and everything ends.
 func TestRule_RetryLimit_OverACrash(t *testing.T) {
-	const n, limit, prefetch = 1000, 100, 10
+	const limit, prefetch = 100, 10
+	n := underrace.Of(300, 1000)
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) {
 			patient(g)

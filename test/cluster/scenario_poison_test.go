@@ -7,6 +7,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // The tests TestScenario_… run what goes wrong together in practice, and check what the pages on concepts promise for
@@ -231,7 +232,7 @@ func TestScenario_OutageWithCreditOfOne(t *testing.T) {
 		for range 50 {
 			w.ok(w.take(con, time.Minute).Ack())
 		}
-		n := w.stop(con, outages["they nack"], 15*time.Minute)
+		n := w.stop(con, outages["they nack"], underrace.Of(5*time.Minute, 15*time.Minute))
 		letters, opened := w.letters("g"), w.depth("g").BreakerOpen
 		t.Logf("%d deliveries in the outage, the breaker open for %s, %d dead letters", n, opened, letters)
 		if letters != 0 {
