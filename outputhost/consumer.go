@@ -273,7 +273,7 @@ const (
 )
 
 // changesLocked counts what ends locks without a word on their consumer's stream: locks that timed out, settlements by
-// token or by another consumer, and shares that are here no more.
+// token, by another consumer, by another owner or by a selection, and shares that are here no more.
 func (g *group) changesLocked() uint64 {
 	return g.mu.rules.Counters().LockTimeouts + g.mu.elsewhere + g.mu.dropped
 }

@@ -271,3 +271,26 @@ func TestPull_KeepsReadersForTheNext(t *testing.T) {
 		t.Error("the reader stays open for ever")
 	}
 }
+
+// TestFair_SelectedMessagesAreNotHeld: consumers that hold as many messages as they may are handed others, once a
+// selection has taken the messages that they hold out of the extent. Their settlements of those are refused.
+func TestFair_SelectedMessagesAreNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, s := b.small(dispatch.MaxOutstanding)
+		c := b.connect()
+		c.read()
+		const most = dispatch.MaxOutstanding / 3 // of two consumers
+		for _, x := range []*consumer{c.consume(g), c.consume(g)} {
+			if held := x.grant(g, 1<<20, g.h.cfg.MaxCredit); held != most {
+				t.Fatalf("a consumer holds %d messages, want %d", held, most)
+			}
+		}
+		g.forgo(s, dispatch.StartAfter(2*most))
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if d := g.mu.rules.Depth(); d.InFlight != dispatch.MaxOutstanding-2*most {
+			t.Errorf("the consumers are handed %d of the %d messages that are left", d.InFlight, dispatch.MaxOutstanding-2*most)
+		}
+	})
+}

@@ -41,7 +41,7 @@ type group struct {
 		shares      map[core.ExtentID]*share
 		given       map[core.ExtentID]*share // to other hosts, lately; nil like names and pulls until there is one
 		merged      time.Duration            // when checkpoints of other owners were looked at, see elapsed
-		elsewhere   uint64                   // settlements by token, and of messages that another consumer holds, or none
+		elsewhere   uint64                   // settlements by token, by another owner or a selection, and of messages that another consumer holds, or none
 		dropped     uint64                   // shares that were taken out of the group
 		acks        growth.Meter             // of what the rules have counted as acked
 		counted     inspect.CountedGroup     // what controllers were told of the group

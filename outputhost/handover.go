@@ -222,7 +222,7 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 				return err
 			}
 			s.others[row.Key] = &other{value: string(row.Value), since: now}
-			changed = s.rules.Absorb(state, now) > 0 || changed
+			changed = s.absorbLocked(state, now) || changed
 			s.secured = securedNot
 		case s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
 			over = append(over, row)
@@ -251,6 +251,16 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// absorbLocked settles what was settled elsewhere, and reports whether any of it was not here. Consumers of this host may
+// hold such messages, and hear of it only when they settle them.
+func (s *share) absorbLocked(elsewhere dispatch.State, now time.Time) (changed bool) {
+	if s.rules.Absorb(elsewhere, now) == 0 {
+		return false
+	}
+	s.group.mu.elsewhere++
+	return true
 }
 
 // lives reports whether the membership sees the output host that wrote a checkpoint, in the same run.

@@ -227,7 +227,7 @@ func (g *group) forgo(s *share, gone dispatch.State) {
 	g.mu.Lock()
 	taken := !s.removed && gone.Consumed() > s.gone
 	if taken {
-		s.rules.Absorb(gone, g.h.deps.Now())
+		s.absorbLocked(gone, g.h.deps.Now())
 		s.gone = gone.Consumed()
 	}
 	g.mu.Unlock()
