@@ -29,6 +29,7 @@ type Group struct {
 	mostFailed  int32 // MaxFailed
 	owed        int32 // messages that go before the next merged one
 	inFlight    int32
+	tooLarge    int32       // bytes of the message that the last Take had no room for; 0: it had room
 	succeededAt int64       // ns: when a message was acked or rejected last
 	locks       queue[lock] // by rising due
 	timers      timers

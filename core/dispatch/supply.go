@@ -57,7 +57,8 @@ type budget struct {
 	messages int
 	bytes    int
 	largest  int  // one message may be as large, as the only one
-	stopped  bool // the next message was larger than the bytes left
+	stopped  bool // the next message was larger than the bytes left …
+	tooLarge int  // … by its size
 }
 
 // fits reports whether a message of size may be handed out next.
@@ -69,7 +70,7 @@ func (b *budget) fits(size int) bool {
 		b.bytes = size // the only one: nothing is left after it
 		return true
 	}
-	b.stopped = true
+	b.stopped, b.tooLarge = true, size
 	return false
 }
 

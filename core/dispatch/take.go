@@ -42,6 +42,14 @@ func (g *Group) Waiting() int {
 	return n
 }
 
+// TooLarge is the size of the message that the last Take had no room for, in bytes; 0 while there is none.
+func (g *Group) TooLarge() int {
+	if g.tooLarge == 0 || !g.Ready() {
+		return 0
+	}
+	return int(g.tooLarge)
+}
+
 // Take hands out what the credit allows and appends it to runs: shares in turn, retries and first deliveries mixed,
 // messages contiguous in a batch as one run. Each is locked until now + lock timeout. Attempts count here.
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
@@ -66,6 +74,10 @@ func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run
 		s.turns().handed(kind, left-h.messages)
 		g.countMerged(s, left-h.messages)
 		s.wake()
+	}
+	g.tooLarge = 0
+	if h.stopped {
+		g.tooLarge = int32(min(h.tooLarge, math.MaxInt32))
 	}
 	runs = h.runs
 	g.gave(session, most-h.messages)

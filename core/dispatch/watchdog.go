@@ -96,6 +96,9 @@ func (s *Share) mayGo(seq core.Seq, m *message, bytes int) bool {
 	if s.group.admit(groupScope, 1) == 0 { // it waits for the next probes
 		return false
 	}
+	if s.group.TooLarge() > bytes { // it waits for its turn behind that message
+		return false
+	}
 	if first := m == nil || m.attempts == 0; first && s.group.retries.admit(firstsScope, s.group.now) == 0 { // it waits for retries to end
 		return false
 	}

@@ -243,3 +243,35 @@ func TestShare_WatchdogKnowsDoubt(t *testing.T) {
 		}
 	}
 }
+
+// TestShare_WatchdogKnowsOfLargeMessages: a small retry waits for its turn behind a first delivery that is larger than
+// the credit, which its consumer has for as long as it works on another message.
+func TestShare_WatchdogKnowsOfLargeMessages(t *testing.T) {
+	const credit = 1000
+	g, s := newShare(t, core.GroupSpec{LockTimeout: time.Hour}, 0)
+	sizes := Records{Base: 1, Offsets: []uint32{0, 10, 20, 20 + credit, 20 + 2*credit}, Bytes: make([]byte, 20+2*credit), Enqueued: start.UnixMicro()}
+	if err := s.Offer(sizes, start); err != nil {
+		t.Fatal(err)
+	}
+	var w Watch
+	for now := start; now.Sub(start) < 5*time.Minute; now = now.Add(2 * time.Second) {
+		g.Tick(now)
+		free := credit - 10*int(g.inFlight)
+		g.Want(Credit{Messages: 10, Bytes: free}, true)
+		for _, r := range g.Take(1, Credit{Messages: 10, Bytes: free}, now, nil) {
+			if r.Base != 1 {
+				t.Fatalf("after %s it is handed %+v, and has room for %d bytes", now.Sub(start), r, free)
+			}
+			if err := s.Nack(1, r.Attempt, 0, nil, 0, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		save(s, now)
+		if broken := s.Watched(&w, credit-10, now); broken != "" {
+			t.Fatalf("after %s the watchdog says that %s", now.Sub(start), broken)
+		}
+	}
+	if m := s.table.get(1); m == nil || m.phase != ready {
+		t.Errorf("the retry stands at %+v, want it ready", s.Standing(1))
+	}
+}
