@@ -292,3 +292,45 @@ func TestDead_BreakerTakesBackWhatDidNotLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestDead_UpdateEndsTransfers: a dead letter queue takes nothing, and the group is changed to drop, or to block. Messages
+// on their way there follow the new rules, whatever step they are at. One that may be there goes on.
+func TestDead_UpdateEndsTransfers(t *testing.T) {
+	for _, to := range []core.Exhausted{core.ExhaustedDrop, core.ExhaustedBlock} {
+		spec := core.GroupSpec{MaxDeliveries: 1, Breaker: core.BreakerOff}
+		g, s := newShare(t, spec, 5)
+		nack := func(seq core.Seq) {
+			take(g, 1, start)
+			if err := s.Nack(seq, 1, 0, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nack(1)
+		nack(2)
+		for i, x := range takeDead(g, 2) {
+			s.TransferFailed(x.Seq, i == 0, second(1), start) // whether seq 1 is there is not known
+		}
+		nack(3)
+		save(s, start)
+		nack(4)
+		s.Checkpoint(nil, false, start)
+		nack(5)
+		if d := g.Depth(); d.DeadLettering != 5 {
+			t.Fatalf("%+v, want 5 on their way", d)
+		}
+		spec.Exhausted = to
+		g.Update(spec.WithDefaults(), start)
+		want := Depth{DeadLettering: 1, Retries: 1}
+		dropped := uint64(4)
+		if to == core.ExhaustedBlock {
+			want.Blocked, dropped = 4, 0
+		}
+		if d, c := g.Depth(), g.Counters(); d != want || c.Dropped != dropped {
+			t.Errorf("%s: %+v with %d dropped, want %+v with %d", to, d, c.Dropped, want, dropped)
+		}
+		g.Tick(second(61))
+		if dead := takeDead(g, 9); len(dead) != 1 || dead[0].Seq != 1 || !dead[0].Again {
+			t.Errorf("%s: %+v leave, want seq 1 again", to, dead)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -339,8 +340,17 @@ func (m *machine) update(t *rapid.T) {
 		clear(m.nacks)
 		clear(m.paces)
 	}
+	unwanted := m.unwanted()
 	m.g.Update(m.spec, m.now)
+	for _, seq := range unwanted {
+		f := m.fate(seq)
+		f.dying = false
+		m.failed(seq, time.Time{}, f.rejected)
+	}
 	for seq, f := range m.fates {
+		if slices.Contains(unwanted, seq) {
+			continue
+		}
 		blocked := f.blocked
 		f.blocked, f.drops = false, false
 		switch rejected := blocked && f.rejected; {

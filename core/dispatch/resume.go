@@ -19,11 +19,7 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	}
 	switch {
 	case !x.wanted(&s.group.spec): // the group was changed
-		if m.failure == Expired {
-			m.failure = NoFailure
-			s.setText(seq, "")
-		}
-		s.judge(seq, m, 0)
+		s.unwanted(seq, m)
 	case e.held:
 		s.leave(seq, m, x.to, x.due)
 	case routes[x.to].early:
@@ -31,6 +27,22 @@ func (s *Share) resumeTransfer(seq core.Seq, m *message, e entry) {
 	default:
 		s.keepUntil(seq, m, x, x.certain)
 	}
+}
+
+// rejudgeTransfer judges a message again that the group does not want where it is going, if it is here only.
+func (s *Share) rejudgeTransfer(seq core.Seq, m *message) {
+	if x := s.table.note(seq).transfer; !x.mayBeThere && !x.wanted(&s.group.spec) {
+		s.unwanted(seq, m)
+	}
+}
+
+// unwanted judges a message by the rules of a group that were changed.
+func (s *Share) unwanted(seq core.Seq, m *message) {
+	if m.failure == Expired {
+		m.failure = NoFailure
+		s.setText(seq, "")
+	}
+	s.judge(seq, m, 0)
 }
 
 // rebuildTransfer takes over the transfer of a message whose share is put together anew.

@@ -146,7 +146,8 @@ func (s *Share) replace(seq core.Seq, was *message, n note) {
 }
 
 // Update changes the rules from now on. Locks that run keep their deadline; messages blocked under the old rules, or
-// exhausted under the new ones, are judged again.
+// exhausted under the new ones, are judged again, and so are those on their way to a dead letter queue that the group
+// does not want there any more, unless they may be there.
 func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	redelay := spec.Delay != g.spec.Delay
@@ -172,6 +173,8 @@ func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 				}
 			case blocked:
 				s.judge(seq, m, 0)
+			case leaving, announced, transferring, held:
+				s.rejudgeTransfer(seq, m)
 			}
 		})
 		s.dropClaims()
