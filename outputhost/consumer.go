@@ -337,7 +337,8 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 	return dispatch.Credit{Messages: min(c.credit.messages, g.mayHoldLocked(c, most)), Bytes: c.credit.bytes, Largest: largest}
 }
 
-// takersLocked are the consumers and pulls, and one pull more shortly after the last.
+// takersLocked are the consumers and pulls, and one pull more shortly after the last. A consumer without room for the
+// message whose turn it is has no credit.
 func (g *group) takersLocked(now time.Time) inspect.Takers {
 	t := inspect.Takers{All: len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Throttled: true}
 	if g.h.elapsed(now)-g.mu.pulled < pullAgain {
@@ -346,9 +347,9 @@ func (g *group) takersLocked(now time.Time) inspect.Takers {
 	if t.Credit > 0 {
 		t.Throttled = g.mu.rules.Throttled(pullSession)
 	}
-	most := g.mostHeldLocked()
+	most, size := g.mostHeldLocked(), g.mu.rules.TooLarge()
 	for _, c := range g.mu.consumers {
-		if c.credit.messages > 0 && c.credit.bytes > 0 && !c.s.mux.Conn.Full() && g.mayHoldLocked(c, most) > 0 {
+		if credit := g.creditLocked(c, most); credit.Messages > 0 && credit.Largest >= size && !c.s.mux.Conn.Full() {
 			t.Credit++
 			t.Throttled = t.Throttled && g.mu.rules.Throttled(c.id)
 		}

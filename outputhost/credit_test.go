@@ -112,7 +112,7 @@ func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 }
 
 // TestCredit_LargeMessages: a consumer that holds a message is sent each one that is not larger than the bytes it has
-// left, and one of any size if those are many. One that holds nothing is, too.
+// left, and one of any size if those are many. One that holds nothing is, too. To why-stuck it has no credit then.
 func TestCredit_LargeMessages(t *testing.T) {
 	const size = 3 << 19
 	for _, c := range []struct{ bytes, want int }{{1, 1}, {size, 1}, {2*size - 1, 1}, {2 * size, 2}, {3*size - 1, 2}, {anySizeCredit + size - 1, 2}, {anySizeCredit + size, 2}} {
@@ -138,6 +138,11 @@ func TestCredit_LargeMessages(t *testing.T) {
 			conn.read()
 			if held := conn.consume(g).grant(g, 100, c.bytes); held != c.want {
 				t.Errorf("with credit for %d bytes it holds %d messages of %d bytes, want %d", c.bytes, held, size, c.want)
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			if n := g.takersLocked(b.deps.Now()).Credit; n != 0 {
+				t.Errorf("with credit for %d bytes %d consumers count as having credit for the next message", c.bytes, n)
 			}
 		})
 	}
