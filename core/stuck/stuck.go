@@ -145,7 +145,7 @@ func (v *View) Reasons() []Reason {
 	case Nothing:
 		return out
 	}
-	add(BreakerOpen, v.BreakerOpen && v.Takers == 0) // else it looks as if a consumer were all that is missing
+	add(BreakerOpen, v.BreakerOpen) // else it looks as if a consumer, or credit, were all that is missing
 	add(RetryLimit, v.RetryLimit)
 	add(NoReplica, v.Unreadable)
 	add(CheckpointNotSaved, v.SaveFails)
