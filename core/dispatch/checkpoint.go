@@ -125,8 +125,8 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 			chunks[n-1].to = len(out)
 		}
 		chunks = append(chunks, draftChunk{key: key, from: len(out)})
-	}, func(seq core.Seq, m *message, x note) {
-		e := entry{first: seq, count: 1, attempts: m.attempts, failure: m.failure}
+	}, func(seq core.Seq, count int, m *message, x note) {
+		e := entry{first: seq, count: uint32(count), attempts: m.attempts, failure: m.failure}
 		if m.failure != NoFailure {
 			e.text = x.text
 		}

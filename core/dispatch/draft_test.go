@@ -45,6 +45,28 @@ func BenchmarkCheckpoint_Scattered(b *testing.B) {
 	}
 }
 
+// BenchmarkCheckpoint_FirstAttempts is a checkpoint of a share whose messages are in flight in their first attempt, as
+// they were handed out: 250 at a time.
+func BenchmarkCheckpoint_FirstAttempts(b *testing.B) {
+	const inFlight = 32_000
+	now := time.Unix(1000, 0)
+	g := NewGroup(core.GroupSpec{LockTimeout: time.Minute}.WithDefaults())
+	s := g.AddShare(core.ExtentID{}, State{}, now)
+	if err := s.Offer(records(1, inFlight, nil), now); err != nil {
+		b.Fatal(err)
+	}
+	for i := range inFlight / 250 {
+		now = now.Add(time.Millisecond)
+		g.Take(SessionID(1+i%8), Credit{Messages: 250, Bytes: 1 << 20}, now, nil)
+	}
+	b.ReportAllocs()
+	var blob []byte
+	for b.Loop() {
+		blob, _ = s.Checkpoint(blob[:0], false, now)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/inFlight, "ns/message")
+}
+
 // TestShare_GoesOnBetweenDraftAndConclude: what happens to a share while a checkpoint of it is encoded is not in that
 // checkpoint, is not taken for saved with it, and makes the next one due.
 func TestShare_GoesOnBetweenDraftAndConclude(t *testing.T) {

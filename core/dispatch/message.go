@@ -237,16 +237,33 @@ func (t *table) free(key uint64, c *chunk) {
 	}
 }
 
-// eachChunk calls chunk for every chunk, in any order, and f for each of its messages after that, in the order of seqs.
-// Neither may change the table.
-func (t *table) eachChunk(chunk func(key uint64), f func(core.Seq, *message, note)) {
+// eachChunk calls chunk for every chunk, in any order, and f for its messages after that, in the order of seqs: for count
+// of them from seq on that are alike, all without a note unless it is one. Most are: consumers are handed runs.
+func (t *table) eachChunk(chunk func(key uint64), f func(seq core.Seq, count int, m *message, x note)) {
 	for k, c := range t.chunks {
 		chunk(k)
-		for live := c.live; live != 0; live &= live - 1 {
+		for live := c.live; live != 0; {
 			i := bits.TrailingZeros64(live)
-			f(core.Seq(k<<chunkBits|uint64(i)), &c.messages[i], c.note(core.Seq(i)))
+			n := c.alike(i)
+			f(core.Seq(k<<chunkBits|uint64(i)), n, &c.messages[i], c.note(core.Seq(i)))
+			live = live >> (i + n) << (i + n)
 		}
 	}
+}
+
+// alike is how many messages from i on, in a row, differ in batch and session at most, and have no note; at least 1.
+func (c *chunk) alike(i int) int {
+	n := bits.TrailingZeros64(^(c.live >> i)) // in a row
+	if some := c.noted >> i; some != 0 {
+		n = min(n, max(1, bits.TrailingZeros64(some)))
+	}
+	first := &c.messages[i]
+	for k := 1; k < n; k++ {
+		if m := &c.messages[i+k]; m.due != first.due || m.attempts != first.attempts || m.phase != first.phase || m.failure != first.failure {
+			return k
+		}
+	}
+	return n
 }
 
 // each calls f for every message in the order of seqs. f may drop messages, and put none.
