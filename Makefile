@@ -162,6 +162,10 @@ bench-metadata: build ## measure a cluster with metadata on three Cassandra node
 	@$(EMPTYNODES)
 	test/cassandra/cassandra.sh with bin/cassandra 3 $(GO) run ./bench -suite metadata $(BENCHFLAGS)
 
+.PHONY: bench-builds
+bench-builds: build ## compare the CPU time of the output host with that of an earlier build: BEFORE=path of its columba
+	$(GO) run ./bench -suite builds -before "$(BEFORE)" -pairs 7 $(BENCHFLAGS)
+
 .PHONY: bench-micro
 bench-micro: ## micro-benchmarks of every package, to stdout
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 30m $(PACKAGES) | grep -vE '^(\?|ok|PASS)'

@@ -44,6 +44,7 @@ type rig struct {
 	slice   time.Duration
 	queues  int     // of the idle server
 	peers   string  // directory of the peers' programs
+	before  string  // the binary of an earlier build, of builds
 	backlog int64   // bytes, of drain
 	acked   float64 // messages a second, of failing; 0: not measured
 	report  *report
@@ -70,6 +71,7 @@ var sections = []struct {
 	{"failing-full", (*rig).failingFull},
 	{"tenants", (*rig).tenants},
 	{"metadata", (*rig).metadata},
+	{"builds", (*rig).builds},
 }
 
 // suites name sections that are run together; their results go to a file of that name.
@@ -80,6 +82,7 @@ var suites = map[string][]string{
 	"failing":     {"failing", "failing-full"},
 	"tenants":     {"tenants"},
 	"metadata":    {"metadata"},
+	"builds":      {"builds"},
 }
 
 func run() error {
@@ -89,9 +92,10 @@ func run() error {
 	pairs := flag.Int("pairs", 5, "repetitions of each comparison, of which the median counts; at least 3 for a result that is kept")
 	slice := flag.Duration("time", 3*time.Second, "how long each rate is measured")
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
-	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing, tenants or metadata")
+	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing, tenants, metadata or builds")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
 	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
+	before := flag.String("before", "", "`path` of the binary of an earlier build to compare with")
 	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")
 	flag.Parse()
 	names := suites[*suite]
@@ -119,7 +123,7 @@ func run() error {
 	defer os.RemoveAll(scratch)
 	r := &rig{
 		ctx: ctx, columba: path, self: self, dir: scratch, pairs: max(1, *pairs), slice: *slice, queues: *queues,
-		peers: *peers, backlog: *backlog, report: newReport(os.Stdout, scratch, *suite),
+		peers: *peers, before: *before, backlog: *backlog, report: newReport(os.Stdout, scratch, *suite),
 	}
 	var failed error
 	for _, s := range sections {

@@ -17,7 +17,8 @@ const nodesEnv = "CASSANDRA_NODES"
 // metadataRounds are measured of each cluster of a pair.
 const metadataRounds = 2
 
-// metadataMessages are the sizes of messages, in bytes, and how many of them are drained at once: for seconds, as freshRound.
+// metadataMessages are the sizes of messages, in bytes, and how many of them are drained at once: for seconds, as freshRound. builds
+// has the same.
 var metadataMessages = [...]struct {
 	size  int
 	count float64
