@@ -88,8 +88,8 @@ func ListWhere(ctx context.Context, s Store, t Table, partition, after string, l
 	if some, ok := s.(WhereLister); ok {
 		return some.ListWhere(ctx, t, partition, after, limit, c, wanted)
 	}
-	for {
-		rows, more, err := s.List(ctx, t, partition, after, limit, c)
+	for page := limit; ; page = min(2*page, max(limit, listPage)) { // few may be asked for that are behind many others
+		rows, more, err := s.List(ctx, t, partition, after, page, c)
 		if err != nil {
 			return nil, false, err
 		}
@@ -97,6 +97,9 @@ func ListWhere(ctx context.Context, s Store, t Table, partition, after string, l
 			after = rows[len(rows)-1].Key.Row
 		}
 		rows = slices.DeleteFunc(rows, func(r Row) bool { return !wanted(r.Key.Row) })
+		if len(rows) > limit {
+			return rows[:limit], true, nil
+		}
 		if len(rows) > 0 || !more {
 			return rows, more, nil
 		}
