@@ -5,6 +5,7 @@ package quota
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -97,6 +98,8 @@ const (
 	forgetAfter = time.Minute
 	// most of a request.
 	mostNamespaces, mostQueues = 10_000, 10_000
+	// mostFills bounds the extents of a queue that hosts tell of and this controller does not know: they are new.
+	mostFills = 1000
 )
 
 // New makes a keeper.
@@ -134,7 +137,7 @@ func (k *Keeper) Lease(ctx context.Context, req *pb.LeaseQuotaRequest) (*pb.Leas
 	if err != nil {
 		return nil, err
 	}
-	k.takeFills(run, queues, k.Duties.Handovers())
+	k.takeFills(run, queues, limits, k.Duties.Handovers())
 	k.want(queues, limits, k.tenure())
 	if needs, queues, err = k.own(needs, queues); err != nil {
 		return nil, err
@@ -152,17 +155,21 @@ type asked struct {
 // readQueues are the queues of a request whose records are known; unread is why one is not.
 func (k *Keeper) readQueues(ctx context.Context, fills []*pb.QueueFill) (out []asked, unread, err error) {
 	keys := make([]metadata.Key, 0, len(fills))
+	told := make(map[metadata.Key]*pb.QueueFill, len(fills)) // each queue once
 	for _, f := range fills {
 		id, err := core.IDFromBytes(f.Queue)
 		if err != nil {
 			return nil, nil, err
 		}
-		keys = append(keys, metadata.QueueKey(core.QueueID{ID: id}))
+		key := metadata.QueueKey(core.QueueID{ID: id})
+		if told[key] == nil {
+			keys, told[key] = append(keys, key), f
+		}
 	}
 	there, unknown := k.specs.read(ctx, k.meta, keys, k.now())
-	for i, key := range keys {
+	for _, key := range keys {
 		if q, ok := there[key]; ok {
-			out = append(out, asked{q.ID, q.Spec, fills[i]})
+			out = append(out, asked{q.ID, q.Spec, told[key]})
 		}
 		if why := unknown[key]; why != nil {
 			unread = core.Errorf(core.CodeOf(why), "read the caps of queues: %w", why)
@@ -207,10 +214,11 @@ func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queu
 	return limits, needs, queues, nil
 }
 
-// takeFills notes how far the extents of a host are. It leaves out those that were measured with their ends. An extent
-// that is not known counts when another controller may have made it.
-func (k *Keeper) takeFills(run core.RunID, queues []asked, handovers uint64) {
+// takeFills notes how far the extents of a host are, of the queues whose backlogs have limits. It leaves out those that
+// were measured with their ends. An extent that is not known counts when another controller may have made it.
+func (k *Keeper) takeFills(run core.RunID, queues []asked, limits map[string]core.NamespaceSpec, handovers uint64) {
 	now := k.now()
+	queues = slices.Concat(slices.Collect(maps.Values(limited(queues, limits)))...)
 	foreign := make(map[core.ExtentID]bool) // its messages are for another queue's groups
 	for _, q := range queues {
 		for _, e := range k.Extents.Of(q.id) {
@@ -232,7 +240,10 @@ func (k *Keeper) takeFills(run core.RunID, queues []asked, handovers uint64) {
 			if _, over := b.ended[id]; over {
 				continue
 			}
-			f := b.fills[id]
+			f, told := b.fills[id]
+			if _, known := foreign[id]; !known && !told && len(b.fills) >= mostFills {
+				continue
+			}
 			b.fills[id] = fill{max(f.last, core.Seq(e.Last)), max(f.bytes, e.Bytes), now}
 		}
 	}

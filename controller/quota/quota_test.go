@@ -84,7 +84,7 @@ func (r *harness) measured(req *pb.LeaseQuotaRequest) {
 	}
 	limits, _, queues, err := r.readLimits(ctx, needs, queues, nil)
 	r.ok(err)
-	r.takeFills(core.RunID{ID: id}, queues, r.Duties.Handovers())
+	r.takeFills(core.RunID{ID: id}, queues, limits, r.Duties.Handovers())
 	r.want(queues, limits, r.tenure())
 	jobs, _ := r.due(r.Keeper.now())
 	for _, j := range jobs {
@@ -317,5 +317,34 @@ func TestLease_ForgetsWhatNobodyAsksFor(t *testing.T) {
 	r.room(run(1))
 	if n := len(r.Keeper.mu.queues); n > 1 {
 		t.Errorf("%d queues are kept, nobody asks for them", n)
+	}
+}
+
+// TestLease_BoundsWhatAHostTells: a caller that tells of extents that nobody knows, or of one queue many times, costs no
+// more than a host that tells of all it has.
+func TestLease_BoundsWhatAHostTells(t *testing.T) {
+	r := newHarness(t)
+	r.Alone = false
+	free, capped := r.queue("/free/q", 0), r.queue("/acme/q", 10_000)
+	known := r.extent(capped, 0, 0)
+	var made []*pb.ExtentFill
+	for range 2 * mostFills {
+		id := core.NewID(r.now)
+		made = append(made, &pb.ExtentFill{Extent: id[:], Last: 1, Bytes: 1})
+	}
+	made = append(made, &pb.ExtentFill{Extent: known.ID[:], Last: 1, Bytes: 1})
+	out := r.lease(run(1), &pb.LeaseQuotaRequest{Queues: []*pb.QueueFill{fillOf(free, 0, made...), fillOf(capped, 0, made...), fillOf(capped, 0)}})
+	if n := len(out.Queues); n != 1 {
+		t.Errorf("%d leases of one queue with a cap", n)
+	}
+	if r.Keeper.mu.queues[free] != nil {
+		t.Error("something is kept of a queue without limits")
+	}
+	b := r.Keeper.mu.queues[capped]
+	if n := len(b.fills); n > mostFills+1 {
+		t.Errorf("%d extents are kept of a queue", n)
+	}
+	if _, told := b.fills[known]; !told {
+		t.Error("an extent that is known is not among them")
 	}
 }
