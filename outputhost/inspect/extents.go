@@ -94,7 +94,7 @@ func (x *Inspector) eachStored(ctx context.Context, stores []membership.Host, ex
 			if err != nil || stop {
 				return false, err
 			}
-			from = batch.Last() + 1
+			from = max(from, batch.Last()+1)
 		}
 	}
 	return true, nil
@@ -150,7 +150,10 @@ func (x *Inspector) readRange(ctx context.Context, stores []membership.Host, ext
 			note(core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from))
 			continue
 		}
-		_, _, bad := nextBatch(resp.Msg.Batches)
+		first, _, bad := nextBatch(resp.Msg.Batches)
+		if bad == nil && first.Last() < from { // who reads on behind it would ask the same again, and again
+			bad = core.Errorf(core.CodeCorrupt, "store %s sends extent %s up to seq %d when it is asked for %d", s.ID, extent, first.Last(), from)
+		}
 		if bad == nil {
 			return resp.Msg.Batches, nil
 		}

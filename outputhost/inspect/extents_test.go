@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -107,5 +108,24 @@ func TestScan_BehindTheLargestSeq(t *testing.T) {
 		if err != nil || n != want {
 			t.Errorf("behind seq %d: %d messages, %v; want %d", after, n, err, want)
 		}
+	}
+}
+
+// TestScan_StoreThatRepeatsItself sends the same record to each question: another store is asked, and a listing ends
+// although there is none.
+func TestScan_StoreThatRepeatsItself(t *testing.T) {
+	h := newHarness(t)
+	e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a", "b"}}
+	h.sealed(metadata.SealRecord{Extent: e, State: core.ExtentSealed, L: 3, Holders: e.Replicas})
+	h.serve(map[core.HostID]*heldTo{"a": {last: 3, again: true}, "b": {last: 3}})
+	if seqs, err := h.seqsOf(e); err != nil || len(seqs) != 3 {
+		t.Errorf("%v, %v; want 1 to 3", seqs, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	h.serve(map[core.HostID]*heldTo{"a": {last: 3, again: true}, "b": nil})
+	_, err := New(Config{}, h).scanExtent(ctx, e, core.GroupID{}, 1, func(stored) (bool, error) { return true, nil })
+	if err == nil || ctx.Err() != nil {
+		t.Errorf("the listing ends with %v", err)
 	}
 }

@@ -36,6 +36,7 @@ type heldTo struct {
 	tail    core.Seq // so many of them are not known to be committed
 	due     []int64  // of the records, unix ms
 	damaged bool
+	again   bool // it sends the first record, whatever it is asked for
 }
 
 func (s *heldTo) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
@@ -44,7 +45,11 @@ func (s *heldTo) GetReplica(context.Context, *connect.Request[pb.GetReplicaReque
 
 func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
 	out := &pb.ReadRangeResponse{}
-	for seq := core.Seq(req.Msg.From); seq <= min(s.last, core.Seq(req.Msg.UpTo)); seq++ {
+	from, upTo := core.Seq(req.Msg.From), min(s.last, core.Seq(req.Msg.UpTo))
+	if s.again {
+		from, upTo = 1, 1
+	}
+	for seq := from; seq <= upTo; seq++ {
 		b, err := wire.AppendRecord(make([]byte, wire.BatchHeaderLen), &wire.Record{Payload: []byte{byte(seq)}})
 		if err != nil {
 			return nil, err
