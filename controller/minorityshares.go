@@ -222,7 +222,7 @@ func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Ass
 			switch {
 			case newest == (core.ListVersion{}): // shares that the list lacks are not saved yet
 			case newest.Counter > l.counter:
-				h.shares.Counter(newest.Counter)
+				h.shares.Heard(newest.Counter)
 				l.counter = 0
 			case l.empty:
 				delete(m.lists, k)

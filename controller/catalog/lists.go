@@ -129,7 +129,8 @@ func (x *Shares) List(o HostRun, queue core.QueueID, known core.ListVersion) Lis
 	l := x.knownLocked(o, queue)
 	switch {
 	case l == nil:
-		x.mu.counter = max(x.mu.counter, known.Counter) + 1
+		x.heardLocked(known.Counter)
+		x.mu.counter++
 		return List{Version: x.version(x.mu.counter)}
 	case known.Compare(x.version(l.counter)) > 0:
 		x.raiseAboveLocked(l, known)
@@ -149,7 +150,7 @@ func (x *Shares) List(o HostRun, queue core.QueueID, known core.ListVersion) Lis
 }
 
 func (x *Shares) raiseAboveLocked(l *list, known core.ListVersion) {
-	x.mu.counter = max(x.mu.counter, known.Counter)
+	x.heardLocked(known.Counter)
 	x.raiseLocked(l)
 }
 

@@ -209,6 +209,22 @@ func (x *Shares) Counter(atLeast uint64) uint64 {
 	return x.mu.counter
 }
 
+// Heard notes a counter that an output host names: lists from now on are newer.
+func (x *Shares) Heard(counter uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.heardLocked(counter)
+}
+
+// mostHeard bounds the counters that hosts name: above it, lists have as many counters left as they will ever need, since
+// each takes one. Anybody may call as a host. With a counter near the end of all, see convert.CheckCounter, hosts would
+// refuse all lists from then on, also those of other controllers.
+const mostHeard = 1 << 62
+
+func (x *Shares) heardLocked(counter uint64) {
+	x.mu.counter = max(x.mu.counter, min(counter, mostHeard))
+}
+
 // Touch has the owners of an extent's shares told of it again: something of it changed that lists tell.
 func (x *Shares) Touch(extent core.ExtentID, groups []core.GroupID) {
 	x.mu.Lock()

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -287,3 +288,25 @@ func TestShares_LeaveTellsNobody(t *testing.T) {
 }
 
 func must(page []QueueVersion, _ bool) []QueueVersion { return page }
+
+// TestShares_CounterThatAHostNames: a host may name the highest counter that there can be. The lists from then on have
+// counters that hosts take, see convert.CheckCounter.
+func TestShares_CounterThatAHostNames(t *testing.T) {
+	high := core.ListVersion{Counter: math.MaxInt64, Controller: "another", Run: core.RunID{ID: core.ID{2}}}
+	for name, say := range map[string]func(x *Shares, o HostRun){
+		"it asks for a list of nothing": func(x *Shares, o HostRun) { x.List(o, queueID(2), high) },
+		"it asks for its list":          func(x *Shares, o HostRun) { x.List(o, queueID(1), high) },
+		"it answers":                    func(x *Shares, o HostRun) { x.Answered(o, queueID(1), core.ListVersion{}, high, true) },
+		"it answers a minority":         func(x *Shares, o HostRun) { x.Heard(high.Counter) },
+	} {
+		x, o := newSharesForTest(), ownerOf(1)
+		x.Set(decision(1, 1, o))
+		for range 3 {
+			say(x, o)
+		}
+		x.Set(decision(1, 2, o))
+		if v := x.List(o, queueID(1), core.ListVersion{}).Version; v.Counter >= math.MaxInt64 {
+			t.Errorf("%s: the next list has counter %d", name, v.Counter)
+		}
+	}
+}
