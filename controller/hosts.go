@@ -67,6 +67,9 @@ const (
 	// lateAfter is the same for a run that began since, and for all while membership shows nobody else. Gossip may tell of a
 	// host late, at the latest when hosts exchange all that they know, which they do every 10 s.
 	lateAfter = 15 * time.Second
+	// mostUnshown bounds the runs that are remembered since they call: anybody may call as any host. Those that rows name
+	// are remembered beyond it.
+	mostUnshown = 10_000
 )
 
 func newHosts(now time.Time) *hosts {
@@ -204,6 +207,9 @@ func (x *hosts) heard(r catalog.HostRun, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if s := x.mu.byID[r.Host]; s != nil && bytes.Compare(r.Run.ID[:], s.Run.ID[:]) <= 0 {
+		return
+	}
+	if x.mu.unshown[r] == nil && len(x.mu.unshown) >= mostUnshown {
 		return
 	}
 	if u := x.metLocked(r, now); !u.followed {

@@ -137,3 +137,21 @@ func TestHosts_UnshownToControllerThatHearsNobody(t *testing.T) {
 		t.Errorf("it is %d when it is not shown with the others", f)
 	}
 }
+
+// TestHosts_CallersThatNobodyKnows: whoever calls as another host each time fills no memory.
+func TestHosts_CallersThatNobodyKnows(t *testing.T) {
+	now := time.UnixMilli(1_900_000_000_000)
+	x := newHosts(now)
+	first := catalog.HostRun{Host: "a", Run: core.RunID{ID: core.NewID(now)}}
+	x.heard(first, now)
+	for range 2 * mostUnshown {
+		x.heard(catalog.HostRun{Host: "b", Run: core.RunID{ID: core.NewID(now)}}, now)
+	}
+	if n := len(x.mu.unshown); n > mostUnshown {
+		t.Errorf("%d runs are remembered", n)
+	}
+	x.heard(first, now.Add(lateAfter))
+	if f := x.fate(first.Host, first.Run, now.Add(lateAfter)); f != unsure {
+		t.Errorf("one that called a moment ago is %d", f)
+	}
+}
