@@ -105,6 +105,9 @@ func (r SealRecord) Gone() (*acklevel.Window, error) {
 	if len(r.Removed) == 0 {
 		return &acklevel.Window{}, nil
 	}
+	if len(r.Removed) > MaxValue { // in memory it may be 64 times as large; a host may have named it, which is no row
+		return nil, core.Errorf(core.CodeCorrupt, "what was removed of extent %s has %d bytes, and no row has more than %d", r.Extent.ID, len(r.Removed), MaxValue)
+	}
 	w, _, rest, err := acklevel.Decode(r.Removed, len(r.Removed))
 	if err == nil && len(rest) > 0 {
 		err = core.Errorf(core.CodeCorrupt, "%d bytes follow what was removed of extent %s", len(rest), r.Extent.ID)

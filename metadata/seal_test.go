@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -50,6 +51,11 @@ func TestSealRecord_Gone(t *testing.T) {
 		if _, err := (SealRecord{Removed: damaged}).Gone(); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
+	}
+	// Every second message, as bits: in memory a window takes up to 64 times as much, and no row has more than MaxValue.
+	many := append([]byte{0, 1, 0, 0x80, 0x80, 0x40}, bytes.Repeat([]byte{0x55}, 1<<20)...)
+	if _, err := (SealRecord{Removed: many}).Gone(); core.CodeOf(err) != core.CodeCorrupt {
+		t.Errorf("%d bytes are taken, %v", len(many), err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/storehost/extentlog"
+	"github.com/columbamq/columba/wire"
 )
 
 var _ columbav1connect.StoreServiceHandler = (*service)(nil)
@@ -150,6 +151,9 @@ const countDueBytes = 64 << 20
 
 func countDue(log extentlog.Log, id core.ExtentID, m *pb.ListDueRequest) (*pb.ListDueResponse, error) {
 	known := new(acklevel.Window)
+	if len(m.Known) > wire.MaxKnown { // as of an open-read
+		return nil, core.Errorf(core.CodeTooLarge, "the window of a count has %d bytes; at most %d are allowed", len(m.Known), wire.MaxKnown)
+	}
 	if len(m.Known) > 0 {
 		var err error
 		if known, _, _, err = acklevel.Decode(m.Known, len(m.Known)); err != nil {
