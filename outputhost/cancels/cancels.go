@@ -18,6 +18,9 @@ import (
 // GiveUp is how long a host holds messages for an attempt before it has it dropped: whoever began it has died, or has given up long ago.
 const GiveUp = 20 * time.Second
 
+// mostHeld bounds the messages that a share withholds: several times what attempts may have pending of an extent.
+const mostHeld = 8 * cancel.MaxPending
+
 // Tolerance is how far the clock by which a message was handed out may have been ahead.
 const Tolerance = time.Second
 
@@ -140,11 +143,11 @@ func (d *Desk) late(pending []cancel.Pending) (late []core.ID) {
 
 // Hold asks a share to withhold a message that is due then; began is the time since when the share is this host's. An
 // earlier owner may have delivered messages that were due before began, and have died before it saved that: for such a
-// message it is too late.
+// message it is too late. So it is for one more than mostHeld.
 func Hold(s *dispatch.Share, seq core.Seq, due, began, now time.Time) string {
 	st := s.Standing(seq)
 	fresh := st.Place == dispatch.PlaceUnread || st.Attempts == 0 && st.Place != dispatch.PlaceDone
-	if fresh && !due.After(began.Add(Tolerance)) {
+	if fresh && (!due.After(began.Add(Tolerance)) || s.Withheld() >= mostHeld) {
 		return string(cancel.Due)
 	}
 	return string(s.Withhold(seq, now))
