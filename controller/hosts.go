@@ -67,7 +67,7 @@ const (
 	// lateAfter is the same for a run that began since, and for all while membership shows nobody else. Gossip may tell of a
 	// host late, at the latest when hosts exchange all that they know, which they do every 10 s.
 	lateAfter = 15 * time.Second
-	// mostUnshown bounds the runs that are remembered since they call: anybody may call as any host. Those that rows name
+	// mostUnshown bounds the runs that are remembered since they call: anybody may call as any host. The runs that rows name
 	// are remembered beyond it.
 	mostUnshown = 10_000
 )

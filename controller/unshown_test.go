@@ -138,7 +138,7 @@ func TestHosts_UnshownToControllerThatHearsNobody(t *testing.T) {
 	}
 }
 
-// TestHosts_CallersThatNobodyKnows: whoever calls as another host each time fills no memory.
+// TestHosts_CallersThatNobodyKnows: a caller that calls as another host each time fills no memory.
 func TestHosts_CallersThatNobodyKnows(t *testing.T) {
 	now := time.UnixMilli(1_900_000_000_000)
 	x := newHosts(now)

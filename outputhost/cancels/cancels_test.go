@@ -9,7 +9,7 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 )
 
-// TestHold_Bounded: a share withholds no more than attempts have pending. Whoever names other messages fills no memory.
+// TestHold_Bounded: a share withholds some times what attempts have pending. A caller that names more fills no memory.
 func TestHold_Bounded(t *testing.T) {
 	now := time.UnixMilli(1_900_000_000_000)
 	g := dispatch.NewGroup(core.GroupSpec{Queue: "/t/q", Name: "g"}.WithDefaults())
