@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"math"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -142,5 +143,17 @@ func TestCountShares_Refuses(t *testing.T) {
 		if core.CodeOf(convert.FromRPC(err)) != code {
 			t.Errorf("got %v, want %s", err, code)
 		}
+	}
+}
+
+// TestCountShares_BelievesNoCaller: how far an extent goes is for stores to say. A share that is to have more messages
+// than there are leaves one store after the other, since none sends them.
+func TestCountShares_BelievesNoCaller(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.given()
+	before := s.last
+	b.countShares(&pb.CountSharesRequest{Look: []*pb.CountSharesRequest_Look{{Group: g.id.ID[:], Extent: s.extent.ID.ID[:], Last: math.MaxUint64}}})
+	if s.last != before {
+		t.Errorf("the extent goes up to %d, as a caller says", s.last)
 	}
 }

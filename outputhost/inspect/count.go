@@ -69,6 +69,7 @@ func (x *Inspector) CountShares(ctx context.Context, req *pb.CountSharesRequest)
 type lookedAt struct {
 	Group
 	Share
+	longer bool // the caller says that the extent goes on behind what is known here
 }
 
 // lookAtShares reads the next message of shares that nobody reads, for its age, and counts what is due of their delayed
@@ -92,16 +93,19 @@ func (x *Inspector) lookAtShares(ctx context.Context, looks []*pb.CountSharesReq
 			continue
 		}
 		g.Lock()
-		s := g.Share(core.ExtentID{ID: extent})
-		if s != nil {
-			s.Reach(core.Seq(look.Last))
+		if s := g.Share(core.ExtentID{ID: extent}); s != nil {
+			found = append(found, lookedAt{g, s, core.Seq(look.Last) > s.Last()})
 		}
 		g.Unlock()
-		if s != nil {
-			found = append(found, lookedAt{g, s})
-		}
 	}
-	each(found, func(_ int, a lookedAt) { x.lookAt(ctx, a.Group, a.Share, now) })
+	each(found, func(_ int, a lookedAt) {
+		if a.longer { // a store has to say so: anybody may call, and what is never there would be waited for
+			if err := x.UpdateLength(ctx, a.Group, a.Share); err != nil {
+				x.cfg.Log.Debug("no store answers with the length of an extent", "extent", a.Extent().ID, "group", a.Name(), "err", err)
+			}
+		}
+		x.lookAt(ctx, a.Group, a.Share, now)
+	})
 	return nil
 }
 
