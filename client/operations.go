@@ -49,8 +49,8 @@ func (a *Admin) PurgeDeadLetters(ctx context.Context, queue, group string) (Oper
 	return a.startOperation(ctx, "purge", queue, group, 0, core.Selection{})
 }
 
-// PurgeSelected removes the dead letters that s selects, all of them together. ErrBadArgument: s has no condition, as if
-// the caller forgot to set one. Otherwise as PurgeDeadLetters.
+// PurgeSelected removes the dead letters that s selects, all of them together. ErrBadArgument: s has no condition, as
+// if the caller forgot to set one. Otherwise as PurgeDeadLetters.
 func (a *Admin) PurgeSelected(ctx context.Context, queue, group string, s core.Selection) (Operation, error) {
 	if s.IsAll() {
 		return Operation{}, core.Errorf(core.CodeBadArgument, "the selection has no condition; use PurgeDeadLetters to purge all dead letters")
