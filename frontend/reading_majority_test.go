@@ -149,6 +149,9 @@ func TestChange_WithoutAMajority(t *testing.T) {
 	e := newExtent(c.createGroup("/t/a", "g"))
 	c.addExtent(e)
 	store.cut.Store(true)
+	for store.majority.Holds() { // a change that comes within this moment is sent
+		<-time.After(10 * time.Millisecond)
+	}
 	id := core.NewID(time.Now()).String()
 	c.refused(map[string]func() error{
 		"create queue":     asks(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/b"}}),

@@ -13,14 +13,17 @@ const (
 	MajorityWait = time.Second
 	// lacksFor is for how long nothing asks for a majority after one did not answer.
 	lacksFor = time.Second
+	// holdsFor is for how long the answer of a majority says that there is one.
+	holdsFor = 100 * time.Millisecond
 )
 
-// Majority remembers that no majority of the metadata answered a moment ago. The zero Majority has asked nobody. Safe
+// Majority remembers whether a majority of the metadata answered a moment ago. The zero Majority has asked nobody. Safe
 // for concurrent use.
 type Majority struct {
 	mu struct {
 		sync.Mutex
-		lacked time.Time
+		lacked   time.Time
+		answered time.Time // when the last call began that a majority answered
 	}
 }
 
@@ -38,11 +41,24 @@ func (m *Majority) Missed() bool {
 	return !m.mu.lacked.IsZero()
 }
 
-func (m *Majority) note(answered bool) {
+// Holds reports whether a majority answered a call that began a moment ago, and no later one found none.
+func (m *Majority) Holds() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.lacked = (time.Time{}); !answered {
+	return m.mu.lacked.IsZero() && !m.mu.answered.IsZero() && time.Since(m.mu.answered) < holdsFor
+}
+
+// note records how a call ended that began at a time.
+func (m *Majority) note(began time.Time, answered bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !answered {
 		m.mu.lacked = time.Now()
+		return
+	}
+	m.mu.lacked = time.Time{}
+	if began.After(m.mu.answered) {
+		m.mu.answered = began
 	}
 }
 
@@ -59,15 +75,16 @@ func (m *Majority) Ask(ctx context.Context, call func(context.Context) error) er
 func (m *Majority) ask(ctx context.Context, wait time.Duration, call func(context.Context) error) (lacks bool, err error) {
 	cctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	began := time.Now()
 	err = call(cctx)
 	switch core.CodeOf(err) {
 	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDeadline, core.CodeUnknown:
 		if ctx.Err() == nil {
-			m.note(false)
+			m.note(began, false)
 			return true, err
 		}
 	case "", core.CodeNotFound, core.CodeExists, core.CodeConflict:
-		m.note(true)
+		m.note(began, true)
 	}
 	return false, err
 }

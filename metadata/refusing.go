@@ -12,7 +12,8 @@ import (
 const ChangeWait = 2 * time.Second
 
 // Refusing is a store for changes that somebody waits for. While no majority answers, reads at Quorum and Serial fail with
-// CodeNoMajority after ChangeWait, and so do Insert, and Put at Quorum, which read the row first: nothing was written then.
+// CodeNoMajority after ChangeWait, and so do Insert, and Put at Quorum: nothing was written then. These two read the row
+// first, unless a majority answered another call a moment ago, see Majority.Holds.
 // A change that was sent is waited for as long as its context allows, because its outcome may be unknown. All other calls
 // are those of s, and so are all while s is in one place.
 func Refusing(s Store) Store { return refusing{s} }
@@ -60,30 +61,41 @@ func (s refusing) GetRows(ctx context.Context, t Table, keys []Key, c Consistenc
 
 // Insert implements Store.
 func (s refusing) Insert(ctx context.Context, t Table, k Key, value []byte) error {
-	if err := s.answered(ctx, t, k, Quorum); err != nil {
-		return err
-	}
-	return s.Store.Insert(ctx, t, k, value)
+	return s.changed(ctx, t, k, Quorum, func() error { return s.Store.Insert(ctx, t, k, value) })
 }
 
 // Put implements Store.
 func (s refusing) Put(ctx context.Context, t Table, k Key, value []byte, at time.Time, ttl time.Duration, c Consistency) error {
-	if err := s.answered(ctx, t, k, c); err != nil {
-		return err
-	}
-	return s.Store.Put(ctx, t, k, value, at, ttl, c)
+	return s.changed(ctx, t, k, c, func() error { return s.Store.Put(ctx, t, k, value, at, ttl, c) })
 }
 
-// answered fails unless a majority says whether a row is there.
-func (s refusing) answered(ctx context.Context, t Table, k Key, c Consistency) error {
-	if c == One || s.Majority() == nil {
-		return nil
+// changed does a change that may need a majority. It reads the row first, unless a majority answered a moment ago.
+func (s refusing) changed(ctx context.Context, t Table, k Key, c Consistency, change func() error) error {
+	m := s.Majority()
+	if c == One || m == nil {
+		return change()
 	}
-	_, err := s.Get(ctx, t, k, c)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return nil
+	if !m.Holds() {
+		if _, err := s.Get(ctx, t, k, c); err != nil && core.CodeOf(err) != core.CodeNotFound {
+			return err
+		}
+	}
+	began := time.Now()
+	err := change()
+	switch code := core.CodeOf(err); {
+	case code == "", code == core.CodeExists:
+		m.note(began, true)
+	case code == core.CodeUnavailable && ctx.Err() == nil:
+		m.note(began, false)
+		err = refused(err)
 	}
 	return err
+}
+
+// refused is the error of a call that changed nothing. It hides the cause: that the wait for it was over is not that the
+// call's time is.
+func refused(err error) error {
+	return core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so nothing can be changed: %v", err)
 }
 
 // bounded does a read.
@@ -93,8 +105,8 @@ func (s refusing) bounded(ctx context.Context, c Consistency, read func(context.
 		return read(ctx)
 	}
 	lacks, err := m.ask(ctx, ChangeWait, read)
-	if lacks { // without the cause: that the wait for it was over is not that the call's time is
-		err = core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so nothing can be changed: %v", err)
+	if lacks {
+		err = refused(err)
 	}
 	return err
 }

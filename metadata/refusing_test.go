@@ -16,6 +16,7 @@ type severed struct {
 	oneCopy
 	until time.Time // no majority answers
 	sent  int       // changes
+	reads int
 }
 
 func (l *severed) wait(ctx context.Context, code core.Code) error {
@@ -28,6 +29,7 @@ func (l *severed) wait(ctx context.Context, code core.Code) error {
 }
 
 func (l *severed) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	l.reads++
 	if err := l.wait(ctx, core.CodeUnavailable); err != nil {
 		return metadata.Row{}, err
 	}
@@ -110,6 +112,64 @@ func TestRefusing_SentChangeIsUnknown(t *testing.T) {
 		_, err := metadata.Change(t.Context(), s, metadata.Operations, key, func(o *metadata.OperationRecord) error { o.Name = "x"; return nil })
 		if core.CodeOf(err) != core.CodeUnknown {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRefusing_ReadsUnlessAMajorityAnswered counts the readings before changes that follow one another. An answer of a majority, to a reading or to a change,
+// spares the next change its reading for a moment.
+func TestRefusing_ReadsUnlessAMajorityAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &severed{oneCopy: *filled(t)}
+		s := metadata.Refusing(l)
+		made := byte(0)
+		create := func() error {
+			made++
+			return metadata.Create(t.Context(), s, metadata.Operations, metadata.OperationKey(core.ID{made}), metadata.OperationRecord{ID: core.ID{made}})
+		}
+		for _, c := range []struct {
+			what  string
+			pause time.Duration
+			reads int
+		}{{"the first", 0, 1}, {"one after it", 0, 0}, {"another", 50 * time.Millisecond, 0}, {"one much later", time.Second, 1}} {
+			<-time.After(c.pause)
+			l.reads = 0
+			if err := create(); err != nil || l.reads != c.reads {
+				t.Errorf("%s: %d readings, %v; want %d", c.what, l.reads, err, c.reads)
+			}
+		}
+		l.until = time.Now().Add(time.Hour)
+		if _, err := s.Get(t.Context(), metadata.Operations, metadata.OperationKey(core.ID{1}), metadata.Quorum); core.CodeOf(err) != core.CodeNoMajority {
+			t.Fatal(err)
+		}
+		sent := l.sent
+		if err := create(); core.CodeOf(err) != core.CodeNoMajority || l.sent > sent {
+			t.Errorf("after a reading that no majority answered: %v, %d sent", err, l.sent-sent)
+		}
+	})
+}
+
+// refuses is metadata that refuse each change since too few copies answer.
+type refuses struct{ oneCopy }
+
+func (*refuses) Insert(context.Context, metadata.Table, metadata.Key, []byte) error {
+	return core.Errorf(core.CodeUnavailable, "too few copies answer")
+}
+
+// TestRefusing_LostSinceTheAnswer: a majority answered a moment ago, and the change finds none. Nothing was done, and the next change reads first.
+func TestRefusing_LostSinceTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &refuses{oneCopy: *filled(t)}
+		s := metadata.Refusing(l)
+		key := metadata.OperationKey(core.ID{1})
+		if _, err := s.Get(t.Context(), metadata.Operations, key, metadata.Quorum); core.CodeOf(err) != core.CodeNotFound {
+			t.Fatal(err)
+		}
+		for _, reads := range []int{1, 2} {
+			err := metadata.Create(t.Context(), s, metadata.Operations, key, metadata.OperationRecord{ID: core.ID{1}})
+			if core.CodeOf(err) != core.CodeNoMajority || !l.majority.Lacks() || len(l.asked) != reads {
+				t.Errorf("%v after %d readings, want %d", err, len(l.asked), reads)
+			}
 		}
 	})
 }
