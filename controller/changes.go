@@ -135,7 +135,10 @@ type noting struct {
 	changes *changes
 }
 
-var _ metadata.RowsGetter = noting{}
+var (
+	_ metadata.RowsGetter      = noting{}
+	_ metadata.VersionInserter = noting{}
+)
 
 func (s noting) note(t metadata.Table, k metadata.Key, err error) error {
 	if !undone(err) {
@@ -145,7 +148,14 @@ func (s noting) note(t metadata.Table, k metadata.Key, err error) error {
 }
 
 func (s noting) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	return s.note(t, k, s.heeded.Insert(ctx, t, k, value))
+	_, err := s.InsertVersion(ctx, t, k, value)
+	return err
+}
+
+// InsertVersion implements metadata.VersionInserter.
+func (s noting) InsertVersion(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) (metadata.Version, error) {
+	version, err := s.heeded.InsertVersion(ctx, t, k, value)
+	return version, s.note(t, k, err)
 }
 
 func (s noting) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {

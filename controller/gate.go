@@ -127,7 +127,10 @@ type heeded struct {
 	gate *gate
 }
 
-var _ metadata.RowsGetter = heeded{}
+var (
+	_ metadata.RowsGetter      = heeded{}
+	_ metadata.VersionInserter = heeded{}
+)
 
 func (s heeded) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
 	row, err := s.Store.Get(ctx, t, k, c)
@@ -151,9 +154,15 @@ func (s heeded) List(ctx context.Context, t metadata.Table, partition, after str
 }
 
 func (s heeded) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
-	err := s.Store.Insert(ctx, t, k, value)
-	s.gate.heard(ctx, metadata.Serial, err)
+	_, err := s.InsertVersion(ctx, t, k, value)
 	return err
+}
+
+// InsertVersion implements metadata.VersionInserter.
+func (s heeded) InsertVersion(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) (metadata.Version, error) {
+	version, err := metadata.InsertVersion(ctx, s.Store, t, k, value)
+	s.gate.heard(ctx, metadata.Serial, err)
+	return version, err
 }
 
 func (s heeded) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {

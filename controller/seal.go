@@ -165,7 +165,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 	if !h.tasks.Go(func(context.Context) { fencing <- h.fence(fctx, o, o.floor) }) {
 		return row, false, core.Errorf(core.CodeDraining, "controller is stopping")
 	}
-	row, err = h.beginSeal(ctx, o)
+	row, made, err := h.beginSeal(ctx, o)
 	if err != nil || row.State.HasEnd() {
 		return row, false, err
 	}
@@ -183,7 +183,7 @@ func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, 
 		}
 	}
 	holders := h.complete(ctx, o.extent, d, in)
-	row, err = h.endSeal(ctx, o.extent.ID, d, holders, bytesAt(in, d.L))
+	row, err = h.endSeal(ctx, made, d, holders, bytesAt(in, d.L))
 	if err != nil {
 		return row, false, err
 	}
@@ -201,42 +201,49 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Plac
 }
 
 // beginSeal makes sure the row says sealing, with the highest floor anyone asked for. The tuple comes with the request: the create row
-// may have been lost.
-func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, error) {
+// may have been lost. made names the row, and is the row itself if this call has made it, and a store says its version.
+func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord, made metadata.Row, err error) {
 	now := h.deps.now()
 	e := o.extent
+	key := metadata.SealKey(e.ID)
+	made.Key = key
 	r, err := h.origin(ctx, e)
 	if err != nil {
-		return metadata.SealRecord{}, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
+		return row, made, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
 	fresh := metadata.SealRecord{Extent: e, Before: r.Before, Home: r.Home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
-	key := metadata.SealKey(e.ID)
 	// By the open hint a controller that starts knows, once the extent has an end, that its holders may have to be told. Its timestamp is below that of its removal.
 	hint := func() error { return h.writeHint(ctx, metadata.HintOpen, r, r.Created, metadata.One) }
-	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Quorum) // the row only goes on from there
+	row, err = h.begunSeal(ctx, e.ID)
 	if err == nil && !row.State.HasEnd() {
 		err = hint() // who began the seal may not have come to that
 	} else if core.CodeOf(err) == core.CodeNotFound {
 		if err := h.neverSealed(ctx, e); err != nil {
-			return row, err
+			return row, made, err
 		}
-		err = sideBySide(hint, func() error { return metadata.Create(ctx, h.deps.Meta, metadata.Seals, key, fresh) })
-		row = fresh
+		var created metadata.Row
+		err = sideBySide(hint, func() (err error) {
+			created, err = metadata.CreateRow(ctx, h.deps.Meta, metadata.Seals, key, fresh)
+			return err
+		})
+		if row = fresh; err == nil {
+			made = created
+		}
 		if core.CodeOf(err) == core.CodeExists {
 			row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
 		}
 	}
 	if err != nil {
-		return row, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
+		return row, made, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
 	if !row.Extent.Equal(e) {
-		return row, core.Errorf(core.CodeConflict, "extent %s is being sealed with another tuple", e.ID)
+		return row, made, core.Errorf(core.CodeConflict, "extent %s is being sealed with another tuple", e.ID)
 	}
 	if err := h.note(ctx, row); err != nil {
-		return row, err
+		return row, made, err
 	}
 	if row.State.HasEnd() || row.Floor >= o.floor {
-		return row, nil
+		return row, made, nil
 	}
 	row, err = metadata.Change(ctx, h.deps.Meta, metadata.Seals, key, func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() || r.Floor >= o.floor {
@@ -246,9 +253,20 @@ func (h *Host) beginSeal(ctx context.Context, o order) (metadata.SealRecord, err
 		return nil
 	})
 	if err != nil {
-		return row, core.Errorf(core.CodeOf(err), "seal extent %s: raise its floor: %w", e.ID, err)
+		return row, made, core.Errorf(core.CodeOf(err), "seal extent %s: raise its floor: %w", e.ID, err)
 	}
-	return row, nil
+	return row, made, nil
+}
+
+// begunSeal reads the row of a seal that may have begun; CodeNotFound. The row only goes on from there. Of an extent that nobody seals, as far as this
+// controller knows, there is no row: to create one says so if that is not true, at the price of the reading. The row is read while no majority answers, since
+// a reading finds that out sooner.
+func (h *Host) begunSeal(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
+	if known, ok := h.extents.Get(id); ok && known.State == core.ExtentOpen && !h.isStuck(id) && !h.majority.Missed() {
+		return row, core.Errorf(core.CodeNotFound, "extent %s is open", id)
+	}
+	row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), metadata.Quorum)
+	return row, err
 }
 
 // neverSealed refuses an old extent that this controller does not know, and that has no create row: it may have been
@@ -306,9 +324,9 @@ func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	return nil
 }
 
-// endSeal decides L for ever, unless it was decided before.
-func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, holders []core.Place, bytes uint64) (metadata.SealRecord, error) {
-	row, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), func(r *metadata.SealRecord) error {
+// endSeal decides L for ever, unless it was decided before. It begins with the row that beginSeal has made, if so.
+func (h *Host) endSeal(ctx context.Context, made metadata.Row, d seal.Decision, holders []core.Place, bytes uint64) (metadata.SealRecord, error) {
+	row, err := metadata.ChangeFrom(ctx, h.deps.Meta, metadata.Seals, made, func(r *metadata.SealRecord) error {
 		if r.State.HasEnd() {
 			return metadata.ErrNoChange
 		}
@@ -322,7 +340,7 @@ func (h *Host) endSeal(ctx context.Context, id core.ExtentID, d seal.Decision, h
 		return nil
 	})
 	if err != nil {
-		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", id, d.L, err)
+		return row, core.Errorf(core.CodeOf(err), "seal extent %s at %d: %w", made.Key.Row, d.L, err)
 	}
 	return row, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/seal"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
 )
 
 func TestSeal_OneStoreThatDoesNotAnswerHoldsNobodyUp(t *testing.T) {
@@ -112,15 +113,18 @@ func TestSeal_NothingBelowTheFloor(t *testing.T) {
 
 // TestSeal_FloorThatRoseMeanwhile: a decision taken by an older floor is not recorded.
 func TestSeal_FloorThatRoseMeanwhile(t *testing.T) {
-	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
+	bubble(t, harnessOptions{stores: 2, meta: distant{memory.New()}}, func(r *harness) { // which says the version of the row that was made
 		e := r.extent(r.queue(2, 2), 5)
-		row, err := r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 3})
+		row, made, err := r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 3})
 		r.ok(err)
+		if made.Version == 0 {
+			t.Error("the version of the new row is not known")
+		}
 		in := r.ctl.fence(r.t.Context(), order{extent: e}, row.Floor)
 		d := seal.Decide(in)
-		_, err = r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 6})
+		_, _, err = r.ctl.beginSeal(r.t.Context(), order{extent: e, floor: 6})
 		r.ok(err)
-		if _, err := r.ctl.endSeal(r.t.Context(), e.ID, d, nil, 0); core.CodeOf(err) != core.CodeConflict {
+		if _, err := r.ctl.endSeal(r.t.Context(), made, d, nil, 0); core.CodeOf(err) != core.CodeConflict {
 			t.Errorf("recorded the end %d below the floor: %v", d.L, err)
 		}
 	})

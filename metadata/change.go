@@ -23,38 +23,44 @@ const (
 // Create inserts v. Errors: CodeExists when another row is there, CodeUnavailable (not created), CodeUnknown when ctx ended
 // before it was known. A lost answer is resolved by reading back. CAS tables; T is a JSON object.
 func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
+	_, err := CreateRow(ctx, s, t, k, v)
+	return err
+}
+
+// CreateRow is Create, and returns the row that it has made, for ChangeFrom. Its version is 0 if the store does not say it.
+func CreateRow[T any](ctx context.Context, s Store, t Table, k Key, v T) (Row, error) {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
 	value, err := encodeAttempt(t, k, v, creation+core.NewID(time.Now()).String())
 	if err != nil {
-		return err
+		return Row{}, err
 	}
 	asked := false // an earlier try may have been done
 	for pause := minPause; ; pause = nextPause(pause) {
-		err := s.Insert(ctx, t, k, value)
+		version, err := InsertVersion(ctx, s, t, k, value)
 		switch core.CodeOf(err) {
 		case core.CodeUnknown, core.CodeDeadline:
 		case core.CodeExists:
 			if !asked {
-				return err
+				return Row{}, err
 			}
 		default:
-			return sure(err, asked)
+			return Row{Key: k, Value: value, Version: version}, sure(err, asked)
 		}
 		asked = true
 		row, readErr := readBack(ctx, s, t, k)
 		switch {
 		case readErr == nil && bytes.Equal(row.Value, value):
-			return nil
+			return row, nil
 		case readErr == nil && asCreated(row.Value):
-			return core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
+			return Row{}, core.Errorf(core.CodeExists, "%s %s exists", t.Name, clip(k.Row))
 		case readErr == nil:
-			return unknown(t, k, errors.New("it was changed since"))
+			return Row{}, unknown(t, k, errors.New("it was changed since"))
 		case core.CodeOf(readErr) != core.CodeNotFound:
-			return unknown(t, k, readErr)
+			return Row{}, unknown(t, k, readErr)
 		}
 		if err := wait(ctx, pause); err != nil {
-			return unknown(t, k, err)
+			return Row{}, unknown(t, k, err)
 		}
 	}
 }
@@ -69,18 +75,32 @@ func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 // The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value is
 // stored. A Change that would end without a write reads the row again at Serial.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
-	return ChangeFor(ctx, s, t, k, 0, change)
+	return changeRow(ctx, s, t, Row{Key: k}, 0, change)
+}
+
+// ChangeFrom is Change of a row that the caller has read or made, and that others may have changed since. It begins with that
+// row in place of the reading at Quorum, unless its version is 0.
+func ChangeFrom[T any](ctx context.Context, s Store, t Table, known Row, change func(*T) error) (T, error) {
+	return changeRow(ctx, s, t, known, 0, change)
 }
 
 // ChangeFor is Change, and the row is gone when ttl is over; 0 = never. It stores a value that is the same, too, unless
 // change answers ErrNoChange: then ttl begins anew.
 func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Duration, change func(*T) error) (T, error) {
+	return changeRow(ctx, s, t, Row{Key: k}, ttl, change)
+}
+
+// changeRow is ChangeFor, and begins with a row that is known, unless its version is 0.
+func changeRow[T any](ctx context.Context, s Store, t Table, known Row, ttl time.Duration, change func(*T) error) (T, error) {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
 	var zero T
-	at := Quorum
+	k, at := known.Key, Quorum
 	for pause := minPause; ; pause = nextPause(pause) {
-		row, err := s.Get(ctx, t, k, at)
+		row, err := known, error(nil)
+		if known.Version == 0 || at == Serial {
+			row, err = s.Get(ctx, t, k, at)
+		}
 		if core.CodeOf(err) == core.CodeNotFound && at != Serial {
 			at = Serial
 			continue

@@ -183,6 +183,20 @@ func GetRows(ctx context.Context, s Store, t Table, keys []Key, c Consistency) (
 	return rows, nil
 }
 
+// VersionInserter is a Store that says which version it gave to a row that it inserted. The next change of the row need not read it.
+type VersionInserter interface {
+	// InsertVersion is Insert, and returns the version that the row had from it; 0: it is not known.
+	InsertVersion(ctx context.Context, t Table, k Key, value []byte) (Version, error)
+}
+
+// InsertVersion inserts a row into any store. The version is 0 where the store does not say it.
+func InsertVersion(ctx context.Context, s Store, t Table, k Key, value []byte) (Version, error) {
+	if v, ok := s.(VersionInserter); ok {
+		return v.InsertVersion(ctx, t, k, value)
+	}
+	return 0, s.Insert(ctx, t, k, value)
+}
+
 // Decode decodes the value of a row; CodeCorrupt when it is not a T.
 func Decode[T any](t Table, row Row) (T, error) { return decode[T](t, row) }
 

@@ -46,6 +46,8 @@ var (
 	_ metadata.RowsGetter  = (*Store)(nil)
 	_ metadata.WhereLister = (*Store)(nil)
 	_ metadata.Copied      = (*Store)(nil)
+
+	_ metadata.VersionInserter = (*Store)(nil)
 )
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")

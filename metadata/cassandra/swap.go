@@ -31,9 +31,15 @@ func own(value []byte) []byte {
 
 // Insert implements metadata.Store. A row that was deleted within markerTTL gets a version above its marker's.
 func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	_, err := s.InsertVersion(ctx, t, k, value)
+	return err
+}
+
+// InsertVersion implements metadata.VersionInserter.
+func (s *Store) InsertVersion(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) (metadata.Version, error) {
 	ctx, end, err := s.begin(ctx, metadata.CheckWrite(t, metadata.RuleCAS, k, value))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer end()
 	now, indexed := time.Now(), layoutOf(t).listed == byIndex
@@ -41,19 +47,20 @@ func (s *Store) Insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 	e := entry{k.Row, mine, now.UnixMicro()}
 	if indexed {
 		if err := s.addEntry(ctx, t, k.Partition, e); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	err = s.insert(ctx, t, k, value, mine)
+	version, err := s.insert(ctx, t, k, value, mine)
 	if indexed && core.CodeOf(err) == core.CodeExists {
 		s.removeEntry(ctx, t, k.Partition, e) // if it fails, a listing removes the entry later
 	}
-	return err
+	return version, err
 }
 
-func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, mine string) error {
+// insert returns the version that the row has from it, if there is no error.
+func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, mine string) (metadata.Version, error) {
 	base, first, attempt := int64(0), time.Now().UnixMicro(), []byte(mine)
-	return s.swap(ctx, t, k, func() statement {
+	err := s.swap(ctx, t, k, func() statement {
 		args := append([]any{first, attempt, attempt, own(value)}, s.of(t, k)...)
 		if base == 0 {
 			return statement{s.text(insertCAS, t), args}
@@ -69,6 +76,7 @@ func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 		}
 		return v, code
 	})
+	return metadata.Version(first), err
 }
 
 // Update implements metadata.Store. To write all cells of a row that is to end it reads the row first, for who inserted it.

@@ -59,9 +59,13 @@ func casRowAgain(t *testing.T, s metadata.Store) {
 // inserted inserts a row and returns its version.
 func inserted(t *testing.T, s metadata.Store, k metadata.Key, value string) metadata.Version {
 	t.Helper()
-	wantOK(t, "insert", s.Insert(t.Context(), swaps, k, []byte(value)))
+	said, err := metadata.InsertVersion(t.Context(), s, swaps, k, []byte(value))
+	wantOK(t, "insert", err)
 	row, err := s.Get(t.Context(), swaps, k, metadata.Serial)
 	wantOK(t, "get", err)
+	if said != 0 && said != row.Version {
+		t.Errorf("the store says that the new row has version %d, and it has %d", said, row.Version)
+	}
 	return row.Version
 }
 

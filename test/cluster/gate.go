@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"sync/atomic"
 	"time"
@@ -165,6 +166,20 @@ func (g *gate) List(ctx context.Context, t metadata.Table, partition, after stri
 func (g *gate) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
 	return g.write(ctx, Op{Name: "Insert", Table: t.Name, Key: k}, func(ctx context.Context, s metadata.Store) error {
 		return s.Insert(ctx, t, k, value)
+	})
+}
+
+// InsertVersion says the version of the row as Cassandra does, unless another change has covered it already.
+func (g *gate) InsertVersion(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) (metadata.Version, error) {
+	return through(ctx, g, Op{Name: "Insert", Table: t.Name, Key: k}, func(ctx context.Context, s metadata.Store) (metadata.Version, error) {
+		if err := s.Insert(ctx, t, k, value); err != nil {
+			return 0, err
+		}
+		row, err := s.Get(ctx, t, k, metadata.Serial)
+		if err != nil || !bytes.Equal(row.Value, value) {
+			return 0, nil
+		}
+		return row.Version, nil
 	})
 }
 
