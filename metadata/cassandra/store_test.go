@@ -165,6 +165,10 @@ func (r renamed) Insert(ctx context.Context, t metadata.Table, k metadata.Key, v
 	return r.Store.Insert(ctx, rename(t), k, value)
 }
 
+func (r renamed) InsertVersion(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) (metadata.Version, error) {
+	return r.Store.InsertVersion(ctx, rename(t), k, value)
+}
+
 func (r renamed) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	return r.Store.Update(ctx, rename(t), k, old, value, ttl)
 }
