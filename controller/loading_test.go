@@ -125,7 +125,9 @@ func TestLoading_Refuses(t *testing.T) {
 			"ListUndecided":  func() error { return call(ctx, s.ListUndecided, &pb.ListUndecidedRequest{}) },
 			"SealAllOfStore": func() error { return call(ctx, s.SealAllOfStore, &pb.SealAllOfStoreRequest{Store: "s9"}) },
 			"DeleteOrphans":  func() error { return call(ctx, s.DeleteOrphans, &pb.DeleteOrphansRequest{}) },
-			"StartGroup":     func() error { return call(ctx, s.StartGroup, &pb.StartGroupRequest{Queue: queue, Name: "g"}) },
+			"StartGroup": func() error {
+				return call(ctx, s.StartGroup, &pb.StartGroupRequest{Queue: queue, Name: "g", Group: queue})
+			},
 			"PreviewRewind": func() error {
 				return call(ctx, s.PreviewRewind, &pb.RewindGroupRequest{Queue: queue, Group: "g", To: "latest"})
 			},

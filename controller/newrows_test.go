@@ -209,7 +209,7 @@ func TestStart_FindsRowWithoutHint(t *testing.T) {
 		r.sleep(strayAfter)
 		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Spec: core.GroupSpec{Name: "g", Status: core.StatusEnabled}}
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
-		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(r.ctl, queue, "g"))
 		if !r.hinted(metadata.HintLive, lone.ID) {
 			t.Error("the extent has no hint")
 		}

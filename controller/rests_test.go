@@ -60,7 +60,7 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 		r.sleep(5 * time.Minute) // it looks each minute
 		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g"}.WithDefaults()}
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
-		r.ok(both[1-responsible].startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(both[1-responsible], queue, "g"))
 		r.eventually("its share has an owner", 3*time.Second, func() bool {
 			return both[responsible].shares.Get(catalog.Share{Group: g.ID, Extent: e.ID}).Owner.Host != ""
 		})

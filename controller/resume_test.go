@@ -18,6 +18,11 @@ func (r *harness) readGroup(queue core.QueueID, name string) metadata.GroupRecor
 	return g
 }
 
+// startGroup has a controller start the group that is there under a name.
+func (r *harness) startGroup(by *running, queue core.QueueID, name string) error {
+	return by.startGroup(r.t.Context(), queue, name, r.readGroup(queue, name).ID)
+}
+
 // publishNow appends one record to each replica of an extent, at the present instant. Those of harness.extent are of 1970.
 func (r *harness) publishNow(e core.Extent, text string) {
 	r.t.Helper()
@@ -115,7 +120,7 @@ func TestStart_ResumedLatest(t *testing.T) {
 		for _, s := range r.stores {
 			r.kill(s.id)
 		}
-		if err := r.ctl.startGroup(r.t.Context(), queue, "g"); err == nil {
+		if err := r.startGroup(r.ctl, queue, "g"); err == nil {
 			t.Fatal("it knows where an extent is whose stores are all away")
 		}
 		for _, s := range r.stores {
@@ -123,7 +128,7 @@ func TestStart_ResumedLatest(t *testing.T) {
 		}
 		r.sleep(time.Second)
 		r.publishNow(open, "4")
-		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(r.ctl, queue, "g"))
 		now := r.readGroup(queue, "g")
 		r.skips(now, open, 3)
 		r.skipsAll(now, old)

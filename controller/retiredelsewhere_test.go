@@ -52,7 +52,7 @@ func TestStart_RetiredByAnotherController(t *testing.T) {
 		e := r.sealed(queue, 5)
 		r.retiredElsewhere(e)
 		group := r.halfMade(queue, "g")
-		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(r.ctl, queue, "g"))
 		if n := rows(r, metadata.Dones, group.String()); n != 1 {
 			t.Fatalf("%d done rows, want one: the group gets nothing of the extent", n)
 		}

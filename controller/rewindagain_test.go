@@ -83,7 +83,7 @@ func TestStart_SecondCall(t *testing.T) {
 		for _, s := range r.stores {
 			r.kill(s.id)
 		}
-		if err := r.ctl.startGroup(r.t.Context(), queue, "g"); err == nil {
+		if err := r.startGroup(r.ctl, queue, "g"); err == nil {
 			t.Fatal("it knows where an extent is whose stores are all away")
 		}
 		for _, s := range r.stores {
@@ -94,12 +94,12 @@ func TestStart_SecondCall(t *testing.T) {
 			r.ok(err)
 			return g
 		}
-		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(r.ctl, queue, "g"))
 		g := read()
 		if !g.Started || g.Epoch != 1 || g.Rewound() {
 			t.Errorf("the second call left %+v, want it started in epoch 1, and not rewound", g)
 		}
-		r.ok(r.ctl.startGroup(r.t.Context(), queue, "g"))
+		r.ok(r.startGroup(r.ctl, queue, "g"))
 		if again := read(); again.Starts != g.Starts || again.Epoch != g.Epoch {
 			t.Errorf("a call for a started group made %+v of it", again)
 		}
@@ -115,6 +115,22 @@ func TestStart_SecondCall(t *testing.T) {
 		r.ok(err)
 		if g := read(); epoch != 2 || !g.Rewound() {
 			t.Errorf("a rewind led to epoch %d, %+v", epoch, g)
+		}
+	})
+}
+
+// TestStart_AnotherGroup: a group was deleted and made anew under its name before the call to start it came. The new one
+// is left alone: whoever makes it has yet to make its dead letter queue.
+func TestStart_AnotherGroup(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+		queue := r.queue(1, 1)
+		r.halfMade(queue, "g")
+		err := r.ctl.startGroup(r.t.Context(), queue, "g", core.GroupID{ID: core.NewID(time.Now())})
+		if core.CodeOf(err) != core.CodeNotFound {
+			t.Errorf("start of a group that was deleted: %v, want not_found", err)
+		}
+		if g := r.readGroup(queue, "g"); g.Started || g.Starts != 0 {
+			t.Errorf("it left %+v, want the other group untouched", g)
 		}
 	})
 }

@@ -217,7 +217,11 @@ func (s *service) StartGroup(ctx context.Context, req *connect.Request[pb.StartG
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	if err := s.h.startGroup(ctx, core.QueueID{ID: queue}, req.Msg.Name); err != nil {
+	group, err := core.IDFromBytes(req.Msg.Group)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	if err := s.h.startGroup(ctx, core.QueueID{ID: queue}, req.Msg.Name, core.GroupID{ID: group}); err != nil {
 		return nil, convert.RPCError(err)
 	}
 	return connect.NewResponse(&pb.StartGroupResponse{}), nil

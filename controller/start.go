@@ -26,9 +26,10 @@ import (
 //	row: one call more, which has an epoch of its own ──▶ marks of retention read, see known ──▶ positions written, of that epoch ──▶ row: started in that epoch
 //
 // Of several calls at once the first that comes to its end starts the group; the positions of the others are of epochs that nobody uses. A group that
-// is started stays as it is: moving its start would skip messages.
-func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) error {
-	err := h.start(ctx, metadata.GroupKey(queue, name), queue)
+// is started stays as it is: moving its start would skip messages. Another group that was made under the name meanwhile is not started: it may have no
+// dead letter queue yet. CodeNotFound then.
+func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string, id core.GroupID) error {
+	err := h.start(ctx, metadata.GroupKey(queue, name), queue, id)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "start group %s: %w", name, err)
 	}
@@ -36,11 +37,11 @@ func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string) 
 	return nil
 }
 
-func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) error {
+func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID, id core.GroupID) error {
 	var epoch uint64
 	g, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
 		switch {
-		case r.Spec.Status == core.StatusDeleted:
+		case r.ID != id || r.Spec.Status == core.StatusDeleted:
 			return core.Errorf(core.CodeNotFound, "the group was deleted")
 		case r.Started:
 			return metadata.ErrNoChange
@@ -69,7 +70,7 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID) 
 	}
 	_, err = metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
 		switch {
-		case r.ID != g.ID || r.Spec.Status == core.StatusDeleted:
+		case r.ID != id || r.Spec.Status == core.StatusDeleted:
 			return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
 		case r.Started:
 			return metadata.ErrNoChange

@@ -149,7 +149,7 @@ func (s *service) deletedMeanwhile(ctx context.Context, q metadata.QueueRecord, 
 
 // startGroup has a controller fix where the group starts in every extent of its queue. It may be done again.
 func (s *service) startGroup(ctx context.Context, g metadata.GroupRecord) error {
-	req := &pb.StartGroupRequest{Queue: g.Queue.ID[:], Name: g.Spec.Name}
+	req := &pb.StartGroupRequest{Queue: g.Queue.ID[:], Name: g.Spec.Name, Group: g.ID.ID[:]}
 	_, err := askForLong(ctx, s, s.ranked(roleController, g.Queue.ID), roleController, req, func(addr string) rpc[pb.StartGroupRequest, pb.StartGroupResponse] {
 		return s.peers.Controller(addr).StartGroup
 	})

@@ -184,6 +184,28 @@ func TestCreateGroup_QueueDeletedMeanwhile(t *testing.T) {
 	wantCode(t, "its dead letter queue", err, core.CodeNotFound)
 }
 
+// TestCreateGroup_MadeAnewMeanwhile: the group is deleted, and another call begins to make one under its name, before a
+// controller starts the first. The other one is not started, for it has no dead letter queue yet.
+func TestCreateGroup_MadeAnewMeanwhile(t *testing.T) {
+	c := newHarness(t, nil)
+	q := c.createQueue("/t/a")
+	id := must(core.ParseID(q.Id))(t)
+	key := metadata.GroupKey(core.QueueID{ID: id}, "g")
+	other := core.GroupID{ID: core.NewID(time.Now())}
+	c.ctl.mu.onStart = func() {
+		must(metadata.Change(t.Context(), c.store, metadata.Groups, key, func(g *metadata.GroupRecord) error {
+			g.ID, g.DLQ = other, core.QueueID{ID: core.NewID(time.Now())}
+			return nil
+		}))(t)
+	}
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
+	wantCode(t, "create", err, core.CodeConflict)
+	g, _, err := metadata.Read[metadata.GroupRecord](t.Context(), c.store, metadata.Groups, key, metadata.Serial)
+	if err != nil || g.ID != other || g.Started {
+		t.Errorf("the other group is %+v, %v; want it not started", g, err)
+	}
+}
+
 func TestUpdateGroup(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")

@@ -241,7 +241,7 @@ func (f *fakeController) StartGroup(ctx context.Context, req *connect.Request[pb
 	}
 	if err == nil {
 		_, err = metadata.Change(ctx, f.meta, metadata.Groups, metadata.GroupKey(core.QueueID{ID: core.ID(req.Msg.Queue)}, req.Msg.Name), func(g *metadata.GroupRecord) error {
-			if g.Spec.Status == core.StatusDeleted {
+			if g.ID.ID != core.ID(req.Msg.Group) || g.Spec.Status == core.StatusDeleted {
 				return core.Errorf(core.CodeNotFound, "the group was deleted meanwhile")
 			}
 			g.Started = true

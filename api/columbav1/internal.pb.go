@@ -635,6 +635,7 @@ type StartGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Group         []byte                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"` // the id; another group under that name is left alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +682,13 @@ func (x *StartGroupRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *StartGroupRequest) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
 }
 
 type StartGroupResponse struct {
@@ -5974,10 +5982,11 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\"d\n" +
 	"\x15ListUndecidedResponse\x125\n" +
 	"\aextents\x18\x01 \x03(\v2\x1b.columba.v1.UndecidedExtentR\aextents\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"=\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"S\n" +
 	"\x11StartGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x14\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\fR\x05group\"\x14\n" +
 	"\x12StartGroupResponse\"V\n" +
 	"\x16ListAssignmentsRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
