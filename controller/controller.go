@@ -24,6 +24,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/retell"
 	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
@@ -121,6 +122,7 @@ type Host struct {
 	stores      *catalog.Stores
 	hosts       *hosts
 	untold      *untold
+	retell      *retell.Teller[core.QueueID] // the responsible controllers, of groups that changed
 	undecided   *undecided
 	tries       *tries
 	renewed     time.Time // when all unfinished extents were taken in; reconcile's
@@ -164,6 +166,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.unread = newUnread(h.log, h.metrics.unreadable)
+	h.retell = retell.New(h.toldOfGroup, idleEvery, deps.now)
 	h.duties, h.actions, h.minority = h.newDuties(), newActions(), newMinority()
 	registerLease(deps.Metrics, h.duties.Holds)
 	h.replicas = replicas.New(reached{h}, cfg.CallTimeout)
@@ -233,7 +236,7 @@ func (h *Host) Run(ctx context.Context) error {
 		wg.Go(func() { loop(ctx) })
 	}
 	// These take an extent that they do not know for one that is not there.
-	for _, loop := range []func(context.Context){h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.letters.Run, h.backlogs.Run, h.quotas.Run} {
+	for _, loop := range []func(context.Context){h.assignLoop, h.repairs.Run, h.inventoryLoop, h.reloadLoop, h.retirement.Run, h.retireDeleted, h.retellLoop, h.letters.Run, h.backlogs.Run, h.quotas.Run} {
 		wg.Go(func() {
 			if h.loading.wait(ctx) {
 				loop(ctx)

@@ -157,7 +157,7 @@ func TestRewind_LeftBehindIsFinished(t *testing.T) {
 		if now := read(); now.Rewind == nil || now.Rewind.Epoch != 7 {
 			t.Errorf("somebody else's rewind was touched at once: %+v", now.Rewind)
 		}
-		r.eventually("it is finished", 3*time.Minute, func() bool { return read().Rewind == nil })
+		r.eventually("it is finished", idleEvery+time.Minute, func() bool { return read().Rewind == nil })
 		if epoch := read().Epoch; epoch != 8 {
 			t.Errorf("the epoch is %d, want one above that of the one that was left", epoch)
 		}

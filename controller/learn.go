@@ -10,25 +10,41 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
+	"github.com/columbamq/columba/internal/retell"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
-// tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached looks
-// at them by itself within idleEvery.
+// tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached is told
+// again and again. If this process ends meanwhile, it looks at them by itself within idleEvery.
 func (h *Host) tellOfGroup(queue core.QueueID) {
 	if h.duties.Responsible(queue.ID) {
 		h.shares.touch(queue)
 		return
 	}
 	h.tasks.Go(func(ctx context.Context) {
-		for _, m := range h.otherControllers(queue) {
-			if _, err := h.heardThere(ctx, m, queue, nil); err == nil {
-				return
-			}
+		if !h.toldOfGroup(ctx, queue) {
+			h.retell.Add(queue)
 		}
 	})
 }
+
+// toldOfGroup is one try of tellOfGroup.
+func (h *Host) toldOfGroup(ctx context.Context, queue core.QueueID) bool {
+	if h.duties.Responsible(queue.ID) {
+		h.shares.touch(queue)
+		return true
+	}
+	for _, m := range h.otherControllers(queue) {
+		if _, err := h.heardThere(ctx, m, queue, nil); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *Host) retellLoop(ctx context.Context) { lifecycle.Every(ctx, retell.Every, h.retell.Round) }
 
 // tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. When
 // this call fails, the other one learns of the extent up to reloadOften later: this one names it, or the other reads all.

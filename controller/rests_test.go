@@ -8,6 +8,7 @@ import (
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/retell"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/memory"
 )
@@ -25,8 +26,8 @@ func (x *looksAt) List(ctx context.Context, t metadata.Table, partition, after s
 	return x.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each minute
-// at least, and soon again after it was touched.
+// TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each five
+// minutes at least, and soon again after it was touched.
 func TestRounds_RestWhileNothingChanges(t *testing.T) {
 	meta := &looksAt{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta, edit: calm}, func(r *harness) {
@@ -39,8 +40,11 @@ func TestRounds_RestWhileNothingChanges(t *testing.T) {
 			return meta.n.Load() - before
 		}
 		r.sleep(time.Second)
-		if n := looks(5 * time.Minute); n < 5 || n > 8 {
-			t.Errorf("%d looks in five minutes without a change, want after 10, 20, 40 s, and each minute", n)
+		if n := looks(6 * time.Minute); n < 4 || n > 6 {
+			t.Errorf("%d looks in six minutes without a change, want after 10, 20, 40, 80 and 160 s", n)
+		}
+		if n := looks(time.Hour); n < 11 || n > 13 {
+			t.Errorf("%d looks in the hour after that, want each five minutes", n)
 		}
 		r.ctl.shares.touch(queue)
 		if n := looks(time.Minute); n < 3 || n > 4 {
@@ -57,13 +61,37 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 		responsible := of(both, queue)
 		e, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
-		r.sleep(5 * time.Minute) // it looks each minute
+		r.sleep(16 * time.Minute) // it looks each five minutes
 		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g"}.WithDefaults()}
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
 		r.ok(r.startGroup(both[1-responsible], queue, "g"))
 		r.eventually("its share has an owner", 3*time.Second, func() bool {
 			return both[responsible].shares.Get(catalog.Share{Group: g.ID, Extent: e.ID}).Owner.Host != ""
 		})
+	})
+}
+
+// TestRounds_AnUnreachableControllerHearsLater: the controller that is responsible for a queue cannot be reached when another
+// one starts a group. It hears of the group once it can be, and the group does not wait for its next look.
+func TestRounds_AnUnreachableControllerHearsLater(t *testing.T) {
+	two(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness, both [2]*running) {
+		queue := r.queue(1, 1)
+		responsible := of(both, queue)
+		e, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
+		r.ok(err)
+		r.sleep(16 * time.Minute)
+		group := r.halfMade(queue, "g")
+		r.kill(both[responsible].deps.Members.Self().ID) // its address; the controller goes on
+		r.ok(r.startGroup(both[1-responsible], queue, "g"))
+		r.sleep(time.Minute)
+		r.answer(both[responsible])
+		owned := func() bool {
+			return both[responsible].shares.Get(catalog.Share{Group: group, Extent: e.ID}).Owner.Host != ""
+		}
+		if owned() {
+			t.Error("it has heard of the group while nobody reached it: the test shows nothing")
+		}
+		r.eventually("its share has an owner", retell.Every+2*time.Second, owned)
 	})
 }
 

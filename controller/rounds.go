@@ -11,10 +11,10 @@ import (
 
 // A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, or is being
 // rewound. A queue with open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery,
-// and one without work each idleEvery: what else changes is told as a rule, see touch.
+// and one without work each idleEvery: what else changes is told, see touch and tellOfGroup.
 const (
 	lookEvery = 10 * time.Second
-	idleEvery = time.Minute
+	idleEvery = 5 * time.Minute
 )
 
 // rests sets when the queue is looked at again after a look; news: the look found some, or the next one may. A look at

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,7 +17,9 @@ import (
 	"github.com/columbamq/columba/frontend/gate"
 	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/frontend/turns"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/retell"
 	"github.com/columbamq/columba/internal/serving"
 	"github.com/columbamq/columba/internal/telemetry"
 	"github.com/columbamq/columba/membership"
@@ -54,6 +57,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		counts: newQueueCounts(), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
 	}
 	svc.known = newKnown(func() time.Time { return svc.now() })
+	svc.retell = retell.New(svc.toldOfGroup, retellFor, time.Now)
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)
 	return &Host{svc: svc, reg: deps.Metrics, stopPolls: stopPolls}, nil
@@ -89,11 +93,14 @@ func (s *service) load(ctx context.Context) error {
 	return s.loadCopies(ctx)
 }
 
-// Run closes publishers that nobody uses, until ctx ends. Then long polls end with what they have, and Run waits for the calls under
+// Run closes publishers that nobody uses, and tells controllers of changes again, until ctx ends. Then long polls end with what they have, and Run waits for the calls under
 // way, at most Config.DrainTimeout; further calls are still answered.
 func (h *Host) Run(ctx context.Context) error {
 	sweeps := time.NewTicker(h.svc.cfg.PublisherIdle / 4)
 	defer sweeps.Stop()
+	var retelling sync.WaitGroup
+	defer retelling.Wait()
+	retelling.Go(func() { lifecycle.Every(ctx, retell.Every, h.svc.retell.Round) })
 	for {
 		select {
 		case <-sweeps.C:

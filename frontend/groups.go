@@ -167,18 +167,29 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	return connect.NewResponse(groupToProto(now)), nil
 }
 
-// tellWithin bounds tellOfGroup.
-const tellWithin = 500 * time.Millisecond
+const (
+	// tellWithin bounds one try of tellOfGroup.
+	tellWithin = 500 * time.Millisecond
+	// retellFor is for how long it is tried: a controller looks at each of its queues that often by itself.
+	retellFor = 5 * time.Minute
+)
 
-// tellOfGroup has the controller that is responsible for a queue look at its groups now. One that is not reached does so
-// within a minute. All are told side by side: one that hangs holds up no other.
+// tellOfGroup has the controller that is responsible for a queue look at its groups now, or when it can be reached.
 func (s *service) tellOfGroup(ctx context.Context, queue core.QueueID) {
+	if !s.toldOfGroup(ctx, queue) {
+		s.retell.Add(queue)
+	}
+}
+
+// toldOfGroup is one try of tellOfGroup. All are told side by side: one that hangs holds up no other.
+func (s *service) toldOfGroup(ctx context.Context, queue core.QueueID) bool {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
 	req := &pb.HearSharesRequest{Queue: queue.ID[:], WaitMs: 1} // the lists of output hosts are not waited for
-	_, _, _ = askAll(ctx, s.members.Hosts(roleController), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
+	_, _, err := askAll(ctx, s.members.Hosts(roleController), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
 		return s.peers.Controller(addr).HearShares
 	})
+	return err == nil
 }
 
 // DeleteGroup deletes a group, half made or not, with its dead letter queue. A group made under its name later is another one.

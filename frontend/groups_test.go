@@ -281,3 +281,22 @@ func TestGroups_AHangingControllerKeepsNoOtherFromHearing(t *testing.T) {
 		t.Errorf("the other controller heard of queues %v, want one", other.mu.heard)
 	}
 }
+
+// TestGroups_AControllerHearsOfAChangeLater: no controller answers when a group is changed. One hears of it when it does.
+func TestGroups_AControllerHearsOfAChangeLater(t *testing.T) {
+	c := newHarness(t, nil)
+	q := c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	c.ctl.hangs.Store(true)
+	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}))(t)
+	c.host.svc.retell.Round(t.Context()) // it hangs still
+	c.ctl.hangs.Store(false)
+	for range 2 {
+		c.host.svc.retell.Round(t.Context())
+	}
+	c.ctl.mu.Lock()
+	defer c.ctl.mu.Unlock()
+	if len(c.ctl.mu.heard) != 1 || c.ctl.mu.heard[0] != q.Id {
+		t.Errorf("the controller heard of queues %v, want once %s", c.ctl.mu.heard, q.Id)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/columbamq/columba/frontend/publishers"
 	"github.com/columbamq/columba/frontend/turns"
 	"github.com/columbamq/columba/internal/peer"
+	"github.com/columbamq/columba/internal/retell"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -38,7 +39,8 @@ type service struct {
 	known    known        // of shares
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
-	counts   *queueCounts // of namespaces with a limit of queues
+	counts   *queueCounts                 // of namespaces with a limit of queues
+	retell   *retell.Teller[core.QueueID] // their controllers, of groups that changed
 
 	publishers *publishers.Pool
 }
