@@ -190,8 +190,11 @@ func startZones(t *testing.T, keyspace string) (nets *process.Networks, zones []
 // flows waits until messages that the zone publishes are acknowledged.
 func (z *zone) flows(t *testing.T, queue string, from time.Time) {
 	t.Helper()
-	process.Eventually(t, z.name+" publishes to "+queue, func() bool { return z.since(queue, from) > 40 })
+	process.EventuallyWithin(t, flowsWithin, z.name+" publishes to "+queue, func() bool { return z.since(queue, from) > 40 })
 }
+
+// flowsWithin is how soon after a heal all zones publish again.
+const flowsWithin = time.Minute
 
 // TestZoneIsCutOff has three zones, each with a Cassandra node and a process of each role, and cuts one off from the others. An AP queue takes and delivers messages
 // on both sides, a CP queue on the side of the majority. After the heal every acknowledged message comes: what was sent to consumers that were cut off when its lock
