@@ -103,7 +103,7 @@ func (c *Client) Admin() *Admin { return &Admin{c: c} }
 
 // Close ends every connection and waits for the client's goroutines. Close publishers and consumers first. Otherwise
 // messages that a publisher still holds fail with ErrUnknownOutcome or ErrUnavailable, and messages that a consumer
-// holds are delivered again after the lock timeout.
+// holds are delivered again after the lock timeout. A call after Close fails with ErrUnavailable.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.mu.closed = true
@@ -111,6 +111,14 @@ func (c *Client) Close() error {
 	c.cancel()
 	c.wg.Wait()
 	c.closeIdle()
+	return nil
+}
+
+// open fails once the client is closed. A call after that would make a connection that nobody closes.
+func (c *Client) open() error {
+	if c.ctx.Err() != nil {
+		return core.Errorf(core.CodeUnavailable, "client is closed")
+	}
 	return nil
 }
 

@@ -18,12 +18,18 @@ type method[Req, Res any] func(context.Context, *connect.Request[Req]) (*connect
 
 // read calls a method that changes nothing: at another server when one does not answer.
 func read[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	res, err := invoke(ctx, c, m, req, attemptTimeout, func(err error) bool { return true })
 	return res, convert.FromRPC(err)
 }
 
 // poll calls a method that may wait for long and that may be called again.
 func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return true })
 	return res, convert.FromRPC(err)
 }
@@ -31,12 +37,18 @@ func poll[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req 
 // change calls a method that changes something: at another server only when nothing was done; when the answer is lost,
 // what it did is unknown.
 func change[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	res, err := invoke(ctx, c, m, req, 0, func(err error) bool { return undialed(err) || unserved(err) || answered(err) })
 	return changed(res, err)
 }
 
 // repeat is change for a method that may be called again: also when the answer is lost.
 func repeat[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], req *Req) (*Res, error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
 	res, err := invoke(ctx, c, m, req, 0, func(error) bool { return true })
 	return changed(res, err)
 }
