@@ -248,9 +248,17 @@ func (s *consumeStream) refused() {
 			verb = x.verb
 			s.con.notExtended(x)
 		}
-		s.con.refusedSettlement(verb, core.Receipt{Extent: ref.id, Seq: e.Seq}, int(e.Attempt),
-			core.Errorf(e.Code, "output host %s refused the settlement (%s)", s.host.id, e.Code))
+		s.con.refusedSettlement(verb, core.Receipt{Extent: ref.id, Seq: e.Seq}, int(e.Attempt), refusal(s.host.id, e.Code))
 	}
+}
+
+// refusal is the error of a settlement that an output host refused.
+func refusal(host core.HostID, code core.Code) error {
+	if code != core.CodeStale {
+		return core.Errorf(code, "output host %s refused the settlement (%s)", host, code)
+	}
+	return core.Errorf(code, "output host %s refused the settlement (%s): the lock has ended, the message was settled, or a seek moved the group; "+
+		"stop the work on this delivery: a message that is not settled comes again", host, code)
 }
 
 // moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those
