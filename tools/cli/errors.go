@@ -101,10 +101,20 @@ func hint(code core.Code, what string) string {
 	}
 	for _, word := range strings.Fields(what) { // the first noun is what was not found
 		if todo := finders[word]; todo != "" {
-			return todo
+			return inQueue(todo, what)
 		}
 	}
 	return hints[code]
+}
+
+// inQueue puts the queue that an error names into the command that helps, so that it can be pasted.
+func inQueue(todo, what string) string {
+	_, after, _ := strings.Cut(what, "queue /")
+	path, _, _ := strings.Cut("/"+after, " ")
+	if _, err := core.ParseAnyQueuePath(path); err != nil {
+		return todo
+	}
+	return strings.ReplaceAll(todo, "PATH", path)
 }
 
 // metadataHint is for errors of Cassandra, whose nodes are no hosts of the cluster.

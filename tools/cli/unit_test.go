@@ -195,7 +195,10 @@ func TestErrorLine(t *testing.T) {
 	}{
 		{core.Errorf(core.CodeNotFound, "queue %s is gone; make another", "/a/b"), "error: queue /a/b is gone (not_found) – make another"},
 		{core.Errorf(core.CodeBadName, "name %q is bad", "a; b"), "error: name \"a; b\" is bad (bad_name) – a queue is /namespace/name, a group is one name"},
-		{core.Errorf(core.CodeNotFound, "extent x of queue /a/b does not exist"), "error: extent x of queue /a/b does not exist (not_found) – see `columba list extents PATH`"},
+		{core.Errorf(core.CodeNotFound, "extent x of queue /a/b does not exist"), "error: extent x of queue /a/b does not exist (not_found) – see `columba list extents /a/b`"},
+		{core.Errorf(core.CodeNotFound, "group g of queue /a/b does not exist"), "error: group g of queue /a/b does not exist (not_found) – see `columba list groups /a/b`"},
+		{core.Errorf(core.CodeNotFound, "group g of its queue does not exist"), "error: group g of its queue does not exist (not_found) – see `columba list groups PATH`"},
+		{core.Errorf(core.CodeNotFound, "extent x does not exist"), "error: extent x does not exist (not_found) – see `columba list extents PATH`"},
 		{core.Errorf(core.CodeNotFound, "/tmp/x does not exist"), "error: /tmp/x does not exist (not_found) – name one that exists"},
 		{errors.New("odd\nthing"), `error: odd\nthing (internal) – see the server's log`},
 	} {
