@@ -46,7 +46,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	f.StringVar(&g.expired, "expired", "", "where a message goes that expires before its delivery: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")
 	f.StringVar(&g.breaker, "breaker", "", "percentage of failed attempts that opens the breaker, 1 … 100, or off. While it is open, a few messages are delivered as probes, and failed attempts do not count; a new group has 100: it opens when nothing succeeds")
-	f.IntVar(&g.maxDelayedRetries, "max-delayed-retries", 0, "retries that the group holds; from so many on, new messages are delivered only as retries end. 100 … 100000000; a new group has 1000000")
+	f.IntVar(&g.maxDelayedRetries, "max-delayed-retries", 0, "most retries that the group holds, 100 … 100000000; at the limit new messages are delivered only as retries end; a new group has 1000000")
 	f.BoolVar(&g.noNackThrottle, "no-nack-throttle", false, "switch off the nack throttle, which slows down a consumer that only nacks")
 }
 

@@ -32,7 +32,7 @@ func (a *app) metadataCopyCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&data, "data", node.DefaultConfig().Data, "data `directory` of the process with the role controller")
 	cmd.Flags().StringVar(&to, "to", "", "`URL` of the Cassandra cluster with its keyspace, like cassandra://HOST,HOST/KEYSPACE")
-	cmd.Flags().BoolVar(&undo, "undo", false, "let the embedded metadata count again")
+	cmd.Flags().BoolVar(&undo, "undo", false, "take the copy back: the embedded metadata are used again")
 	cmd.RunE = a.run(func(ctx context.Context, _ []string) error {
 		if to == "" {
 			return core.Errorf(core.CodeBadArgument, "--to is missing; name the keyspace, like --to cassandra://10.0.0.1/columba")

@@ -205,7 +205,7 @@ func (a *app) listOperationsCommand() *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&ended, "all", false, "also those that ended within the last days")
+	cmd.Flags().BoolVar(&ended, "all", false, "also those that ended within the last seven days")
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) purgeQueuesCommand() *cobra.Command {
-	return parent("purge", "Take all messages out of a queue", a.purgeQueueCommand())
+	return parent("purge", "Delete all messages of a queue", a.purgeQueueCommand())
 }
 
 func (a *app) purgeQueueCommand() *cobra.Command {

@@ -39,9 +39,9 @@ func (q *queueFlags) register(cmd *cobra.Command) {
 	suggest(cmd, "consistency", "ap", "cp")
 	suggest(cmd, "durability", "fsync", "written")
 	q.set.IntVar(&q.replicas, "replicas", 0, "copies of each message, 1 … 7; a new queue has what the cluster was started with")
-	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "copies without which nothing is accepted; a new queue has 2 when --replicas is above 1. With fewer stores than this the queue is refused")
-	durationVar(q.set, &q.consumed, "consumed-retention", 0, "keep this long after every group acknowledged, like 12h; 0s: no longer; a new queue has 24h")
-	durationVar(q.set, &q.unconsumed, "unconsumed-retention", 0, "keep this long what is not consumed, like 7d; 0s: until it is consumed; a new queue has 72h")
+	q.set.IntVar(&q.minReplicas, "min-replicas", 0, "stores that must be up to accept messages; a new queue has 2 when --replicas is above 1. With fewer stores than this the queue is refused")
+	durationVar(q.set, &q.consumed, "consumed-retention", 0, "delete messages this long after every group has consumed them, like 12h; 0s: at once; a new queue has 24h")
+	durationVar(q.set, &q.unconsumed, "unconsumed-retention", 0, "delete messages this long after their extent has ended, consumed or not, like 7d; 0s: never before they are consumed; a new queue has 72h")
 	q.set.Var(&q.maxMessage, "max-message", "largest payload, like 4MiB, at most 16MiB; a new queue has 1MiB")
 	q.set.Var(&q.maxBacklog, "max-backlog", "bytes that the group furthest behind may leave unconsumed, like 10GiB; beyond them publishers wait. 0: no limit")
 }
