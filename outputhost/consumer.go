@@ -77,7 +77,7 @@ type holding struct {
 // Why a settlement of a share that is not there is refused; made once, as they may be frequent.
 var (
 	errMoved     = core.Errorf(core.CodeMoved, "another output host delivers the extent now")
-	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: the group was rewound, or has consumed the extent")
+	errForgotten = core.Errorf(core.CodeStale, "the delivery is not known any more: a seek moved the group, or the group has consumed the extent")
 )
 
 // delivery is one frame (or a few) on its way to a consumer, made under the group's mutex and sent outside.

@@ -204,9 +204,9 @@ func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text stri
 	}
 	switch {
 	case t.Epoch > g.mu.record.Epoch:
-		err = core.Errorf(core.CodeMoved, "the group was rewound a moment ago; try again")
+		err = core.Errorf(core.CodeMoved, "a seek moved the group a moment ago; try again")
 	case t.Epoch < g.mu.record.Epoch && (s == nil || !g.stays(s.extent)):
-		err = core.Errorf(core.CodeStale, "the group was rewound since")
+		err = core.Errorf(core.CodeStale, "a seek has moved the group since; the message comes again if it is after the new place")
 	case s != nil:
 		if err = s.settleTokenLocked(req, t, now); err == nil {
 			g.mu.elsewhere++

@@ -164,7 +164,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		return nil
 	}
 	if g.mu.record.Epoch != epoch { // what was read is void
-		return core.Errorf(core.CodeStale, "group %s was rewound meanwhile; read extent %s again", g.name, e.ID)
+		return core.Errorf(core.CodeStale, "a seek moved group %s meanwhile; read extent %s again", g.name, e.ID)
 	}
 	old := g.mu.given[e.ID]
 	if old != nil { // it comes back
