@@ -156,7 +156,7 @@ func (c Config) validateAddresses() error {
 	}
 	if !loopback(host) && !c.Insecure {
 		return core.Errorf(core.CodeBadArgument, "listen %s can be reached from other machines, and there is neither TLS nor authentication: "+
-			"whoever reaches it may read, publish and delete everything; listen on 127.0.0.1, or add --insecure if the network itself keeps others out", c.Listen)
+			"any client that reaches it may read, publish and delete everything; listen on 127.0.0.1, or add --insecure if the network itself keeps others out", c.Listen)
 	}
 	if c.Advertise == "" {
 		if unspecified(host) {

@@ -294,7 +294,8 @@ func (d *dataDir) checkMetadata() error {
 	if _, err := os.Stat(d.store()); err != nil {
 		return nil
 	}
-	return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there; restore it or mount its disk, or choose another directory with --data", d.metadata(), d.store())
+	return core.Errorf(core.CodeCorrupt, "%s is missing but %s is there: the metadata are lost, or the directory is of a store without the role controller; "+
+		"restore them or mount their disk, leave controller out of --roles, or choose another directory with --data", d.metadata(), d.store())
 }
 
 // refuseEmbedded refuses to begin with metadata in Cassandra in a directory that has metadata of its own.

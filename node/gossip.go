@@ -93,7 +93,7 @@ func (c Config) validateGossip() error {
 	}
 	if !loopback(host) && !c.Insecure {
 		return core.Errorf(core.CodeBadArgument, "gossip %s can be reached from other machines, and there is neither encryption nor authentication: "+
-			"whoever reaches it may join the cluster; use 127.0.0.1, or add --insecure if the network itself keeps others out", c.Gossip)
+			"any process that reaches it may join the cluster; use 127.0.0.1, or add --insecure if the network itself keeps others out", c.Gossip)
 	}
 	if unspecified(host) && c.Advertise == "" {
 		return core.Errorf(core.CodeBadArgument, "gossip %s is every address of this machine; say with --advertise HOST:PORT which one others shall use", c.Gossip)
