@@ -74,7 +74,9 @@ func (s *Share) wakeWhenStayed(seq core.Seq, m *message, x *transfer) {
 // room is how many more messages the next checkpoint may announce for a destination.
 func (s *Share) room(to Destination) int { return max(0, routes[to].atOnce-s.transfers[to].underWay) }
 
-// Leaving is how many messages the next checkpoint would announce. While it is not 0, save a checkpoint soon.
+// Leaving is how many messages the next checkpoint would announce as on their way to the retry queue or the dead letter
+// queue. While it is not 0, save a checkpoint soon: a message is appended there only after a saved checkpoint has
+// announced it.
 func (s *Share) Leaving() (n int) {
 	for to := range s.destinations() {
 		if next := min(s.transfers[to].leaving, s.room(to)); next > 0 && s.goes(to, 1) {

@@ -22,7 +22,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 	return blob, d.token
 }
 
-// Draft is what a checkpoint is to say. The share goes on meanwhile: Encode needs nothing of it.
+// Draft is the content of a checkpoint. The share may go on meanwhile: Encode reads nothing of the share.
 type Draft struct {
 	token    uint64
 	policies policyStates
@@ -41,7 +41,7 @@ type draftChunk struct {
 // Token is what Saved takes once the checkpoint is durable.
 func (d *Draft) Token() uint64 { return d.token }
 
-// Draft notes what a checkpoint of now says: see Checkpoint. Conclude has to follow before the next one.
+// Draft makes the content of a checkpoint of now: see Checkpoint. Conclude has to follow before the next Draft.
 func (s *Share) Draft(final bool, now time.Time) *Draft {
 	t := s.group.at(now)
 	s.group.settleGiven()
@@ -98,7 +98,7 @@ func inOrder(entries []entry, chunks []draftChunk) []entry {
 	return out
 }
 
-// Conclude takes note of what was encoded.
+// Conclude tells the share what Encode has put into the checkpoint: there may have been no room for all of the draft.
 func (s *Share) Conclude(d *Draft) {
 	f := &d.fitted
 	if s.gone {

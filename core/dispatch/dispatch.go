@@ -1,10 +1,12 @@
 // Package dispatch owns the delivery rules of one consumer group on one output host: who gets which message when, under
 // which attempt and lock, what becomes of a settlement, and what a checkpoint must hold.
 //
-// Everything here is a plain struct: no goroutine, no clock, no I/O. A Group, with all its Shares, has one owner; nothing
-// is safe for concurrent use. Instants given as now are of the wall clock, since checkpoints keep them; where they carry a
-// monotonic reading, as those of time.Now do, that one tells how much time passed. One before an earlier one counts as
-// that earlier one.
+// Everything here is a plain struct: no goroutine, no clock, no I/O. A Group, with all its Shares, has one owner;
+// nothing is safe for concurrent use.
+//
+// Each now is a time of the wall clock, because checkpoints keep such times. If it has a monotonic reading, as that of
+// time.Now has, the reading tells how much time has passed. A now that is before an earlier one counts as the earlier
+// one.
 package dispatch
 
 import (

@@ -278,7 +278,8 @@ func (d *dueSupply) rest() {
 	}
 }
 
-// Known is what the reader of a timer extent needs not be sent: what is done, or held.
+// Known has the seqs that the reader of a timer extent need not be sent: they are settled, or the share has the
+// messages.
 func (s *Share) Known() *acklevel.Window {
 	w := s.done.Clone()
 	s.table.each(func(seq core.Seq, m *message) {
@@ -303,7 +304,7 @@ func (s *Share) tooOld(since int64) bool {
 // A message of a timer extent that was never handed out can be taken back. It is withheld while that is decided, in
 // whatever order it is offered meanwhile, and then settled, or released. See core/cancel.
 
-// Hold is what a share says to a message being withheld.
+// Hold is the answer of Withhold: the state of the message that is to be withheld.
 type Hold string
 
 const (
@@ -312,7 +313,8 @@ const (
 	Handed  Hold = "delivered" // it was handed out, and is not settled
 )
 
-// Withhold keeps a message of a timer extent from being handed out for the first time.
+// Withhold keeps a message of a timer extent from being delivered for the first time, while its cancellation is
+// decided.
 func (s *Share) Withhold(seq core.Seq, now time.Time) Hold {
 	s.group.at(now)
 	if s.done.Done(seq) || s.gone || !s.timers {
@@ -330,15 +332,15 @@ func (s *Share) Withhold(seq core.Seq, now time.Time) Hold {
 	return Held
 }
 
-// Withholds counts the calls of Withhold that held something: what was decided was read at that count, or later.
+// Withholds counts the calls of Withhold that withheld a message. Read it before the decisions, and give it to Follow.
 func (s *Share) Withholds() uint64 { return s.withholds }
 
-// Withheld is how many messages are.
+// Withheld is how many messages are withheld.
 func (s *Share) Withheld() int { return len(s.withheld) }
 
-// Follow does what was decided until the share had withheld so many messages: what is called off is settled, but for
-// what the group keeps, and for what was handed out after all; the rest is released unless it is still being decided
-// on.
+// Follow applies decisions about withheld messages. until is Withholds as it was before the decisions were read. A
+// message in called is settled, unless the group keeps it (kept). Every other message is released, except in two cases:
+// it is still being decided on (undecided), or it was withheld after until.
 func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]bool, until uint64, now time.Time) {
 	s.group.at(now)
 	for _, seq := range slices.Sorted(maps.Keys(s.withheld)) {
@@ -359,7 +361,8 @@ func (s *Share) Follow(called *acklevel.Window, kept, undecided map[core.Seq]boo
 	s.wake()
 }
 
-// Cancel settles the messages that were called off, but for what the group keeps and what was handed out.
+// Cancel settles the cancelled messages (called), except those that the group keeps (kept) and those that were
+// delivered.
 func (st *State) Cancel(called *acklevel.Window, kept map[core.Seq]bool) {
 	st.done = *st.done.Clone()
 	settle := func(first, last core.Seq) {

@@ -68,9 +68,9 @@ func (a *isolation) nextDeadline(int64) int64 {
 	return next
 }
 
-// Connected says how many sessions are connected that take messages. While it is one, nothing is isolated: that session
-// would have to do without all else. Unless it is called nothing is known, as while nobody is connected: isolated messages
-// wait for an idle session.
+// Connected sets how many sessions are connected that take messages. While it is one, nothing is isolated: that session
+// would have to do without all other messages. Before the first call, and while nobody is connected, the number is not
+// known: isolated messages then wait for an idle session.
 func (g *Group) Connected(sessions int) {
 	n := int8(min(sessions, 2))
 	if g.connected == n {

@@ -191,8 +191,8 @@ func (s *Share) capNotCounted(seq core.Seq, m *message) {
 	}
 }
 
-// LeavesUnsure reports whether the next owner would find attempts or transfers unsure by the last checkpoint, which a
-// final one would settle.
+// LeavesUnsure reports whether the next owner could not tell, by the last checkpoint, how some attempts or transfers
+// have ended. A final checkpoint would tell it.
 func (s *Share) LeavesUnsure() bool {
 	return !s.final && s.of(inFlight, unsaved, ready, leaving, announced, transferring, held) > 0
 }

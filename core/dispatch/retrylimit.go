@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// RetriesKnownFor is for how long a count of a group's retries stands, unless a later one comes; then a host begins
-	// anew with what it sees itself.
+	// RetriesKnownFor is for how long the count that Group.Retries brings is valid. If no later one comes, the host
+	// begins anew with the retries that it sees itself.
 	RetriesKnownFor = time.Minute
 	// ownersUnknown is of how many hosts one takes itself for one while it knows of no count: others, or it in an earlier
 	// run, may have used up places.
@@ -138,14 +138,15 @@ func (s *Share) retriesHere() int {
 	return n
 }
 
-// CountedRetries notes that the retries of the group's shares are being counted: Retries, when it is told, is of now.
+// CountedRetries records that the retries of the group's shares are being counted now. The next call of Retries brings
+// the count of this moment.
 func (g *Group) CountedRetries() {
 	if g.retries != nil {
 		g.retries.looked = g.retries.sum
 	}
 }
 
-// Retries tells how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
+// Retries sets how many retries the group has in all, as of the last CountedRetries, and how many hosts deliver its
 // messages for the first time.
 func (g *Group) Retries(all uint64, hosts int, now time.Time) {
 	g.owners = &owners{int64(min(max(hosts, 1), math.MaxInt16)), g.at(now) + int64(RetriesKnownFor)}

@@ -169,8 +169,8 @@ func (s *Share) current(seq core.Seq, attempt uint16) *message {
 	return nil
 }
 
-// Inherited reports whether an earlier owner handed out the current delivery of a message. Another delivery may bear
-// the same attempt: a first attempt of just before a crash is forgotten, and made again.
+// Inherited reports whether an earlier owner made the current delivery of a message. Two deliveries may have the same
+// attempt: a crash may forget a first attempt, which is then made again.
 func (s *Share) Inherited(seq core.Seq) bool {
 	m := s.table.get(seq)
 	return m != nil && m.phase == inFlight && m.session == EarlierSession

@@ -72,7 +72,7 @@ func (s *Share) Extent() core.ExtentID { return s.extent }
 // timer extent it is the first one that is not done: see Known.
 func (s *Share) ReadFrom() core.Seq { return s.done.NextUndone(s.next) }
 
-// Lacks reports whether messages were restored from a checkpoint and not read yet.
+// Lacks reports whether messages that were restored from a checkpoint are not read yet.
 func (s *Share) Lacks() bool { return s.missing > 0 }
 
 // outstanding is how many messages were read, or restored, and not settled.
@@ -154,8 +154,8 @@ func (s *Share) roomForFirsts() int {
 	return min(MaxOutstanding+s.missing, 2*MaxOutstanding) - s.table.n
 }
 
-// Wait keeps first deliveries back while it is on; what was handed out before goes on. So the shares of a chain of
-// extents begin one after another, and within each what came back goes before what was never handed out.
+// Wait holds back first deliveries while on is true; redeliveries go on. So the shares of a chain of extents begin one
+// after another, and within each of them redeliveries come before first deliveries.
 func (s *Share) Wait(on bool) {
 	s.chained = true
 	if s.waits == on {
@@ -165,7 +165,7 @@ func (s *Share) Wait(on bool) {
 	s.wake()
 }
 
-// Begun reports whether every message up to last was handed out, or needs not be.
+// Begun reports whether every message up to last was delivered or is settled.
 func (s *Share) Begun(last core.Seq) bool { return s.supply.len() == 0 && s.ReadFrom() > last }
 
 // rest gives back the memory of busier times, when nothing is outstanding.
@@ -188,7 +188,7 @@ func (s *Share) Frontier() core.Seq { return s.done.Frontier() }
 // Consumed is how many messages are settled.
 func (s *Share) Consumed() uint64 { return uint64(s.done.Frontier()) + s.done.Above() }
 
-// Done reports whether the group is through with an extent whose last seq is last.
+// Done reports whether the group has consumed an extent whose last seq is last.
 func (s *Share) Done(last core.Seq) bool { return s.done.Frontier() >= last }
 
 // Unsaved is how many retries wait for a checkpoint to hold their count. While it is not 0, save a checkpoint soon. It
@@ -203,8 +203,8 @@ func (s *Share) Unsaved() int {
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
 func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 
-// Full reports whether the rest of checkpoints is kept for the messages that failed already: the share then neither
-// reads nor begins new messages until one has room again.
+// Full reports whether checkpoints have room only for the messages that have failed. The share then neither reads
+// messages nor delivers any for the first time, until a checkpoint has room again.
 func (s *Share) Full() bool { return s.full }
 
 // NoteBytes is how many bytes of texts and metadata the share keeps.

@@ -52,8 +52,8 @@ func (g *Group) RemoveShare(s *Share) {
 	s.supply = newLogSupply(s)
 }
 
-// Rebuild puts a share together anew from what is known of its messages: what is done stays done, locks, delays and
-// attempts stay, and everything is to be read again from ReadFrom on.
+// Rebuild makes the state of a share anew from what is known of its messages: settled messages stay settled, locks,
+// delays and attempts stay, and everything from ReadFrom on is read again.
 func (g *Group) Rebuild(s *Share, now time.Time) {
 	g.at(now)
 	g.settleGiven()

@@ -46,10 +46,10 @@ type Standing struct {
 	Record   []byte    // encoded, nil when it is not read; valid until the next call on the group
 }
 
-// Blocking is the message after the frontier: the one that holds it back.
+// Blocking is the Standing of the message after the ack level: the one that holds the ack level back.
 func (s *Share) Blocking() Standing { return s.Standing(s.done.Frontier() + 1) }
 
-// Standing is where a message stands.
+// Standing is the place of a message in the share.
 func (s *Share) Standing(seq core.Seq) Standing {
 	st := Standing{Seq: seq, Place: PlaceUnread}
 	if s.done.Done(seq) {
@@ -111,7 +111,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	}
 }
 
-// Waits reports whether first deliveries are kept back; see Wait.
+// Waits reports whether first deliveries are held back; see Wait.
 func (s *Share) Waits() bool { return s.waits }
 
 // place is where the messages of an entry are.
@@ -129,7 +129,7 @@ func (e *entry) place() Place {
 	return PlaceDelayed
 }
 
-// Standing is where the state left a message.
+// Standing is the place of a message, as the state has it.
 func (st *State) Standing(seq core.Seq) Standing {
 	e, there := st.messages[seq]
 	switch {
@@ -145,7 +145,8 @@ func (st *State) Standing(seq core.Seq) Standing {
 	return out
 }
 
-// Unread is how many messages up to last are not done, and whose bytes were not read here: restored ones, too.
+// Unread is how many messages up to last are not settled, and were not read here. Messages restored from a checkpoint
+// count, too, until they are read.
 func (s *Share) Unread(last core.Seq) uint64 {
 	if s.timers { // those were not read in the order of seqs
 		have := uint64(s.done.Frontier()) + s.done.Above() + uint64(s.outstanding()-s.missing)
@@ -154,7 +155,7 @@ func (s *Share) Unread(last core.Seq) uint64 {
 	return undone(&s.done, s.next, last)
 }
 
-// Uncounted is how many of the unread ones Depth does not count: it counts those that were restored.
+// Uncounted is how many messages of Unread are not in Depth. Depth has those that were restored from a checkpoint.
 func (s *Share) Uncounted(last core.Seq) uint64 {
 	n := s.Unread(last)
 	return n - min(n, uint64(s.missing))
@@ -190,7 +191,7 @@ func (st *State) Depth(last core.Seq, now time.Time) (d Depth) {
 	return d
 }
 
-// Unbegun is how many messages of those from first to last are not done and were not handed out.
+// Unbegun is how many messages from first to last are not settled and were not delivered.
 func (st *State) Unbegun(first, last core.Seq) uint64 {
 	n := undone(&st.done, first, last)
 	for seq := range st.messages {

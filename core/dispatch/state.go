@@ -100,8 +100,8 @@ func (st State) Until(seq core.Seq) State {
 	return out
 }
 
-// Merge joins what another owner of the same extent saved: the union of what is done, the highest attempts, the latest
-// deadlines. Of two owners that told of policies what the one that is here told stays.
+// Merge joins the state that another owner of the same extent saved: the union of the settled seqs, the highest
+// attempts, the latest deadlines. If both have states of policies, those of st stay.
 func (st *State) Merge(o State) {
 	if !st.told {
 		st.policies, st.told = o.policies, o.told
@@ -153,9 +153,9 @@ func (e *entry) finality() int {
 	return 0
 }
 
-// Shift moves all deadlines by d: those of an owner whose clock went wrong by as much. One that has come stays one that
-// has come, and all stay in the range that a checkpoint can hold. A message that leaves is looked for by its due time, so
-// that stays.
+// Shift moves all deadlines by d, the error of the clock of the owner that saved them. A deadline that has passed stays
+// passed, and all stay in the range that a checkpoint can hold. The due time of a message on its way to a built-in
+// queue stays, because the message is looked for there by that time.
 func (st *State) Shift(d time.Duration) {
 	for seq, e := range st.messages {
 		if e.hasDue() && e.due != 0 && e.kind != kindTransferring {
@@ -174,7 +174,7 @@ func (st State) Consumed() uint64 { return uint64(st.done.Frontier()) + st.done.
 // Pending is how many messages were handed out and not settled.
 func (st State) Pending() int { return len(st.messages) }
 
-// Dies reports whether any message leaves for the dead letter queue: it may be there already.
+// Dies reports whether any message is on its way to the dead letter queue: it may be there already.
 func (st State) Dies() bool {
 	for _, e := range st.messages {
 		if e.dies() {
@@ -195,10 +195,10 @@ const (
 	OwnerGone  = OwnerLease + 500*time.Millisecond
 )
 
-// Absorb settles what another owner of the extent has settled since, or what a selection took out of the extent. It
-// answers how many messages of it were not settled here. Entries of unsettled messages are ignored: this owner may have
-// handed them out since. None of it counts as acked, or as a success for the breaker: nobody here can say how the
-// messages ended, and the owner that took an ack has counted it.
+// Absorb settles the messages that another owner of the extent has settled since, or that a selection took out of the
+// extent. It returns how many of them were not settled here. Absorb ignores the entries of unsettled messages in o,
+// because this owner may have delivered these since. The settled messages do not count as acked, nor as a success for
+// the breaker: this owner does not know how they ended, and the owner that got an ack has counted it.
 func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	s.group.at(now)
 	if s.gone {

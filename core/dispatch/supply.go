@@ -118,13 +118,14 @@ func (s *Share) expire(seq core.Seq, m *message) {
 // visibleAt is when the group's delay lets the messages of a batch go, ns.
 func (s *Share) visibleAt(b *batch) int64 { return b.Enqueued*1000 + int64(s.group.spec.Delay) }
 
-// KeepsBack reports whether the group's delay keeps back a message that is not read here and was enqueued then, unix
-// µs.
+// KeepsBack reports whether the group's delay holds back a message that was enqueued then (unix µs), and that is not
+// read here.
 func (s *Share) KeepsBack(enqueued int64, now time.Time) bool {
 	return !s.merged && enqueued*1000+int64(s.group.spec.Delay) > now.UnixNano()
 }
 
-// KeptBack reports whether the group's delay keeps back what was read last, and so what was not read yet.
+// KeptBack reports whether the group's delay holds back the message that was read last, and so all that are not read
+// yet.
 func (s *Share) KeptBack() bool {
 	l, ok := s.supply.(*logSupply)
 	return ok && s.group.spec.Delay > 0 && l.n > 0 && !s.merged && s.visibleAt(*l.batches.back()) > s.group.now

@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// StillFor is for how long the next message of a share may be ready, with credit free for it, before that is a defect.
+// StillFor is for how long the next message of a share may be ready, with free credit, before Watched reports a defect.
 const StillFor = 30 * time.Second
 
 // Watch is what a watchdog remembers of a share from one look to the next. The zero Watch has not looked yet.
@@ -18,9 +18,10 @@ type Watch struct {
 	since    int64 // ns: ready, with credit free, at every look from then on
 }
 
-// Watched says what was found to be broken; "" is nothing. bytes is the credit that is free for a message, 0 while
-// there is none or nothing may be handed out. No deadline may be due: see NextDeadline. It looks at the message after
-// the frontier only: whatever is broken elsewhere comes to be there.
+// Watched returns the defect that it has found in the share, "" for none. bytes is the credit that is free for a
+// message: 0 while there is none, or while nothing may be delivered. No deadline may be due: see NextDeadline. Watched
+// looks only at the message after the ack level. A message that is broken elsewhere gets there when all messages before
+// it are settled.
 func (s *Share) Watched(w *Watch, bytes int, now time.Time) (broken string) {
 	t := s.group.at(now)
 	seq := s.done.Frontier() + 1
