@@ -11,8 +11,8 @@ import (
 
 // DoneRecord says that a group has consumed a sealed extent to its end.
 type DoneRecord struct {
-	L     core.Seq `json:"l"`
-	Epoch uint64   `json:"epoch"`           // of the group, when it did; a rewind makes it void …
+	L     core.Seq `json:"l"`               // the end seq of the extent
+	Epoch uint64   `json:"epoch"`           // of the group, when it did; a rewind (a seek) makes it void …
 	Stays bool     `json:"stays,omitempty"` // … unless it does not touch the extent: it holds merged messages, or is of a retry queue
 }
 

@@ -34,7 +34,8 @@ type GroupRecord struct {
 // Rewound reports whether the group was rewound since it was started.
 func (g GroupRecord) Rewound() bool { return g.Epoch > g.First }
 
-// Rewind is a seek under way: the next epoch of a group, and its start. Its positions are being written.
+// Rewind is a seek under way: the next epoch of a group, and the start of that epoch. A controller is writing its
+// positions. Records call a seek a rewind.
 type Rewind struct {
 	Epoch uint64     `json:"epoch"` // above all before, also of rewinds that came to nothing
 	To    core.Start `json:"to"`    // latest with an instant: what was latest then, see core.Start.AsOf

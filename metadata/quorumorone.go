@@ -6,9 +6,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// QuorumOrOne is a store of which each read at Quorum is one at One while no majority answers. Such a read misses rows that
-// its copy lacks, again and again: it repairs no copy. So it is for answers that say how many of something there are, or that
-// there is none. All other calls are those of s, and so are all while s is in one place.
+// QuorumOrOne is a store that reads at One in place of Quorum while no majority answers. Such a read does not see a row
+// that the copy lacks, however often it is repeated, because it repairs no copy. So use it only for answers that count
+// something, or that say that there is none. All other calls are those of s, and so are all calls while s is in one
+// place.
 func QuorumOrOne(s Store) Store { return quorumOrOne{s} }
 
 type quorumOrOne struct{ Store }

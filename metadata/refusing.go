@@ -11,11 +11,11 @@ import (
 // that fails no change.
 const ChangeWait = 2 * time.Second
 
-// Refusing is a store for changes that somebody waits for. While no majority answers, reads at Quorum and Serial fail with
-// CodeNoMajority after ChangeWait, and so do Insert, and Put at Quorum: nothing was written then. These two read the row
-// first, unless a majority answered another call a moment ago, see Majority.Holds.
-// A change that was sent is waited for as long as its context allows, because its outcome may be unknown. All other calls
-// are those of s, and so are all while s is in one place.
+// Refusing is a store for changes that a caller waits for. While no majority answers, Insert, Put at Quorum, and reads
+// at Quorum and Serial fail with CodeNoMajority after ChangeWait: nothing was written then. Insert and Put read the row
+// first, unless a majority answered another call a moment ago, see Majority.Holds. A change that was sent is waited for
+// as long as its context allows, because its outcome may be unknown. All other calls are those of s, and so are all
+// calls while s is in one place.
 func Refusing(s Store) Store { return refusing{s} }
 
 type refusing struct{ Store }

@@ -13,15 +13,15 @@ type SealRecord struct {
 	Extent   core.Extent      `json:"extent"`          // a seal must not need the create row
 	Before   core.ExtentID    `json:"before,omitzero"` // see ExtentRecord
 	State    core.ExtentState `json:"state"`
-	Floor    core.Seq         `json:"floor"`
-	L        core.Seq         `json:"l"`
+	Floor    core.Seq         `json:"floor"` // the committed seq of the writer when it asked for the seal
+	L        core.Seq         `json:"l"`     // the end seq, once State says that there is one; not below Floor, unless Forced
 	Checksum uint32           `json:"checksum"`
 	Bytes    uint64           `json:"bytes"`
 	// Holders are the stores that hold everything up to L, or all that is left of it, see HeldTo, with their disks in the same order: another disk under
 	// the name of a holder is no copy.
 	Holders     []core.HostID `json:"holders"`
 	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
-	// Unacked: the holders have never been as many as an acknowledgement by this row needs, so nothing was acknowledged by it.
+	// Unacked: the row has never had enough holders, see Enough, so no input host has acknowledged a message because of it.
 	Unacked bool `json:"unacked,omitempty"`
 	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
 	Version uint64 `json:"version,omitempty"`
@@ -30,7 +30,7 @@ type SealRecord struct {
 	// Forced: an operator's word decided L; Lost is how many records above it were known to be committed.
 	Forced  bool      `json:"forced,omitempty"`
 	Lost    core.Seq  `json:"lost,omitempty"`
-	Home    core.Home `json:"home"`    // who reads it
+	Home    core.Home `json:"home"`    // its read scope: who reads it
 	Reason  string    `json:"reason"`  // why it was sealed
 	Attempt core.ID   `json:"attempt"` // of the last change, to recognise one's own after a lost answer
 	Changed time.Time `json:"changed"`

@@ -7,13 +7,14 @@ import (
 	"time"
 )
 
-// Consistency of a read or of a plain write. Decisions (seal, retire, head, operations) read Serial; caches read One.
+// Consistency of a read or of a plain write. With metadata in one place all are the same. Decisions (seal, retire,
+// head, operations) read Serial; caches read One.
 type Consistency uint8
 
 const (
-	One Consistency = iota
-	Quorum
-	Serial
+	One    Consistency = iota // one copy answers, which may be old or lack the row
+	Quorum                    // a majority of the copies answers; a change that is under way may be seen or not
+	Serial                    // a majority that first finishes changes under way: no change can come before the answer later
 )
 
 // Rule says how the rows of a table may change. Rows of one table never change by two rules.
@@ -85,10 +86,13 @@ type Store interface {
 	// Remove deletes a row like a Put of nothing at that time; it wins over a Put of the same time. Put tables.
 	Remove(ctx context.Context, t Table, k Key, at time.Time, c Consistency) error
 
-	// Watch calls changed (from one goroutine, never concurrently) after rows of the partition changed, at least once after the
-	// last change, and until ctx ends. Changes may be folded; it says that, not what. Polling is allowed. A row that expires
-	// calls nothing. It calls changed once at the start, so that nothing is missed between a first reading and the watch, and
-	// it blocks: the goroutine is the caller's. It returns ctx's error when ctx ends, CodeUnavailable when the store closes.
+	// Watch calls changed after rows of the partition changed, from one goroutine, never concurrently, until ctx ends.
+	// At least one call comes after the last change. One call may stand for several changes, and does not say what has
+	// changed. A store may poll. No call comes when a row expires. One call comes at the start, so that no change
+	// between a first reading and the watch is missed.
+	//
+	// Watch blocks: the goroutine is the caller's. It returns the error of ctx when ctx ends, and CodeUnavailable when
+	// the store closes.
 	Watch(ctx context.Context, t Table, partition string, changed func()) error
 
 	// Close releases everything; calls under way end, those after it get CodeUnavailable.

@@ -25,17 +25,17 @@ type Owner interface {
 	Ask(ctx context.Context, other lease.Record, term uint64) (counter uint64, err error)
 	// Sees is how many hosts the membership has, this one included.
 	Sees() uint32
-	// Shows reports whether the membership has another controller. It does not block.
+	// Shows reports whether the membership has another controller as a member. It does not block.
 	Shows(other core.HostID) bool
-	// Newer has the lists of this controller be newer than that from now on.
+	// Newer makes all further lists of this controller newer than the list with that counter.
 	Newer(counter uint64)
-	// Yield returns when nothing is under way any more that the controller did for keys that it is not responsible for. It
-	// answers the counter of its newest list.
+	// Yield waits until all work has ended that the controller does for keys that it is not responsible for. It returns
+	// the counter of its newest list.
 	Yield() (counter uint64)
 	// Changed is told that the controller may be responsible for other keys than before. It does not block.
 	Changed()
-	// Looked is told how each reading of the leases ended, which needs a majority of the metadata and began at that time, by
-	// Config.Now. There is one a second. It does not block.
+	// Looked gets the result of each reading of the leases, and when that began, by Config.Now. A reading needs a
+	// majority of the metadata. There is one a second. Looked does not block.
 	Looked(began time.Time, err error)
 }
 
@@ -90,7 +90,7 @@ const (
 	callTimeout = 2 * time.Second // of a look, and of a question to another controller
 )
 
-// New session, which is responsible for nothing yet; it does no I/O.
+// New makes a Session that is responsible for nothing yet; it does no I/O.
 func New(cfg Config, owner Owner) *Session {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -101,8 +101,9 @@ func New(cfg Config, owner Owner) *Session {
 	return s
 }
 
-// Holds reports whether this controller holds the lease of its session. After a lapse it does not before the next session
-// has begun: until then Handovers does not show that another controller may have been responsible.
+// Holds reports whether this controller holds the lease of its session. After a lapse of the lease it reports false
+// until the next session has begun, because only then does Handovers count that another controller may have been
+// responsible.
 func (s *Session) Holds() bool {
 	v := s.view.Load()
 	if v.own == 0 {
@@ -146,7 +147,8 @@ func (s *Session) Handovers() uint64 {
 	return s.mu.handovers
 }
 
-// Unchanged is for how long nothing has changed in what this controller is responsible for while it holds its lease.
+// Unchanged is for how long the keys that this controller is responsible for have not changed, while it holds its
+// lease.
 func (s *Session) Unchanged() time.Duration { return s.cfg.Now().Sub(s.view.Load().since) }
 
 // Acknowledge counts a session of another run as a member. It returns when nothing of before is under way, with the
