@@ -63,6 +63,33 @@ func TestConsume_SummaryTellsWhatWasNacked(t *testing.T) {
 	}
 }
 
+// TestConsume_SummaryTellsWhatIsLocked: messages that the command does not acknowledge come again, unless they are settled by
+// their tokens. An at-most-once group has no lock, and a command without messages leaves none.
+func TestConsume_SummaryTellsWhatIsLocked(t *testing.T) {
+	for _, c := range []struct {
+		ack   string
+		total int64
+		lock  time.Duration
+		want  string
+	}{
+		{ackAuto, 4, time.Minute, ""},
+		{ackNone, 4, time.Minute, "not acknowledged: each message comes again 1m after its delivery\n"},
+		{ackTokens, 1, 90 * time.Second, "not acknowledged: each message comes again 1m30s after its delivery, unless it is settled by its token\n"},
+		{ackTokens, 4, 0, ""},
+		{ackTokens, 0, time.Minute, ""},
+	} {
+		var talk bytes.Buffer
+		run := &consumeRun{app: &app{stderr: &talk}, queue: "/t/a", group: "g", total: c.total, lock: c.lock}
+		run.flags.ack = c.ack
+		if err := run.summary(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, rest, _ := strings.Cut(talk.String(), "\n"); rest != c.want {
+			t.Errorf("--ack %s of %d messages: %q, want %q", c.ack, c.total, rest, c.want)
+		}
+	}
+}
+
 // TestConsume_SummaryCountsTheTimeUntilTheLastMessage, also when an interrupt ends a command that has waited for an hour.
 func TestConsume_SummaryCountsTheTimeUntilTheLastMessage(t *testing.T) {
 	for _, ended := range []string{"", "idle", "timeout"} {

@@ -32,9 +32,10 @@ type consumeRun struct {
 	batch   int    // lines that are written at once
 	total   int64  // messages whose lines were taken
 	refused atomic.Int64
-	ended   string    // why the run ended, when it was neither count nor interrupt
-	last    time.Time // when the last line was taken
-	noHost  bool      // it ended by --idle without a connection to an output host
+	lock    time.Duration // the group's lock timeout when the run ended; 0: not known, or the group is at-most-once
+	ended   string        // why the run ended, when it was neither count nor interrupt
+	last    time.Time     // when the last line was taken
+	noHost  bool          // it ended by --idle without a connection to an output host
 
 	unconfirmed error // why not all settlements were confirmed
 }
@@ -63,6 +64,7 @@ func (r *consumeRun) all(ctx context.Context, con *client.Consumer) error {
 	rest, _ := messages.take()
 	release(rest)
 	r.bar.finish()
+	r.lock = con.LockTimeout()
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	r.unconfirmed = con.Close(finish)

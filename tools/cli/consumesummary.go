@@ -62,6 +62,13 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 		back := r.total / n
 		r.app.say("%d acknowledged, %d nacked", r.total-back, back)
 	}
+	if unsettled := r.flags.ack == ackNone || r.flags.ack == ackTokens; unsettled && r.total > 0 && r.lock > 0 {
+		unless := ""
+		if r.flags.ack == ackTokens {
+			unless = ", unless it is settled by its token"
+		}
+		r.app.say("not acknowledged: each message comes again %s after its delivery%s", core.FormatDuration(r.lock), unless)
+	}
 	if n := r.refused.Load(); n > 0 {
 		r.app.say("%d acknowledgements were refused or came too late: these messages come again", n)
 	}
