@@ -8,7 +8,7 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
-// Place is where a message of a share is. The words are those that users see.
+// Place is where a message of a share is. Users see the state that core/words makes of it.
 type Place string
 
 const (
@@ -20,14 +20,14 @@ const (
 	PlaceRetryQueue    Place = "retry_queue"    // waits in the retry queue, or is on its way there
 	PlaceUnsaved       Place = "unsaved"        // waits for a checkpoint that counts its next attempt
 	PlaceReady         Place = "ready"          // may be handed out again
-	PlaceAlone         Place = "alone"          // waits to be handed out to a consumer that holds nothing else
+	PlaceIsolated      Place = "isolated"       // waits to be handed out to a consumer that holds nothing else
 	PlaceDeadLettering Place = "dead_lettering" // on its way to the dead letter queue
 	PlaceBlocked       Place = "blocked"        // exhausted in a group that blocks
 )
 
 var places = [phases]Place{
 	inFlight: PlaceInFlight, delayed: PlaceDelayed, unclaimed: PlaceReady, unsaved: PlaceUnsaved, ready: PlaceReady,
-	blocked: PlaceBlocked, handed: PlaceInFlight, isolated: PlaceAlone,
+	blocked: PlaceBlocked, handed: PlaceInFlight, isolated: PlaceIsolated,
 	leaving: PlaceDeadLettering, announced: PlaceDeadLettering, transferring: PlaceDeadLettering, appending: PlaceDeadLettering, held: PlaceDeadLettering, // or retry queueing, by the destination
 }
 
@@ -89,7 +89,7 @@ func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
 	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.table.note(seq).text, m.session
 	switch {
 	case m.phase == ready && s.group.isolation.isNext(s, seq):
-		st.Place = PlaceAlone
+		st.Place = PlaceIsolated
 	case m.phase == unclaimed && s.group.room().messages > 0:
 		st.Place = PlaceUnsaved
 	}

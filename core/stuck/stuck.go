@@ -230,7 +230,7 @@ func (v *View) waits() Reason {
 		return RetryLimit
 	case v.Place == dispatch.PlaceUnsaved && v.SaveFails:
 		return CheckpointNotSaved
-	case v.Place == dispatch.PlaceAlone: // whoever is to have it may be kept without credit until then
+	case v.Place == dispatch.PlaceIsolated: // whoever is to have it may be kept without credit until then
 		return Isolated
 	case v.Credit == 0:
 		return NoCredit

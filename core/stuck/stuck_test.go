@@ -78,8 +78,8 @@ func TestView_Reasons(t *testing.T) {
 		"delayed, open":                {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.BreakerOpen = true }), []Reason{Delayed, BreakerOpen}},
 		"ready, lease expired":         {with(ready, func(v *View) { v.LeaseExpired, v.Takers = true, 0 }), []Reason{LeaseExpired}},
 		"ready is not ordered":         {with(ready, func(v *View) { v.ChainWaits = true }), []Reason{Ready}},
-		"alone":                        {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Credit, v.BreakerOpen = 0, true }), []Reason{Isolated, BreakerOpen}},
-		"alone, nobody":                {with(at(dispatch.PlaceAlone, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
+		"alone":                        {with(at(dispatch.PlaceIsolated, 2, 1), func(v *View) { v.Credit, v.BreakerOpen = 0, true }), []Reason{Isolated, BreakerOpen}},
+		"alone, nobody":                {with(at(dispatch.PlaceIsolated, 2, 1), func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, nobody":             {with(buffered, func(v *View) { v.Takers = 0 }), []Reason{NoConsumer}},
 		"buffered, out of order":       {with(buffered, func(v *View) { v.ChainWaits = true }), []Reason{ChainOrder}},
 		"buffered, full":               {with(buffered, func(v *View) { v.Full = true }), []Reason{CheckpointFull}},
@@ -102,7 +102,7 @@ func TestView_Reasons(t *testing.T) {
 func TestView_ThereIsAlwaysAReason(t *testing.T) {
 	places := []dispatch.Place{
 		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed,
-		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceDeadLettering, dispatch.PlaceBlocked,
+		dispatch.PlaceUnsaved, dispatch.PlaceReady, dispatch.PlaceIsolated, dispatch.PlaceDeadLettering, dispatch.PlaceBlocked,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		is := func() bool { return rapid.Bool().Draw(t, "is") }

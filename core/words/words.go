@@ -47,7 +47,7 @@ func Reasons() (all []string) {
 
 var states = map[dispatch.Place]string{
 	dispatch.PlaceDone: Settled, dispatch.PlaceUnread: Unread, dispatch.PlaceInFlight: InFlight, dispatch.PlaceBlocked: Blocked, dispatch.PlaceDeadLettering: DeadLettering,
-	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceAlone: Ready,
+	dispatch.PlaceBuffered: Ready, dispatch.PlaceUnsaved: Ready, dispatch.PlaceReady: Ready, dispatch.PlaceIsolated: Ready,
 	dispatch.PlaceDelayed: Delayed, dispatch.PlaceRetryQueue: Delayed,
 }
 

@@ -12,7 +12,7 @@ import (
 func TestStateOf(t *testing.T) {
 	for _, p := range []dispatch.Place{
 		dispatch.PlaceDone, dispatch.PlaceUnread, dispatch.PlaceBuffered, dispatch.PlaceInFlight, dispatch.PlaceDelayed, dispatch.PlaceRetryQueue, dispatch.PlaceUnsaved,
-		dispatch.PlaceReady, dispatch.PlaceAlone, dispatch.PlaceDeadLettering, dispatch.PlaceBlocked,
+		dispatch.PlaceReady, dispatch.PlaceIsolated, dispatch.PlaceDeadLettering, dispatch.PlaceBlocked,
 	} {
 		if s := words.StateOf(p); !slices.Contains(words.States, s) {
 			t.Errorf("place %q has the state %q", p, s)
