@@ -39,10 +39,10 @@ func TestAudit_ForcedSeal(t *testing.T) {
 func TestAudit_Seek(t *testing.T) {
 	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		known, unknown := r.queue(2, 2), core.QueueID{ID: core.NewID(time.Now())}
-		r.group(known, "g")
+		g := r.group(known, "g")
 		for queue, want := range map[core.QueueID]string{known: "/t/" + known.String() + "/g", unknown: unknown.String() + "/g"} {
 			before := len(audited(r))
-			req := &pb.RewindGroupRequest{Queue: queue.ID[:], Group: "g", To: "earliest", Who: "10.0.0.7:5"}
+			req := &pb.RewindGroupRequest{Queue: queue.ID[:], Group: "g", Id: g.ID[:], To: "earliest", Who: "10.0.0.7:5"}
 			_, err := (&service{r.ctl.Host}).RewindGroup(r.t.Context(), connect.NewRequest(req))
 			if known := queue == known; (err == nil) != known {
 				t.Errorf("seek of %s: %v", queue, err)

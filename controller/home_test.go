@@ -120,7 +120,7 @@ func TestRewind_MeetsRetention(t *testing.T) {
 			return nil
 		})
 		r.ok(err)
-		epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0)
+		epoch, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartEarliest}, 0)
 		r.ok(err)
 		record, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), metadata.Serial)
 		r.ok(err)
@@ -166,7 +166,7 @@ func TestRewind_LeftBehindIsFinished(t *testing.T) {
 		for _, s := range r.stores {
 			r.kill(s.id)
 		}
-		if _, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0); err == nil {
+		if _, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartLatest}, 0); err == nil {
 			t.Errorf("nobody knows where extent %s is", open.ID)
 		}
 		if now := read(); now.Rewind != nil || now.Epoch != 8 {

@@ -129,10 +129,10 @@ func TestLoading_Refuses(t *testing.T) {
 				return call(ctx, s.StartGroup, &pb.StartGroupRequest{Queue: queue, Name: "g", Group: queue})
 			},
 			"PreviewRewind": func() error {
-				return call(ctx, s.PreviewRewind, &pb.RewindGroupRequest{Queue: queue, Group: "g", To: "latest"})
+				return call(ctx, s.PreviewRewind, &pb.RewindGroupRequest{Queue: queue, Group: "g", To: "latest", Id: queue})
 			},
 			"RewindGroup": func() error {
-				return call(ctx, s.RewindGroup, &pb.RewindGroupRequest{Queue: queue, Group: "g", To: "latest"})
+				return call(ctx, s.RewindGroup, &pb.RewindGroupRequest{Queue: queue, Group: "g", To: "latest", Id: queue})
 			},
 			"ListDepths": func() error { return call(ctx, s.ListDepths, &pb.ListDepthsRequest{}) },
 			"ListAssignments": func() error {

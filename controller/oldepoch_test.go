@@ -49,7 +49,7 @@ func TestAssign_ListWithAnOlderEpochTakesNoShares(t *testing.T) {
 				r.eventually("the share is consumed", 20*time.Second, func() bool { return r.ctl.shares.Count() == 0 && r.assignments() == 0 })
 				meta.row, err = r.meta.Get(r.t.Context(), metadata.Groups, metadata.GroupKey(queue, "g"), metadata.Serial)
 				r.ok(err)
-				_, err = r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0)
+				_, err = r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartEarliest}, 0)
 				r.ok(err)
 				r.eventually("the share is given again", 20*time.Second, func() bool { return r.ctl.shares.Count() == 1 && r.assignments() == 1 })
 				meta.on.Store(true)

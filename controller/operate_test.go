@@ -60,7 +60,7 @@ func (r *harness) begin(c *running, kind metadata.OperationKind, x lettered, rat
 	r.t.Helper()
 	id := core.NewID(time.Now())
 	_, err := (&service{c.Host}).BeginOperation(r.t.Context(), connect.NewRequest(&pb.BeginOperationRequest{
-		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: string(kind), Queue: x.path, Group: "g", Rate: uint32(rate)}, Who: "me",
+		Operation: &pb.StartOperationRequest{Id: id.String(), Kind: string(kind), Queue: x.path, Group: "g", Rate: uint32(rate)}, Object: x.letters.ID[:], Who: "me",
 	}))
 	r.ok(err)
 	return id

@@ -13,11 +13,11 @@ import (
 
 // previewRewind counts the messages that a group would get after rewindGroup, as of now. Cancelled and expired messages are
 // counted, too: only a read of all messages would tell. It reads metadata and stores, and writes nothing.
-func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name string, to core.Start) (*pb.SeekPreview, error) {
+func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name string, id core.GroupID, to core.Start) (*pb.SeekPreview, error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()
 	g, _, err := metadata.Read[metadata.GroupRecord](ctx, h.deps.Meta, metadata.Groups, metadata.GroupKey(queue, name), metadata.Serial)
-	if err == nil && (!g.Started || g.Spec.Status == core.StatusDeleted) {
+	if err == nil && (g.ID != id || !g.Started || g.Spec.Status == core.StatusDeleted) {
 		err = core.Errorf(core.CodeNotFound, "group %s is not there", name)
 	}
 	if err != nil {

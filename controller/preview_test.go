@@ -26,7 +26,7 @@ func TestPreviewRewind(t *testing.T) {
 			{core.Start{Mode: core.StartTime, At: time.UnixMicro(1)}, 8, 2},
 			{core.Start{Mode: core.StartTime, At: time.Now()}, 0, 0},
 		} {
-			p, err := r.ctl.previewRewind(r.t.Context(), queue, "g", c.to)
+			p, err := r.previewRewind(r.ctl, queue, "g", c.to)
 			r.ok(err)
 			if p.Messages != c.messages || p.Extents != c.extents {
 				t.Errorf("to %s: %d messages in %d extents, want %d in %d", c.to, p.Messages, p.Extents, c.messages, c.extents)
@@ -40,18 +40,18 @@ func TestPreviewRewind(t *testing.T) {
 		if g := read(); g.Epoch != 0 || g.Rewind != nil || g.LastSeek != nil {
 			t.Errorf("a preview changed the group: %+v", g)
 		}
-		_, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", earliest, 0)
+		_, err := r.rewindGroup(r.ctl, queue, "g", earliest, 0)
 		r.ok(err)
 		if g := read(); g.LastSeek == nil || g.LastSeek.To != earliest || g.LastSeek.At.IsZero() {
 			t.Errorf("the group does not know where it was sent: %+v", g.LastSeek)
 		}
-		if _, err := r.ctl.previewRewind(r.t.Context(), queue, "none", earliest); core.CodeOf(err) != core.CodeNotFound {
+		if _, err := r.ctl.previewRewind(r.t.Context(), queue, "none", core.GroupID{}, earliest); core.CodeOf(err) != core.CodeNotFound {
 			t.Errorf("a group that is not there: %v", err)
 		}
 		for _, s := range r.stores {
 			r.kill(s.id)
 		}
-		if p, err := r.ctl.previewRewind(r.t.Context(), queue, "g", earliest); err == nil {
+		if p, err := r.previewRewind(r.ctl, queue, "g", earliest); err == nil {
 			t.Errorf("without any store it counts %v", p)
 		}
 	})

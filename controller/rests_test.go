@@ -142,7 +142,7 @@ func TestRewind_LeftInAQuietQueue(t *testing.T) {
 		r.sleep(4*time.Minute + 15*time.Second) // the next look is a minute later, nearly
 		meta.cut.Store(r.cut)
 		began := time.Now()
-		if _, err := both[1].rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0); err == nil {
+		if _, err := r.rewindGroup(both[1], queue, "g", core.Start{Mode: core.StartEarliest}, 0); err == nil {
 			t.Fatal("it was rewound without metadata")
 		}
 		r.eventually("it is finished", 5*time.Minute, func() bool {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -21,6 +22,16 @@ func (r *harness) readGroup(queue core.QueueID, name string) metadata.GroupRecor
 // startGroup has a controller start the group that is there under a name.
 func (r *harness) startGroup(by *running, queue core.QueueID, name string) error {
 	return by.startGroup(r.t.Context(), queue, name, r.readGroup(queue, name).ID)
+}
+
+// rewindGroup has a controller rewind the group that is there under a name.
+func (r *harness) rewindGroup(by *running, queue core.QueueID, name string, to core.Start, resumed uint64) (epoch uint64, err error) {
+	return by.rewindGroup(r.t.Context(), queue, name, r.readGroup(queue, name).ID, to, resumed)
+}
+
+// previewRewind is rewindGroup for a preview.
+func (r *harness) previewRewind(by *running, queue core.QueueID, name string, to core.Start) (*pb.SeekPreview, error) {
+	return by.previewRewind(r.t.Context(), queue, name, r.readGroup(queue, name).ID, to)
 }
 
 // publishNow appends one record to each replica of an extent, at the present instant. Those of harness.extent are of 1970.
@@ -100,7 +111,7 @@ func TestRewind_ResumedTwice(t *testing.T) {
 			g.Rewind = &metadata.Rewind{Epoch: 8, To: core.Start{Mode: core.StartLatest, At: first}, Began: time.Now()}
 		})
 		r.publishNow(open, "5")
-		_, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 8)
+		_, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartLatest}, 8)
 		r.ok(err)
 		r.skips(r.readGroup(queue, "g"), open, 3)
 	})

@@ -5,6 +5,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/controller/retirement/progress"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -20,13 +24,13 @@ func TestRewind_AfterOneThatFailed(t *testing.T) {
 		for _, s := range r.stores {
 			r.kill(s.id)
 		}
-		if _, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0); err == nil {
+		if _, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartLatest}, 0); err == nil {
 			t.Fatal("it knows where an extent is whose stores are all away")
 		}
 		for _, s := range r.stores {
 			r.restart(s)
 		}
-		epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0)
+		epoch, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartEarliest}, 0)
 		r.ok(err)
 		g, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), metadata.Serial)
 		r.ok(err)
@@ -58,7 +62,7 @@ func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 		}
 		ended, consumed := uint64(0), all[:1]
 		for range 3 {
-			epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartLatest}, 0)
+			epoch, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartLatest}, 0)
 			r.ok(err)
 			behind(epoch, all...)
 			r.eventually("only the rows of two epochs are there", time.Minute, func() bool {
@@ -111,7 +115,7 @@ func TestStart_SecondCall(t *testing.T) {
 		if n != 3 {
 			t.Errorf("%d messages are before the start of the group, want 3", n)
 		}
-		epoch, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.Start{Mode: core.StartEarliest}, 0)
+		epoch, err := r.rewindGroup(r.ctl, queue, "g", core.Start{Mode: core.StartEarliest}, 0)
 		r.ok(err)
 		if g := read(); epoch != 2 || !g.Rewound() {
 			t.Errorf("a rewind led to epoch %d, %+v", epoch, g)
@@ -131,6 +135,47 @@ func TestStart_AnotherGroup(t *testing.T) {
 		}
 		if g := r.readGroup(queue, "g"); g.Started || g.Starts != 0 {
 			t.Errorf("it left %+v, want the other group untouched", g)
+		}
+	})
+}
+
+// TestRewind_AnotherGroup: a group was deleted and made anew under its name before the call to rewind it came. The new one stays where it is: nobody
+// asked for its messages to be skipped, or delivered again.
+func TestRewind_AnotherGroup(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+		queue := r.queue(1, 1)
+		r.group(queue, "g")
+		r.sealed(queue, 5)
+		before, s, deleted := r.readGroup(queue, "g"), &service{r.ctl.Host}, core.NewID(time.Now())
+		for _, to := range []string{"latest", "earliest"} {
+			req := &pb.RewindGroupRequest{Queue: queue.ID[:], Group: "g", Id: deleted[:], To: to, Who: "me"}
+			if _, err := s.RewindGroup(r.t.Context(), connect.NewRequest(req)); core.CodeOf(convert.FromRPC(err)) != core.CodeNotFound {
+				t.Errorf("rewind to %s of a group that was deleted: %v, want not_found", to, err)
+			}
+			if _, err := s.PreviewRewind(r.t.Context(), connect.NewRequest(req)); core.CodeOf(convert.FromRPC(err)) != core.CodeNotFound {
+				t.Errorf("preview of it: %v, want not_found", err)
+			}
+		}
+		if now := r.readGroup(queue, "g"); now.Epoch != before.Epoch || now.Rewind != nil || now.LastSeek != nil {
+			t.Errorf("the other group was rewound: %+v", now)
+		}
+	})
+}
+
+// TestResumeRewind_AnotherGroup: a controller goes on with a rewind of a group that was deleted and made anew since, and whose own first rewind is under
+// way. It is left to the controller that runs it.
+func TestResumeRewind_AnotherGroup(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
+		queue := r.queue(1, 1)
+		r.group(queue, "g")
+		under := &metadata.Rewind{Epoch: 1, To: core.Start{Mode: core.StartLatest}, Began: time.Now(), By: "other", Run: core.RunID{ID: core.NewID(time.Now())}}
+		r.edit(queue, "g", func(g *metadata.GroupRecord) { g.Rewind = under })
+		_, err := r.ctl.rewindGroup(r.t.Context(), queue, "g", core.GroupID{ID: core.NewID(time.Now())}, core.Start{Mode: core.StartLatest}, 1)
+		if core.CodeOf(err) != core.CodeNotFound {
+			t.Errorf("it goes on with the rewind of a group that was deleted: %v, want not_found", err)
+		}
+		if now := r.readGroup(queue, "g"); now.Rewind == nil || now.Rewind.By != "other" || now.Rewind.Epoch != 1 {
+			t.Errorf("the rewind of the other group was taken from its controller: %+v", now.Rewind)
 		}
 	})
 }

@@ -240,6 +240,10 @@ func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest
 	if err != nil {
 		return err
 	}
+	var concerned core.QueueID
+	if concerned.ID, err = core.IDFromBytes(req.GetObject()); err != nil {
+		return err
+	}
 	path, err := core.ParseQueuePath(asked.GetQueue())
 	if err != nil {
 		return err
@@ -261,7 +265,7 @@ func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest
 	}
 	_, err = h.letters.Start(ctx, operations.Order{
 		ID: id, Kind: metadata.OperationKind(asked.GetKind()), Queue: name.Queue, Group: asked.GetGroup(), Rate: int(asked.GetRate()), Who: req.GetWho(),
-		Selection: convert.Selection(asked.GetSelection()),
+		Object: concerned, Selection: convert.Selection(asked.GetSelection()),
 	})
 	ended(ctx, err)
 	return err
@@ -285,22 +289,25 @@ func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndO
 }
 
 // rewindOf reads which queue's group goes where.
-func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, to core.Start, err error) {
+func (s *service) rewindOf(req *pb.RewindGroupRequest) (queue core.QueueID, group core.GroupID, to core.Start, err error) {
 	if queue.ID, err = core.IDFromBytes(req.GetQueue()); err == nil {
+		group.ID, err = core.IDFromBytes(req.GetId())
+	}
+	if err == nil {
 		to, err = core.ParseStart(req.GetTo(), s.h.deps.now())
 	}
-	return queue, to, err
+	return queue, group, to, err
 }
 
 func (s *service) PreviewRewind(ctx context.Context, req *connect.Request[pb.RewindGroupRequest]) (*connect.Response[pb.SeekPreview], error) {
 	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
-	queue, to, err := s.rewindOf(req.Msg)
+	queue, group, to, err := s.rewindOf(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	out, err := s.h.previewRewind(ctx, queue, req.Msg.GetGroup(), to)
+	out, err := s.h.previewRewind(ctx, queue, req.Msg.GetGroup(), group, to)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -311,7 +318,7 @@ func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.Rewin
 	if err := s.h.whenLoaded(ctx); err != nil {
 		return nil, convert.RPCError(err)
 	}
-	queue, to, err := s.rewindOf(req.Msg)
+	queue, group, to, err := s.rewindOf(req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
@@ -319,7 +326,7 @@ func (s *service) RewindGroup(ctx context.Context, req *connect.Request[pb.Rewin
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	epoch, err := s.h.rewindGroup(ctx, queue, req.Msg.GetGroup(), to, 0)
+	epoch, err := s.h.rewindGroup(ctx, queue, req.Msg.GetGroup(), group, to, 0)
 	ended(ctx, err)
 	if err != nil {
 		return nil, convert.RPCError(err)

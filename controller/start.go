@@ -261,13 +261,14 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog
 // The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
 // fails at its last step.
 // With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more. A resumed rewind to latest leads to what was
-// latest when the first attempt began: what was published since is for the group.
-func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, to core.Start, resumed uint64) (epoch uint64, err error) {
+// latest when the first attempt began: what was published since is for the group. Another group that was made under the name meanwhile is left alone:
+// CodeNotFound.
+func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, id core.GroupID, to core.Start, resumed uint64) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()
 	key := metadata.GroupKey(queue, name)
 	g, err := metadata.Change(ctx, h.deps.Meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
-		if !r.Started || r.Spec.Status == core.StatusDeleted {
+		if r.ID != id || !r.Started || r.Spec.Status == core.StatusDeleted {
 			return core.Errorf(core.CodeNotFound, "group %s is not there", name)
 		}
 		last := max(r.Epoch, r.Tried)
@@ -383,7 +384,7 @@ func (h *Host) resumeRewind(g metadata.GroupRecord) {
 	h.look(core.ExtentID{ID: g.ID.ID}, func(ctx context.Context) {
 		ended, err := h.audit(ctx, slog.LevelInfo, "controller "+string(h.deps.Members.Self().ID), "resume seek to "+g.Rewind.To.String(), h.queueName(ctx, g.Queue)+"/"+g.Spec.Name)
 		if err == nil {
-			_, err = h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.Rewind.To, g.Rewind.Epoch)
+			_, err = h.rewindGroup(ctx, g.Queue, g.Spec.Name, g.ID, g.Rewind.To, g.Rewind.Epoch)
 			ended(ctx, err)
 		}
 		if err != nil && ctx.Err() == nil {

@@ -48,7 +48,8 @@ func (s *service) StartOperation(ctx context.Context, req *connect.Request[pb.St
 		Operation: &pb.StartOperationRequest{
 			Id: id.String(), Kind: m.GetKind(), Queue: m.GetQueue(), Group: m.GetGroup(), Rate: m.GetRate(), Selection: convert.SelectionToProto(selection),
 		},
-		Who: req.Peer().Addr,
+		Object: object.ID[:],
+		Who:    req.Peer().Addr,
 	}
 	if _, err := ask(ctx, s.ranked(roleController, object.ID), roleController, order, func(addr string) rpc[pb.BeginOperationRequest, pb.BeginOperationResponse] {
 		return s.peers.Controller(addr).BeginOperation

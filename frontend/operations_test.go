@@ -1,6 +1,7 @@
 package frontend
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"strings"
@@ -53,10 +54,17 @@ func (f *fakeController) lastAsked() proto.Message {
 	return f.mu.asked[len(f.mu.asked)-1]
 }
 
+// queueID is the id of the queue that has a path.
+func (c *harness) queueID(path string) []byte {
+	c.t.Helper()
+	id := must(core.ParseID(must(call(c.t, c.admin.GetQueue, &pb.GetQueueRequest{Path: path}))(c.t).Id))(c.t)
+	return id[:]
+}
+
 func TestOperations_AreHandedOnAndLookedUp(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")
-	c.createGroup("/t/a", "g")
+	g := c.createGroup("/t/a", "g")
 	id := core.NewID(time.Now())
 	record := metadata.OperationRecord{
 		ID: id, Kind: metadata.OperationMerge, Object: core.QueueID{ID: core.ID{1}}, Path: "/t/a", Name: "g", Rate: 5, State: metadata.OperationRunning,
@@ -71,7 +79,7 @@ func TestOperations_AreHandedOnAndLookedUp(t *testing.T) {
 	if o.Id != id.String() || o.Total != 0 || o.Error != "no store answers" || o.State != "running" || o.Queue != "/t/a" || o.Rate != 5 {
 		t.Errorf("started %v", o)
 	}
-	if asked, ok := c.ctl.lastAsked().(*pb.BeginOperationRequest); !ok || !proto.Equal(asked.Operation, req) || asked.Who == "" {
+	if asked, ok := c.ctl.lastAsked().(*pb.BeginOperationRequest); !ok || !proto.Equal(asked.Operation, req) || asked.Who == "" || !bytes.Equal(asked.Object, c.queueID(g.DlqPath)) {
 		t.Errorf("the controller was asked for %v", c.ctl.lastAsked())
 	}
 	if _, err := metadata.Change(t.Context(), c.store, metadata.Operations, key, func(r *metadata.OperationRecord) error {
@@ -132,10 +140,10 @@ func TestOperations_RefuseWhatIsWrong(t *testing.T) {
 func TestSeekGroup(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")
-	c.createGroup("/t/a", "g")
+	g := groupID(c.createGroup("/t/a", "g"))
 	must(call(t, c.admin.SeekGroup, &pb.SeekGroupRequest{Queue: "/t/a", Group: "g", To: "2026-01-02T16:04:05+01:00"}))(t)
 	asked, ok := c.ctl.lastAsked().(*pb.RewindGroupRequest)
-	if !ok || asked.Group != "g" || asked.To != "2026-01-02T15:04:05Z" || len(asked.Queue) != 16 || asked.Who == "" {
+	if !ok || asked.Group != "g" || asked.To != "2026-01-02T15:04:05Z" || len(asked.Queue) != 16 || asked.Who == "" || core.ID(asked.Id) != g.ID {
 		t.Errorf("the controller was asked for %v", c.ctl.lastAsked())
 	}
 	c.out.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) { return &pb.GetDepthResponse{}, nil }

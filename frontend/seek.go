@@ -71,5 +71,5 @@ func (s *service) rewind(ctx context.Context, req *connect.Request[pb.SeekGroupR
 	if q, g, err = s.group(ctx, m.GetQueue(), m.GetGroup()); err != nil {
 		return q, g, nil, err
 	}
-	return q, g, &pb.RewindGroupRequest{Queue: q.ID.ID[:], Group: g.Spec.Name, To: to.String(), Who: req.Peer().Addr}, nil
+	return q, g, &pb.RewindGroupRequest{Queue: q.ID.ID[:], Group: g.Spec.Name, Id: g.ID.ID[:], To: to.String(), Who: req.Peer().Addr}, nil
 }

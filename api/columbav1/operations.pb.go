@@ -658,6 +658,7 @@ type BeginOperationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Operation     *StartOperationRequest `protobuf:"bytes,1,opt,name=operation,proto3" json:"operation,omitempty"` // with its id
 	Who           string                 `protobuf:"bytes,2,opt,name=who,proto3" json:"who,omitempty"`
+	Object        []byte                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"` // the queue whose messages it concerns; another one that was made under that name is left alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -704,6 +705,13 @@ func (x *BeginOperationRequest) GetWho() string {
 		return x.Who
 	}
 	return ""
+}
+
+func (x *BeginOperationRequest) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
 }
 
 type BeginOperationResponse struct {
@@ -836,6 +844,7 @@ type RewindGroupRequest struct {
 	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"` // earliest, latest or a time
 	Who           string                 `protobuf:"bytes,4,opt,name=who,proto3" json:"who,omitempty"`
+	Id            []byte                 `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"` // of the group; another group under that name is left alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -896,6 +905,13 @@ func (x *RewindGroupRequest) GetWho() string {
 		return x.Who
 	}
 	return ""
+}
+
+func (x *RewindGroupRequest) GetId() []byte {
+	if x != nil {
+		return x.Id
+	}
+	return nil
 }
 
 type RewindGroupResponse struct {
@@ -1001,20 +1017,22 @@ const file_columba_v1_operations_proto_rawDesc = "" +
 	"\aextents\x18\x03 \x01(\rR\aextents\x12\x1d\n" +
 	"\awaiting\x18\x04 \x01(\x04H\x00R\awaiting\x88\x01\x01B\n" +
 	"\n" +
-	"\b_waiting\"j\n" +
+	"\b_waiting\"\x82\x01\n" +
 	"\x15BeginOperationRequest\x12?\n" +
 	"\toperation\x18\x01 \x01(\v2!.columba.v1.StartOperationRequestR\toperation\x12\x10\n" +
-	"\x03who\x18\x02 \x01(\tR\x03who\"\x18\n" +
+	"\x03who\x18\x02 \x01(\tR\x03who\x12\x16\n" +
+	"\x06object\x18\x03 \x01(\fR\x06object\"\x18\n" +
 	"\x16BeginOperationResponse\"7\n" +
 	"\x13EndOperationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
 	"\x03who\x18\x02 \x01(\tR\x03who\"\x16\n" +
-	"\x14EndOperationResponse\"b\n" +
+	"\x14EndOperationResponse\"r\n" +
 	"\x12RewindGroupRequest\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\fR\x05queue\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x10\n" +
-	"\x03who\x18\x04 \x01(\tR\x03who\"+\n" +
+	"\x03who\x18\x04 \x01(\tR\x03who\x12\x0e\n" +
+	"\x02id\x18\x05 \x01(\fR\x02id\"+\n" +
 	"\x13RewindGroupResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epochB,Z*github.com/columbamq/columba/api/columbav1b\x06proto3"
 

@@ -69,3 +69,20 @@ func TestSelection_CancelledMergeMovesLate(t *testing.T) {
 		b.meta.Close()
 	}
 }
+
+// TestStart_AnotherObject: the group, or the queue, was deleted and made anew under its name before the call came. What the new one has stays.
+func TestStart_AnotherObject(t *testing.T) {
+	b := newHarness(t, 5)
+	b.ok(metadata.Create(t.Context(), b.meta, metadata.Queues, metadata.QueueKey(b.group.Queue), metadata.QueueRecord{ID: b.group.Queue, Spec: core.QueueSpec{Path: "/t/q", Status: core.StatusEnabled}}))
+	merge, purge, all := b.order(50, metadata.OperationMerge), b.order(51, metadata.OperationPurge), b.order(52, metadata.OperationPurge)
+	all.Group = ""
+	for _, o := range []Order{merge, purge, all} {
+		o.Object = core.QueueID{ID: id(99)}
+		if row, err := b.runner(b.meta).Start(t.Context(), o); core.CodeOf(err) != core.CodeNotFound {
+			t.Errorf("a %s of what was deleted, group %q: %+v, %v; want not_found", o.Kind, o.Group, row, err)
+		}
+	}
+	if left, err := metadata.ListOperations(t.Context(), b.meta, true); err != nil || len(left) > 0 {
+		t.Errorf("it left %+v, %v", left, err)
+	}
+}

@@ -110,8 +110,10 @@ type Order struct {
 	Kind  metadata.OperationKind
 	Queue core.QueueID
 	Group string // whose dead letters; empty: a purge of the queue's own messages
-	Rate  int    // messages per second; 0: no bound
-	Who   string
+	// Object is the queue that it concerns, as it was found by these names. One that was made under them since is left alone.
+	Object core.QueueID
+	Rate   int // messages per second; 0: no bound
+	Who    string
 
 	Selection core.Selection // of the dead letters; zero: all
 }
@@ -156,7 +158,9 @@ func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord,
 			return fresh, core.Errorf(core.CodeBadArgument, "name the group whose dead letters are to be merged")
 		}
 		q, err := r.queue(ctx, o.Queue)
-		fresh.Object, fresh.Path = q.ID, q.Spec.Path
+		if fresh.Object, fresh.Path = q.ID, q.Spec.Path; err == nil {
+			err = asFound(fresh, o)
+		}
 		return fresh, err
 	}
 	g, _, err := metadata.Read[metadata.GroupRecord](ctx, r.Meta, metadata.Groups, metadata.GroupKey(o.Queue, o.Group), metadata.Serial)
@@ -168,7 +172,18 @@ func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord,
 		err = core.Errorf(core.CodeUnsupported, "group %s has no dead letter queue", o.Group)
 	}
 	fresh.Object, fresh.Queue, fresh.Group, fresh.Path, fresh.Name = g.DLQ, g.Queue, g.ID, g.Spec.Queue, g.Spec.Name
+	if err == nil {
+		err = asFound(fresh, o)
+	}
 	return fresh, err
+}
+
+// asFound refuses an operation whose object is not the one that its caller found: a group, or a queue, was deleted and made anew under its name since.
+func asFound(fresh metadata.OperationRecord, o Order) error {
+	if fresh.Object != o.Object {
+		return core.Errorf(core.CodeNotFound, "what was found as %s was deleted, and another one was made meanwhile", what(fresh))
+	}
+	return nil
 }
 
 // queue is a user's queue that may be purged.

@@ -129,7 +129,7 @@ func (b *harness) run(r *Runner) (stop func()) {
 }
 
 func (b *harness) order(n byte, kind metadata.OperationKind) Order {
-	return Order{ID: id(n), Kind: kind, Queue: b.group.Queue, Group: "g", Who: "me"}
+	return Order{ID: id(n), Kind: kind, Queue: b.group.Queue, Group: "g", Object: b.group.DLQ, Who: "me"}
 }
 
 func (b *harness) wait(n byte) metadata.OperationRecord {

@@ -27,7 +27,7 @@ func TestOperation_WaitingOnesHoldUpNobody(t *testing.T) {
 		r := b.runner(b.meta)
 		defer b.run(r)()
 		for i := range byte(atOnce) {
-			_, err := r.Start(t.Context(), Order{ID: id(200 + i), Kind: metadata.OperationMerge, Queue: b.group.Queue, Group: string('A' + rune(i)), Rate: 1, Who: "me"})
+			_, err := r.Start(t.Context(), Order{ID: id(200 + i), Kind: metadata.OperationMerge, Queue: b.group.Queue, Group: string('A' + rune(i)), Object: core.QueueID{ID: id(130 + i)}, Rate: 1, Who: "me"})
 			b.ok(err)
 		}
 		time.Sleep(10 * time.Second)

@@ -64,7 +64,7 @@ func TestOperation_WaitsForControllers(t *testing.T) {
 		b.ok(metadata.Create(t.Context(), b.meta, metadata.Queues, metadata.QueueKey(b.group.Queue), metadata.QueueRecord{ID: b.group.Queue, Spec: core.QueueSpec{Path: "/t/q", Status: core.StatusEnabled}}))
 		r := b.runner(b.meta)
 		defer b.run(r)()
-		for n, o := range map[byte]Order{50: b.order(50, metadata.OperationMerge), 51: {ID: id(51), Kind: metadata.OperationPurge, Queue: b.group.Queue, Who: "me"}} {
+		for n, o := range map[byte]Order{50: b.order(50, metadata.OperationMerge), 51: {ID: id(51), Kind: metadata.OperationPurge, Queue: b.group.Queue, Object: b.group.Queue, Who: "me"}} {
 			b.mu.Lock()
 			b.lost = 3
 			b.mu.Unlock()

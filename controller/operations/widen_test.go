@@ -41,7 +41,7 @@ func TestOperation_PurgeOfAQueue(t *testing.T) {
 		put(25, b.group.DLQ, 100_000, own, mine, core.ExtentSealed)
 		put(26, b.group.DLQ, 1_000_000, own, another, core.ExtentSealed)
 		b.first = map[core.ExtentID]core.Home{{ID: id(23)}: mine}
-		o := Order{ID: id(30), Kind: metadata.OperationPurge, Queue: queue, Who: "me"}
+		o := Order{ID: id(30), Kind: metadata.OperationPurge, Queue: queue, Object: queue, Who: "me"}
 		_, err = b.runner(b.meta).Start(t.Context(), o)
 		b.ok(err)
 		var last metadata.OperationRecord
