@@ -86,3 +86,46 @@ func TestStart_AnotherObject(t *testing.T) {
 		t.Errorf("it left %+v, %v", left, err)
 	}
 }
+
+// groupGate is a store whose first reading of a group's row waits.
+type groupGate struct {
+	gated
+}
+
+func (g groupGate) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if t == metadata.Groups {
+		g.once.Do(func() {
+			close(g.began)
+			<-g.goOn
+		})
+	}
+	return g.Store.Get(ctx, t, k, c)
+}
+
+// TestStart_AgainAfterAnother: a call that found no operation of its id is held up. Meanwhile the same call was made again, its operation ran to the end,
+// and so did another one. The late call answers what came of its operation: to run it again would take dead letters that came since.
+func TestStart_AgainAfterAnother(t *testing.T) {
+	b := newHarness(t, 5)
+	late := groupGate{newGated(b.meta)}
+	slow, r := b.runner(late), b.runner(b.meta)
+	var starting sync.WaitGroup
+	starting.Go(func() {
+		if o, err := slow.Start(t.Context(), b.order(50, metadata.OperationPurge)); err != nil || o.ID != id(50) || !o.Ended() {
+			t.Errorf("the late call answers %+v, %v; want the operation as it ended", o, err)
+		}
+	})
+	<-late.began
+	for n := range byte(2) {
+		o, err := r.Start(t.Context(), b.order(50+n, metadata.OperationPurge))
+		b.ok(err)
+		r.work(t.Context(), o.Object)
+		b.wait(50 + n)
+	}
+	close(late.goOn)
+	starting.Wait()
+	for n := range byte(2) {
+		if o, err := metadata.FindOperation(t.Context(), b.meta, id(50+n)); err != nil || o.State != metadata.OperationDone {
+			t.Errorf("operation %d is %+v, %v; want it done", n, o, err)
+		}
+	}
+}

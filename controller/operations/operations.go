@@ -211,6 +211,12 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 		if rerr != nil {
 			return fresh, rerr
 		}
+		if old.ID != fresh.ID { // the call may come late: its operation was started by another try, has ended, and is kept since before old took its place
+			ended, _, eerr := metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.EndedOperationKey(fresh.ID), metadata.Quorum)
+			if core.CodeOf(eerr) != core.CodeNotFound {
+				return ended, eerr
+			}
+		}
 		if old.Ended() && old.ID != fresh.ID {
 			if cerr := r.clear(ctx, &old); cerr != nil {
 				return fresh, core.Errorf(core.CodeUnavailable, "clear away what operation %s left: %w", old.ID, cerr)
