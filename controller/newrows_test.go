@@ -179,10 +179,38 @@ func TestSeal_WritesTheOpenHint(t *testing.T) {
 	})
 }
 
+// TestSeal_BegunElsewhereGetsTheOpenHint: another controller died when it had made the seal row, before the hint was
+// there. This one takes the extent for open, and its first writing of the hint fails.
+func TestSeal_BegunElsewhereGetsTheOpenHint(t *testing.T) {
+	meta := &endsHinted{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 2, meta: meta}, func(r *harness) {
+		e := r.extent(r.queue(2, 2), 10)
+		begun := metadata.SealRecord{Extent: e, State: core.ExtentSealing, Floor: 10, Changed: time.Now()}
+		r.ok(metadata.Create(r.t.Context(), meta.Store, metadata.Seals, metadata.SealKey(e.ID), begun))
+		key := metadata.HintKey(metadata.HintOpen, e.ID)
+		meta.refuse.Store(&key)
+		if _, err := r.seal(e, 10); err == nil || meta.refuse.Load() != nil {
+			t.Errorf("the seal answers %v, though the hint was not written; want an error", err)
+		}
+		r.end(e)
+		if meta.bare.Load() {
+			t.Error("the row says that the extent has an end, and it has no open hint")
+		}
+	})
+}
+
 // endsHinted watches that an extent has its open hint when the row says that it has an end.
 type endsHinted struct {
 	metadata.Store
-	bare atomic.Bool
+	bare   atomic.Bool
+	refuse atomic.Pointer[metadata.Key] // the next writing of this row; nil: of none
+}
+
+func (x *endsHinted) Put(ctx context.Context, t metadata.Table, k metadata.Key, value []byte, at time.Time, ttl time.Duration, c metadata.Consistency) error {
+	if refuse := x.refuse.Load(); t == metadata.Work && refuse != nil && k == *refuse && x.refuse.CompareAndSwap(refuse, nil) {
+		return core.Errorf(core.CodeUnavailable, "injected: no copy takes the hint")
+	}
+	return x.Store.Put(ctx, t, k, value, at, ttl, c)
 }
 
 func (x *endsHinted) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {

@@ -222,7 +222,8 @@ func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord,
 			return row, made, err
 		}
 		var created metadata.Row
-		err = sideBySide(hint, func() (err error) {
+		var unhinted error
+		err = sideBySide(func() error { unhinted = hint(); return unhinted }, func() (err error) {
 			created, err = metadata.CreateRow(ctx, h.deps.Meta, metadata.Seals, key, fresh)
 			return err
 		})
@@ -231,6 +232,9 @@ func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord,
 		}
 		if core.CodeOf(err) == core.CodeExists {
 			row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, key, metadata.Serial)
+			if err == nil && !row.State.HasEnd() {
+				err = unhinted
+			}
 		}
 	}
 	if err != nil {
