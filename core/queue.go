@@ -36,6 +36,17 @@ type QueueSpec struct {
 	MaxBacklog          int64         `json:"max_backlog,omitzero"` // bytes that the group furthest behind may leave unconsumed; 0: no limit
 }
 
+// SameCopies reports whether another queue keeps messages in as many copies, and as durably.
+func (q QueueSpec) SameCopies(o QueueSpec) bool {
+	return q.Durability == o.Durability && q.Replicas == o.Replicas && q.MinReplicas == o.MinReplicas
+}
+
+// WithCopies is q with as many copies, and as durable, as another queue.
+func (q QueueSpec) WithCopies(of QueueSpec) QueueSpec {
+	q.Durability, q.Replicas, q.MinReplicas = of.Durability, of.Replicas, of.MinReplicas
+	return q
+}
+
 // Limits of a queue's settings.
 const (
 	DefaultMaxMessage = 1 << 20

@@ -20,15 +20,24 @@ func (s *service) passCopiesOn(ctx context.Context, q metadata.QueueRecord) erro
 			return nil
 		case err != nil:
 			return core.Errorf(core.CodeOf(err), "look whether queue %s was changed meanwhile: %w", q.Spec.Path, err)
-		case sameCopies(now.Spec, q.Spec) || now.Spec.Status == core.StatusDeleted:
+		case now.Spec.SameCopies(q.Spec) || now.Spec.Status == core.StatusDeleted:
 			return nil
 		}
 		q = now
 	}
 }
 
-func sameCopies(a, b core.QueueSpec) bool {
-	return a.Durability == b.Durability && a.Replicas == b.Replicas && a.MinReplicas == b.MinReplicas
+// followCopies is for a built-in queue that has just been made. An update of its queue that came after that was read
+// has not found the built-in queue.
+func (s *service) followCopies(ctx context.Context, queue core.QueueID, built metadata.QueueRecord) error {
+	now, _, err := metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, metadata.QueueKey(queue), metadata.Quorum)
+	switch {
+	case err != nil:
+		return core.Errorf(core.CodeOf(err), "look whether the queue of %s was changed meanwhile: %w", built.Spec.Path, err)
+	case now.Spec.SameCopies(built.Spec) || now.Spec.Status == core.StatusDeleted:
+		return nil
+	}
+	return s.passCopiesOn(ctx, now)
 }
 
 // setBuiltIn sets the copies of the built-in queues of a queue's groups, and of groups on these.
@@ -61,10 +70,10 @@ func (s *service) setCopies(ctx context.Context, queue core.QueueID, of core.Que
 		return nil
 	}
 	_, err := metadata.Change(ctx, s.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error {
-		if sameCopies(q.Spec, of) || q.Spec.Status == core.StatusDeleted {
+		if q.Spec.SameCopies(of) || q.Spec.Status == core.StatusDeleted {
 			return metadata.ErrNoChange
 		}
-		q.Spec.Durability, q.Spec.Replicas, q.Spec.MinReplicas = of.Durability, of.Replicas, of.MinReplicas
+		q.Spec = q.Spec.WithCopies(of)
 		return nil
 	})
 	if core.CodeOf(err) == core.CodeNotFound {

@@ -50,3 +50,56 @@ func TestCopies_OvertakenUpdate(t *testing.T) {
 		}
 	}
 }
+
+// made is a store before which something happens ahead of the next creation of a queue's row.
+type made struct {
+	metadata.Store
+	then func()
+}
+
+func (s *made) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	if then := s.then; then != nil && t.Name == metadata.Queues.Name {
+		s.then = nil
+		then()
+	}
+	return s.Store.Insert(ctx, t, k, value)
+}
+
+// TestCopies_UpdatedWhileAGroupIsMade: the queue is updated after the creation of a group has read it, and before the
+// group's dead letter queue is there. That has as many copies as the queue all the same.
+func TestCopies_UpdatedWhileAGroupIsMade(t *testing.T) {
+	store := &made{Store: memory.New()}
+	c := newHarness(t, store)
+	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 1, MinReplicas: 1}}))(t)
+	store.then = func() {
+		must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 3}}))(t)
+	}
+	g := c.createGroup("/t/a", "g")
+	if q := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: g.DlqPath}))(t); q.GetSpec().GetReplicas() != 3 {
+		t.Errorf("its dead letter queue has %d copies, want 3, like the queue", q.GetSpec().GetReplicas())
+	}
+}
+
+// TestCopies_HalfMadeBeforeAnUpdate: a creation of a group died before its dead letter queue was made, the queue was
+// updated, and the group is created again.
+func TestCopies_HalfMadeBeforeAnUpdate(t *testing.T) {
+	c := newHarness(t, nil)
+	must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 1, MinReplicas: 1}}))(t)
+	c.ctl.fail(core.Errorf(core.CodeUnavailable, "it is not there"))
+	_, err := call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g"}})
+	wantCode(t, "create without a controller", err, core.CodeUnknown)
+	dlq := metadata.QueueKey(core.QueueID{ID: core.ID(c.queueID("/t/a/g.dlq"))})
+	_, version, err := metadata.Read[metadata.QueueRecord](t.Context(), c.store, metadata.Queues, dlq, metadata.Serial)
+	if err == nil {
+		err = metadata.Delete(t.Context(), c.store, metadata.Queues, dlq, version)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", Replicas: 3}}))(t)
+	c.ctl.fail(nil)
+	c.createGroup("/t/a", "g")
+	if q := must(call(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a/g.dlq"}))(t); q.GetSpec().GetReplicas() != 3 {
+		t.Errorf("its dead letter queue has %d copies, want 3, like the queue", q.GetSpec().GetReplicas())
+	}
+}

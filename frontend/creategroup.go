@@ -126,7 +126,11 @@ const undoTimeout = 5 * time.Second
 // equipGroup makes a group's dead letter queue and has a controller start the group.
 func (s *service) equipGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) error {
 	if !g.Spec.OnDLQ() {
-		if err := s.claimDLQ(ctx, q, g); err != nil {
+		dlq, err := s.claimDLQ(ctx, q, g)
+		if err == nil {
+			err = s.followCopies(ctx, q.ID, dlq)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -161,18 +165,17 @@ const dlqRetention = 14 * 24 * time.Hour
 
 // claimDLQ makes the group's dead letter queue with its queue's durability. One that another group of that name left there goes, while the
 // name is this group's: the other one was deleted before. Ids do not say which is the newer one, for they come from several clocks.
-func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) error {
+func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.QueueRecord, error) {
 	spec := core.QueueSpec{
 		Path: core.DLQPath(q.Spec.Path, g.Spec.Name), Consistency: core.AP, Durability: q.Spec.Durability,
 		Replicas: q.Spec.Replicas, MinReplicas: q.Spec.MinReplicas, MaxMessage: q.Spec.MaxMessage,
 		ConsumedRetention: dlqRetention, UnconsumedRetention: dlqRetention, Status: core.StatusEnabled,
 	}
-	_, err := s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, func(old metadata.QueueRecord) (bool, error) {
+	return s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, func(old metadata.QueueRecord) (bool, error) {
 		if old.Owner == g.ID {
 			return false, nil
 		}
 		now, _, err := metadata.Read[metadata.GroupRecord](ctx, s.meta, metadata.Groups, metadata.GroupKey(q.ID, g.Spec.Name), metadata.Serial)
 		return now.ID == g.ID && now.Spec.Status != core.StatusDeleted, err
 	})
-	return err
 }

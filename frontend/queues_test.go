@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -309,32 +308,12 @@ func TestDeleteQueue_Again(t *testing.T) {
 	}
 }
 
-// In any order of calls, and with any failure of the metadata, a live queue has its name and a live group its dead
-// letter queue.
+// In any order of calls through two frontends, and with any failure of the metadata, a live queue has its name and a
+// live group its dead letter queue.
 func TestNames_ConsistentThroughFaults(t *testing.T) {
 	behind := memory.New()
-	c := newHarness(t, faulty.New(behind, faulty.Faults{Seed: rand.Uint64(), Before: 0.05, Lost: 0.1, Stale: 0.2, Delay: time.Millisecond}),
-		func(cfg *Config) { cfg.CallTimeout = 3 * time.Second })
-	paths := []string{"/t/a", "/t/b"}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 30 {
-				path := paths[rand.IntN(len(paths))]
-				switch rand.IntN(12) {
-				case 0:
-					call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: path})
-				case 1, 2, 3:
-					call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: path}})
-				case 4:
-					call(t, c.admin.DeleteGroup, &pb.DeleteGroupRequest{Queue: path, Name: "g"})
-				default:
-					call(t, c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: &pb.GroupSpec{Queue: path, Name: "g"}})
-				}
-			}
-		})
-	}
-	wg.Wait()
+	store := faulty.New(behind, faulty.Faults{Seed: rand.Uint64(), Before: 0.05, Lost: 0.1, Stale: 0.2, Delay: time.Millisecond})
+	callAtOnce(t, twoFrontends(t, store, func(cfg *Config) { cfg.CallTimeout = 3 * time.Second }), 30)
 	checkNames(t, behind)
 }
 

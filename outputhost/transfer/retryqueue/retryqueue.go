@@ -76,6 +76,9 @@ func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) err
 	if err := metadata.Create(ctx, meta, metadata.Queues, metadata.QueueKey(q.ID), q); err != nil && core.CodeOf(err) != core.CodeExists {
 		return err
 	}
+	if err := followCopies(ctx, meta, of.ID, q.ID); err != nil {
+		return err
+	}
 	now, _, err := metadata.Read[metadata.GroupRecord](ctx, meta, metadata.Groups, metadata.GroupKey(g.Queue, g.Spec.Name), metadata.Serial)
 	if err != nil || !gone(now, g.ID) {
 		return err
@@ -84,6 +87,28 @@ func build(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) err
 		return err
 	}
 	return errDeleted(g)
+}
+
+// followCopies has the retry queue kept in as many copies and as durably as its queue is now: an update of the queue
+// that came after that was read has not found the retry queue. Of updates meanwhile the last one is followed last.
+func followCopies(ctx context.Context, meta metadata.Store, queue, retry core.QueueID) error {
+	for range maxTries {
+		of, _, err := metadata.Read[metadata.QueueRecord](ctx, meta, metadata.Queues, metadata.QueueKey(queue), metadata.Quorum)
+		if err != nil {
+			return err
+		}
+		behind := false
+		if _, err := metadata.Change(ctx, meta, metadata.Queues, metadata.QueueKey(retry), func(q *metadata.QueueRecord) error {
+			if behind = q.Spec.Status != core.StatusDeleted && !q.Spec.SameCopies(of.Spec); !behind {
+				return metadata.ErrNoChange
+			}
+			q.Spec = q.Spec.WithCopies(of.Spec)
+			return nil
+		}); err != nil || !behind {
+			return err
+		}
+	}
+	return core.Errorf(core.CodeUnavailable, "queue %s is being changed all the time; try again", queue)
 }
 
 // claim makes the path name the queue of a group. That of another group goes while the name is this group's: the other one was deleted before. Ids do not say

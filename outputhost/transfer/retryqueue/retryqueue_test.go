@@ -1,6 +1,7 @@
 package retryqueue
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -82,5 +83,40 @@ func oneQueueAGroup(t *testing.T, generation int) {
 	}
 	if still, _ := made(); still.Queue != taken.Queue {
 		t.Errorf("the older group took it back")
+	}
+}
+
+// made is a store before which something happens ahead of the creation of a queue's row.
+type made struct {
+	metadata.Store
+	then func()
+}
+
+func (s made) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	if t == metadata.Queues {
+		s.then()
+	}
+	return s.Store.Insert(ctx, t, k, value)
+}
+
+// TestEnsure_QueueUpdatedMeanwhile: the queue is updated before its retry queue is there to be updated as well.
+func TestEnsure_QueueUpdatedMeanwhile(t *testing.T) {
+	meta := memory.New()
+	queue := metadata.QueueRecord{ID: core.QueueID{ID: core.NewID(now)}, Spec: core.QueueSpec{Path: "/t/q", Replicas: 1, MinReplicas: 1, Durability: core.DurabilityFsync, Status: core.StatusEnabled}}
+	ok(t, metadata.Create(t.Context(), meta, metadata.Queues, metadata.QueueKey(queue.ID), queue))
+	g := group(t, meta, queue.ID, 1)
+	ok(t, Ensure(t.Context(), made{meta, func() {
+		_, err := metadata.Change(t.Context(), meta, metadata.Queues, metadata.QueueKey(queue.ID), func(q *metadata.QueueRecord) error {
+			q.Spec.Replicas, q.Spec.MinReplicas = 3, 2
+			return nil
+		})
+		ok(t, err)
+	}}, g, now))
+	g, _, err := metadata.Read[metadata.GroupRecord](t.Context(), meta, metadata.Groups, metadata.GroupKey(queue.ID, "g"), metadata.Serial)
+	ok(t, err)
+	q, _, err := metadata.Read[metadata.QueueRecord](t.Context(), meta, metadata.Queues, metadata.QueueKey(g.Retry), metadata.Serial)
+	ok(t, err)
+	if q.Spec.Replicas != 3 || q.Spec.MinReplicas != 2 {
+		t.Errorf("the retry queue has %d copies, and at least %d; want 3 and 2, like its queue", q.Spec.Replicas, q.Spec.MinReplicas)
 	}
 }
