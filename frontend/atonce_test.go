@@ -154,3 +154,14 @@ func TestNamespaces_LimitThroughTwoFrontends(t *testing.T) {
 		}
 	}
 }
+
+// TestCreateQueue_DeletedMeanwhile: a queue is deleted before the call that made its name has made its row. So does
+// another creation of it that finds its namespace full. The queue is not acknowledged.
+func TestCreateQueue_DeletedMeanwhile(t *testing.T) {
+	store := &made{Store: memory.New()}
+	c := newHarness(t, store)
+	store.then = func() { must(call(t, c.admin.DeleteQueue, &pb.DeleteQueueRequest{Path: "/t/a"}))(t) }
+	_, err := call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
+	wantCode(t, "create a queue that was deleted meanwhile", err, core.CodeConflict)
+	c.createQueue("/t/a")
+}

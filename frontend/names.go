@@ -112,8 +112,10 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 		err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
 		if err == nil {
 			q, err := s.makeQueue(ctx, name)
-			if core.CodeOf(err) == core.CodeExists {
-				q, err = s.finish(ctx, name)
+			if core.CodeOf(err) == core.CodeExists { // another call has finished it, and may have deleted it
+				if q, err = s.finish(ctx, name); err == nil && q.Spec.Status == core.StatusDeleted {
+					return q, core.Errorf(core.CodeConflict, "queue %s was deleted meanwhile; create it again", path)
+				}
 			}
 			return q, halfMade(name, err)
 		}
