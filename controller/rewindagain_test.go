@@ -139,8 +139,8 @@ func TestStart_AnotherGroup(t *testing.T) {
 	})
 }
 
-// TestRewind_AnotherGroup: a group was deleted and made anew under its name before the call to rewind it came. The new one stays where it is: nobody
-// asked for its messages to be skipped, or delivered again.
+// TestRewind_AnotherGroup: a group was deleted and made anew under its name before the call to rewind it came. The new
+// one stays where it is: nobody asked for its messages to be skipped, or delivered again.
 func TestRewind_AnotherGroup(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
@@ -162,8 +162,8 @@ func TestRewind_AnotherGroup(t *testing.T) {
 	})
 }
 
-// TestResumeRewind_AnotherGroup: a controller goes on with a rewind of a group that was deleted and made anew since, and whose own first rewind is under
-// way. It is left to the controller that runs it.
+// TestResumeRewind_AnotherGroup: a controller goes on with a rewind of a group that was deleted and made anew since,
+// and whose own first rewind is under way. It is left to the controller that runs it.
 func TestResumeRewind_AnotherGroup(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)

@@ -261,8 +261,8 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog
 // The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
 // fails at its last step.
 // With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more. A resumed rewind to latest leads to what was
-// latest when the first attempt began: what was published since is for the group. Another group that was made under the name meanwhile is left alone:
-// CodeNotFound.
+// latest when the first attempt began: what was published since is for the group.
+// Another group that was made under the name meanwhile is left alone: CodeNotFound.
 func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, id core.GroupID, to core.Start, resumed uint64) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()

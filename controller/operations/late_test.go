@@ -70,7 +70,8 @@ func TestSelection_CancelledMergeMovesLate(t *testing.T) {
 	}
 }
 
-// TestStart_AnotherObject: the group, or the queue, was deleted and made anew under its name before the call came. What the new one has stays.
+// TestStart_AnotherObject: the group, or the queue, was deleted and made anew under its name before the call came. What
+// the new one has stays.
 func TestStart_AnotherObject(t *testing.T) {
 	b := newHarness(t, 5)
 	b.ok(metadata.Create(t.Context(), b.meta, metadata.Queues, metadata.QueueKey(b.group.Queue), metadata.QueueRecord{ID: b.group.Queue, Spec: core.QueueSpec{Path: "/t/q", Status: core.StatusEnabled}}))
@@ -102,8 +103,9 @@ func (g groupGate) Get(ctx context.Context, t metadata.Table, k metadata.Key, c 
 	return g.Store.Get(ctx, t, k, c)
 }
 
-// TestStart_AgainAfterAnother: a call that found no operation of its id is held up. Meanwhile the same call was made again, its operation ran to the end,
-// and so did another one. The late call answers what came of its operation: to run it again would take dead letters that came since.
+// TestStart_AgainAfterAnother: a call that found no operation of its id is held up. Meanwhile the same call was made
+// again, its operation ran to the end, and so did another one. The late call answers what came of its operation: to run
+// it again would take dead letters that came since.
 func TestStart_AgainAfterAnother(t *testing.T) {
 	b := newHarness(t, 5)
 	late := groupGate{newGated(b.meta)}

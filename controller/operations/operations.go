@@ -110,7 +110,8 @@ type Order struct {
 	Kind  metadata.OperationKind
 	Queue core.QueueID
 	Group string // whose dead letters; empty: a purge of the queue's own messages
-	// Object is the queue that it concerns, as it was found by these names. One that was made under them since is left alone.
+	// Object is the queue that it concerns, as it was found by these names. One that was made under them since is left
+	// alone.
 	Object core.QueueID
 	Rate   int // messages per second; 0: no bound
 	Who    string
@@ -178,7 +179,8 @@ func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord,
 	return fresh, err
 }
 
-// asFound refuses an operation whose object is not the one that its caller found: a group, or a queue, was deleted and made anew under its name since.
+// asFound refuses an operation whose object is not the one that its caller found: a group, or a queue, was deleted and
+// made anew under its name since.
 func asFound(fresh metadata.OperationRecord, o Order) error {
 	if fresh.Object != o.Object {
 		return core.Errorf(core.CodeNotFound, "what was found as %s was deleted, and another one was made meanwhile", what(fresh))
@@ -211,7 +213,9 @@ func (r *Runner) place(ctx context.Context, fresh metadata.OperationRecord) (met
 		if rerr != nil {
 			return fresh, rerr
 		}
-		if old.ID != fresh.ID { // the call may come late: its operation was started by another try, has ended, and is kept since before old took its place
+		// The call may come late: its operation was started by another try, has ended, and is kept since before old took
+		// its place.
+		if old.ID != fresh.ID {
 			ended, _, eerr := metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.EndedOperationKey(fresh.ID), metadata.Quorum)
 			if core.CodeOf(eerr) != core.CodeNotFound {
 				return ended, eerr
