@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 )
 
@@ -45,6 +46,35 @@ func (c *consent) ask(ctx context.Context, a *app, gone string) error {
 	}
 	a.say("nothing was changed")
 	return errFailed
+}
+
+// askOf is ask of what has a name, and had that id when the question was made. It fails if another one has the name when
+// the user has agreed: that one was made while the question stood.
+func (c *consent) askOf(ctx context.Context, a *app, gone, id string, now func(context.Context) (string, error)) error {
+	if err := c.ask(ctx, a, gone); err != nil {
+		return err
+	}
+	other, err := now(ctx)
+	if err == nil && other != id {
+		err = core.Errorf(core.CodeConflict, "it was deleted and made anew while the question stood: what has the name now is another one; nothing was changed")
+	}
+	return err
+}
+
+// queueID is the id of the queue that has a path.
+func (a *app) queueID(path string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		q, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path})
+		return q.GetId(), err
+	}
+}
+
+// groupID is the id of the group of a queue that has a name.
+func (a *app) groupID(queue, name string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		g, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: name})
+		return g.GetId(), err
+	}
 }
 
 // answer is a line of stdin, without spaces around it; "" at its end.

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
 )
 
 // onTerminal runs a command line whose stdin and stderr are a terminal.
@@ -67,6 +69,36 @@ func TestConfirm_WhatCannotBeUndone(t *testing.T) {
 		}
 		if _, stderr, code := runCLI(addr, strings.Fields(line+" --yes"), "n\n"); code != 0 || !did() {
 			t.Errorf("%s --yes, no terminal: %q, exit code %d", line, stderr, code)
+		}
+	}
+}
+
+// TestConfirm_AnotherOneByThen: while a question stands, what it is about is deleted and made anew under its name. The
+// user agreed to something else.
+func TestConfirm_AnotherOneByThen(t *testing.T) {
+	s, addr := newFakeServer(t)
+	run(addr, "create queue /demo/a", "create group /demo/a billing")
+	for _, line := range []string{"purge queue /demo/a", "purge-dlq /demo/a billing", "delete group /demo/a billing", "delete queue /demo/a"} {
+		s.last = nil
+		answer := strings.NewReader("y\n")
+		agrees := readerFunc(func(b []byte) (int, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for path, q := range s.queues {
+				anew := proto.CloneOf(q)
+				anew.Id = core.NewID(time.Now()).String()
+				s.queues[path] = anew
+			}
+			for name, g := range s.groups {
+				anew := proto.CloneOf(g)
+				anew.Id = core.NewID(time.Now()).String()
+				s.groups[name] = anew
+			}
+			return answer.Read(b)
+		})
+		stderr, code := onTerminal(t.Context(), addr, line, agrees)
+		if code == 0 || !strings.Contains(stderr, "made anew") || !strings.Contains(stderr, "nothing was changed") || s.last != nil {
+			t.Errorf("%s: %q, exit code %d, and the server was asked for %v", line, stderr, code, s.last)
 		}
 	}
 }

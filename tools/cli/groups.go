@@ -241,10 +241,12 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				return err
 			}
 			if unsure {
-				if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
+				id, err := a.groupID(queue, group)(ctx)
+				if err != nil {
 					return err
 				}
-				if err := sure.ask(ctx, a, fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters%s", group, queue, a.backlogText(ctx, queue, group))); err != nil {
+				gone := fmt.Sprintf("group %s of %s, where it is in the queue and its dead letters%s", group, queue, a.backlogText(ctx, queue, group))
+				if err := sure.askOf(ctx, a, gone, id, a.groupID(queue, group)); err != nil {
 					return err
 				}
 			}

@@ -104,7 +104,8 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 
 // surePurge has the user agree to purging the dead letters of a group, or some.
 func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string, some bool) error {
-	if _, err := ask(ctx, a, a.admin().GetGroup, &pb.GetGroupRequest{Queue: queue, Name: group}); err != nil {
+	id, err := a.groupID(queue, group)(ctx)
+	if err != nil {
 		return err
 	}
 	which := "the dead letters"
@@ -122,7 +123,7 @@ func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string,
 			gone = fmt.Sprintf("%s of group %s of %s (out of %d)", which, group, queue, dead)
 		}
 	}
-	return sure.ask(ctx, a, gone)
+	return sure.askOf(ctx, a, gone, id, a.groupID(queue, group))
 }
 
 // waitOperation shows an operation's progress until it has ended, and answers it.

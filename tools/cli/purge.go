@@ -36,10 +36,12 @@ func (a *app) purgeQueueCommand() *cobra.Command {
 				return err
 			}
 			if unsure {
-				if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
+				id, err := a.queueID(path)(ctx)
+				if err != nil {
 					return err
 				}
-				if err := sure.ask(ctx, a, fmt.Sprintf("the messages that queue %s has for its groups%s", path, a.purgedText(ctx, path))); err != nil {
+				gone := fmt.Sprintf("the messages that queue %s has for its groups%s", path, a.purgedText(ctx, path))
+				if err := sure.askOf(ctx, a, gone, id, a.queueID(path)); err != nil {
 					return err
 				}
 			}

@@ -169,7 +169,8 @@ func (a *app) deleteQueueCommand() *cobra.Command {
 
 // wouldDeleteQueue says what would go with a queue, or asks whether it shall.
 func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) error {
-	if _, err := ask(ctx, a, a.admin().GetQueue, &pb.GetQueueRequest{Path: path}); err != nil {
+	id, err := a.queueID(path)(ctx)
+	if err != nil {
 		return err
 	}
 	groups, err := ask(ctx, a, a.admin().ListGroups, &pb.ListGroupsRequest{Queue: path})
@@ -178,7 +179,8 @@ func (a *app) wouldDeleteQueue(ctx context.Context, path string, sure *consent) 
 	}
 	n := plural(len(groups.GetGroups()), "group")
 	if !sure.dryRun {
-		return sure.ask(ctx, a, fmt.Sprintf("queue %s, its %s and all messages%s", path, n, a.backlogText(ctx, path, "")))
+		gone := fmt.Sprintf("queue %s, its %s and all messages%s", path, n, a.backlogText(ctx, path, ""))
+		return sure.askOf(ctx, a, gone, id, a.queueID(path))
 	}
 	return a.wouldLose(ctx, path, "", fmt.Sprintf("would delete queue %s, its %s and all messages; nothing was changed", path, n), "Depths of its groups:")
 }
