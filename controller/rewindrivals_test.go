@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/controller/retirement/progress"
@@ -107,6 +108,7 @@ func rewindManyAtOnce(t *testing.T, seed uint64) {
 		}
 		wg.Wait()
 		meta.wrong.Store(false)
+		synctest.Wait()
 		r.sleep(2 * time.Minute) // a rewind that was left is resumed
 		g := r.readGroup(queue, "g")
 		if g.Rewind != nil {

@@ -70,8 +70,8 @@ func TestSelection_CancelledMergeMovesLate(t *testing.T) {
 	}
 }
 
-// TestStart_AnotherObject: the group, or the queue, was deleted and made anew under its name before the call came. What
-// the new one has stays.
+// TestStart_AnotherObject: the group, or the queue, was deleted and made anew under its name before the call came. The
+// messages of the new one stay.
 func TestStart_AnotherObject(t *testing.T) {
 	b := newHarness(t, 5)
 	b.ok(metadata.Create(t.Context(), b.meta, metadata.Queues, metadata.QueueKey(b.group.Queue), metadata.QueueRecord{ID: b.group.Queue, Spec: core.QueueSpec{Path: "/t/q", Status: core.StatusEnabled}}))

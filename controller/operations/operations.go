@@ -183,7 +183,7 @@ func (r *Runner) record(ctx context.Context, o Order) (metadata.OperationRecord,
 // made anew under its name since.
 func asFound(fresh metadata.OperationRecord, o Order) error {
 	if fresh.Object != o.Object {
-		return core.Errorf(core.CodeNotFound, "what was found as %s was deleted, and another one was made meanwhile", what(fresh))
+		return core.Errorf(core.CodeNotFound, "another one was made under the name since it was looked up: %s", what(fresh))
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (c *consent) askOf(ctx context.Context, a *app, gone, id string, now func(c
 	}
 	other, err := now(ctx)
 	if err == nil && other != id {
-		err = core.Errorf(core.CodeConflict, "it was deleted and made anew while the question stood: what has the name now is another one; nothing was changed")
+		err = core.Errorf(core.CodeConflict, "it was deleted and made anew while the question stood: another one has the name now; nothing was changed")
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -19,7 +20,7 @@ import (
 // has its path.
 func TestEnsure_GroupsComeAndGo(t *testing.T) {
 	for range 10 {
-		groupsComeAndGo(t)
+		synctest.Test(t, groupsComeAndGo)
 	}
 }
 
