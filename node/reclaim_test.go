@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestReclaimAfterAPeak: memory of a peak is given back once the process is idle, once, and not while it works or when it is all live.
+// TestReclaimAfterAPeak: memory of a peak is given back once the process is idle, once, and not while it works. Memory that was live then is
+// looked at again, less and less often, for it may be garbage by now.
 func TestReclaimAfterAPeak(t *testing.T) {
 	const mib = 1 << 20
 	r := &reclaimer{}
@@ -24,13 +25,21 @@ func TestReclaimAfterAPeak(t *testing.T) {
 		{"a peak of live memory", 2431 * mib, 1000 * mib, 0},
 		{"idle, nothing of it is garbage", 2432 * mib, 1000 * mib, 900 * mib},
 		{"the same, which is known", 2433 * mib, 1000 * mib, 0},
-		{"it has grown", 2434 * mib, 1400 * mib, 500 * mib},
+		{"the same 4 s later, and it is garbage by now", 2434 * mib, 1000 * mib, 600 * mib},
+		{"what is left", 2435 * mib, 600 * mib, 0},
+		{"what is left 4 s later, all live", 2436 * mib, 600 * mib, 600 * mib},
+		{"it is not tried again as soon: 2 s", 2437 * mib, 600 * mib, 0},
+		{"4 s", 2438 * mib, 600 * mib, 0},
+		{"the process works", 2838 * mib, 600 * mib, 0},
+		{"6 s", 2839 * mib, 600 * mib, 0},
+		{"8 s", 2840 * mib, 600 * mib, 600 * mib},
+		{"it has grown", 2841 * mib, 1400 * mib, 500 * mib},
 	} {
 		if due := r.due(usage{step.allocated, step.resident}); due != (step.after != 0) {
 			t.Errorf("%s: given back %t, want %t", step.what, due, !due)
 		}
 		if step.after != 0 {
-			r.kept = step.after
+			r.gave(step.resident, step.after)
 		}
 	}
 }
