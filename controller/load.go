@@ -89,6 +89,7 @@ func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges)
 // load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by
 // then, zero is all. Later ones may be under way, here too, and come to nothing: they are taken in if they have create rows.
 func (h *Host) load(ctx context.Context, made time.Time) error {
+	reading := h.unread.begin()
 	gone := make(map[core.ExtentID]struct{}) // known, but without a hint so far
 	for e := range h.extents.All(func(*catalog.Extent) bool { return true }) {
 		gone[e.ID] = struct{}{}
@@ -138,7 +139,11 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 	if err != nil {
 		return err
 	}
-	return h.forgetRetired(ctx, gone)
+	if err := h.forgetRetired(ctx, gone); err != nil {
+		return err
+	}
+	h.unread.end(reading)
+	return nil
 }
 
 // registered are those extents that have create rows.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,7 +18,8 @@ type unread struct {
 	count prometheus.Gauge
 	mu    struct {
 		sync.Mutex
-		rows map[tableKey]bool
+		rows    map[tableKey]uint64 // with the reading of all rows that left them out, or the last one before
+		reading uint64
 	}
 }
 
@@ -28,7 +30,7 @@ type tableKey struct {
 
 func newUnread(log *slog.Logger, count prometheus.Gauge) *unread {
 	u := &unread{log: log, count: count}
-	u.mu.rows = make(map[tableKey]bool)
+	u.mu.rows = make(map[tableKey]uint64)
 	return u
 }
 
@@ -41,9 +43,9 @@ func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
 	}
 	u.mu.Lock()
 	key := tableKey{t.Name, k}
-	was := u.mu.rows[key]
+	_, was := u.mu.rows[key]
 	if skip {
-		u.mu.rows[key] = true
+		u.mu.rows[key] = u.mu.reading
 	} else if was {
 		delete(u.mu.rows, key)
 	}
@@ -63,5 +65,24 @@ func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
 func (u *unread) has(t metadata.Table, k metadata.Key) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.mu.rows) > 0 && u.mu.rows[tableKey{t.Name, k}]
+	_, out := u.mu.rows[tableKey{t.Name, k}]
+	return out
+}
+
+// begin notes that a reading of all rows begins, and returns its number.
+func (u *unread) begin() uint64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.mu.reading++
+	return u.mu.reading
+}
+
+// end notes that a reading of all rows has come to its end. Rows that it has not met are not there any more, and count no
+// more.
+func (u *unread) end(reading uint64) {
+	u.mu.Lock()
+	maps.DeleteFunc(u.mu.rows, func(_ tableKey, met uint64) bool { return met < reading })
+	n := len(u.mu.rows)
+	u.mu.Unlock()
+	u.count.Set(float64(n))
 }

@@ -61,6 +61,13 @@ func TestLoad_DamagedRows(t *testing.T) {
 				if n := r.value(r.ctl.metrics.unreadable); n != 2 {
 					t.Errorf("%v rows count as unreadable after one was mended, want 2", n)
 				}
+				for hint, e := range map[metadata.Hint]core.Extent{metadata.HintLive: all[0], metadata.HintOpen: all[1]} { // as when another version retires the extents
+					r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(hint, e.ID), time.Now().Add(time.Minute), metadata.Quorum))
+				}
+				r.ok(r.ctl.load(r.t.Context(), time.Time{}))
+				if n := r.value(r.ctl.metrics.unreadable); n != 0 {
+					t.Errorf("%v rows count as unreadable after the others were removed, want 0", n)
+				}
 			})
 		})
 	}
