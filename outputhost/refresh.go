@@ -18,8 +18,9 @@ import (
 )
 
 // refresh reads the settings of loaded groups again, so that changes reach them within seconds, and looks after what moves slowly: ends of
-// extents that nobody reads, checkpoints of other owners, groups that are not needed any more.
+// extents that nobody reads, checkpoints of other owners, groups and publishers that are not needed any more.
 func (h *Host) refresh(ctx context.Context) {
+	h.mover.CloseIdle()
 	groups := h.groupList()
 	for _, g := range groups {
 		g.measure(h.deps.Now())

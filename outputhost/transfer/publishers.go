@@ -58,17 +58,25 @@ func (p *publisher) pump() {
 	p.told = p.told[:0]
 }
 
-// publisher finds or makes the one of a queue, and closes those that were not used for a while.
-func (m *Mover) publisher(to address) (*publisher, error) {
+// CloseIdle closes the publishers that were not used for a while. After many groups had something to transfer, nothing may
+// be transferred for long: so the caller calls it now and then.
+func (m *Mover) CloseIdle() {
 	now := m.cfg.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for at, p := range m.open {
-		if at != to && now.Sub(p.used) > idle {
+		if now.Sub(p.used) > idle {
 			p.cancel()
 			delete(m.open, at)
 		}
 	}
+}
+
+// publisher finds or makes the one of a queue.
+func (m *Mover) publisher(to address) (*publisher, error) {
+	now := m.cfg.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if p := m.open[to]; p != nil {
 		p.used = now
 		return p, nil
