@@ -49,6 +49,8 @@ const (
 	defaultPrefetchBytes = 8 << 20
 	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
 	closeTimeout = 10 * time.Second
+	// giveUpTimeout is the same for a consumer that was not connected in time. Its caller waits no more.
+	giveUpTimeout = time.Second
 	// maxAsked is what a host keeps of the credit of one stream: the rest would be forgotten.
 	maxAsked = 1 << 20
 )
@@ -99,13 +101,18 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 		con.Close(ctx)
 		return nil, err
 	case <-ctx.Done():
+		select {
+		case <-con.connected: // at the same time
+			return con, nil
+		default:
+		}
 		con.mu.Lock()
 		err := con.mu.lastErr
 		con.mu.Unlock()
 		if err == nil {
 			err = context.Cause(ctx)
 		}
-		con.Close(ctx)
+		con.giveUp(ctx)
 		return nil, core.Errorf(core.CodeUnavailable, "connect to an output host of %s for group %s: %w", queue, group, err)
 	}
 }
@@ -237,6 +244,14 @@ func (c *Consumer) Close(ctx context.Context) error {
 	c.cancel()
 	<-c.done
 	return err
+}
+
+// giveUp closes a consumer that nobody gets, since ctx has ended. A host that was connected to just then may have
+// delivered messages already: they go back, or they would stay locked for the lock timeout.
+func (c *Consumer) giveUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	c.Close(ctx)
 }
 
 func (c *Consumer) streams() []*consumeStream {

@@ -184,6 +184,26 @@ func TestConsumer_CloseReturnsWhatWasNotYielded(t *testing.T) {
 	}
 }
 
+// TestConsumer_GivenUpReturnsWhatCame: a host that is connected to just as the time of Consumer ends has messages for a consumer that
+// nobody gets. They go back at once, and not after the lock timeout.
+func TestConsumer_GivenUpReturnsWhatCame(t *testing.T) {
+	f := startFake(t, &fake{})
+	f.add(t, 30)
+	con := consume(t, dial(t, f), Prefetch(20))
+	eventually(t, "the prefetch is full", func() (ok bool) {
+		f.state(func() { ok = len(f.mu.ready) == 10 })
+		return ok
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	con.giveUp(ctx)
+	f.state(func() {
+		if f.mu.returned != 20 || len(f.mu.ready) != 30 {
+			t.Errorf("%d of 20 messages came back, %d of 30 are ready", f.mu.returned, len(f.mu.ready))
+		}
+	})
+}
+
 func TestConsumer_DeliveriesEndWithContext(t *testing.T) {
 	f := startFake(t, &fake{})
 	con := consume(t, dial(t, f))
