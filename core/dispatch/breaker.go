@@ -15,7 +15,8 @@ import (
 // nothing; half-open, it lets a round of probes go, with pauses that double up to a limit. Attempts that fail meanwhile
 // do not count, and neither do the failures that opened it. It closes with one success, or with a percentage below 100
 // when less than that share of its probes fail. When no first attempt failed for 15 rounds, what is left may be poison
-// alone: failures count, and rounds grow, until a first attempt fails again or something succeeds.
+// alone: failures count, and rounds grow, until a first attempt fails again or something succeeds. One that is open on
+// another host of the group opens this one sooner, see elsewhere.
 //
 // Its scope is the group. The methods of a nil breaker are those of one that is closed and remembers nothing.
 type breaker struct {
@@ -39,6 +40,7 @@ type breaker struct {
 	pause   int64     // ns: after this round
 	longest int64     // ns: the limit of a pause
 	hurry   int64     // ns: the limit while failures count again
+	elsewhere
 }
 
 const (
@@ -197,7 +199,7 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 	}
 	b.fail(o, now)
 	if !b.trips(now) {
-		return true, nil
+		return true, b.follow(now)
 	}
 	led = b.latest
 	b.begin(now)
@@ -249,7 +251,7 @@ func (b *breaker) fail(o outcome, now int64) {
 		break
 	}
 	b.push(1, x)
-	if b.row == 0 && x.fails == 1 {
+	if b.failedAt = now; b.row == 0 && x.fails == 1 {
 		b.began = now
 	}
 	b.row = min(b.row+1, breakerWindow)
@@ -308,12 +310,16 @@ func (b *breaker) begin(now int64) {
 }
 
 func (b *breaker) close() {
-	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails, worked: b.worked, mixed: b.mixed}
+	b.spend()
+	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails, worked: b.worked, mixed: b.mixed, elsewhere: b.elsewhere}
 }
 
-// nextDeadline is when tick has something to do.
-func (b *breaker) nextDeadline(int64) int64 {
-	if !b.isOpen() || b.next == 0 {
+// nextDeadline is when tick or follow has something to do.
+func (b *breaker) nextDeadline(now int64) int64 {
+	switch {
+	case b.mayFollow(now):
+		return b.worked + int64(breakerUsual)
+	case !b.isOpen() || b.next == 0:
 		return never
 	}
 	return b.next
@@ -329,18 +335,17 @@ func (b *breaker) tick(now int64) (began bool) {
 		b.size = min(2*b.size, breakerMost)
 	case b.pause >= b.longest && b.size < b.widest:
 		b.size = min(2*b.size, b.widest)
-		b.rounds++
 	default:
 		b.size = max(b.size*3/4, min(b.size, b.widest))
-		b.rounds++
 	}
+	b.rounds = min(b.rounds+1, breakerRounds)
 	b.next, b.left = 0, b.size
 	b.pause = min(b.pause, b.limit())
 	return true
 }
 
 // counting reports whether failures count although it is open.
-func (b *breaker) counting() bool { return b.rounds >= breakerRounds }
+func (b *breaker) counting() bool { return b.rounds >= breakerRounds && b.lasts == 0 }
 
 // asksForFirst reports whether one of the probes should be a first attempt, for lack of which failures would soon count, or
 // do already: only its outcome tells an outage from poison.
@@ -355,9 +360,9 @@ func (b *breaker) gathers() int {
 	return int(b.row)
 }
 
-// save is what restore goes on from; nil: nothing worth it, as while it is closed.
+// save is what restore goes on from; nil: nothing worth it, as while it is closed, or follows another one.
 func (b *breaker) save() []byte {
-	if !b.isOpen() {
+	if !b.isOpen() || b.followed {
 		return nil
 	}
 	to := append(make([]byte, 0, breakerSaved), breakerVersion)
@@ -369,11 +374,15 @@ func (b *breaker) save() []byte {
 // of them. It goes by what it has seen itself, if it is open or anything failed here, and by nothing that it does not
 // understand: then it is closed, which is safe.
 func (b *breaker) restore(saved []byte, now int64) (opened bool) {
-	if b.percent == 0 || b.open || len(b.latest) > 0 || len(saved) != breakerSaved || saved[0] != breakerVersion {
+	if b.percent == 0 || len(b.latest) > 0 || len(saved) != breakerSaved || saved[0] != breakerVersion {
 		return false
 	}
 	since, pause := int64(binary.LittleEndian.Uint64(saved[1:])), int64(binary.LittleEndian.Uint64(saved[9:]))
 	if pause < int64(breakerPause) {
+		return false
+	}
+	if b.open {
+		b.followed = false // the one that it followed may be this one
 		return false
 	}
 	b.begin(min(since, now))

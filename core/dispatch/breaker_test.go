@@ -314,10 +314,10 @@ func TestBreaker_Properties(t *testing.T) {
 		percent, lock := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100}).Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second
 		unlimited := rapid.Bool().Draw(t, "unlimited")
 		b := newBreaker(percent, lock, unlimited)
-		now := sec
+		now, heard := sec, uint64(0)
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			was, restored := b.open, false
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
 			case 0:
 				n := rapid.IntRange(1, 100).Draw(t, "successes")
 				b.outcome(groupScope, outcome{successes: n}, now)
@@ -338,10 +338,17 @@ func TestBreaker_Properties(t *testing.T) {
 				b.handed(min(b.admit(groupScope, 0), rapid.IntRange(1, 300).Draw(t, "handed")), now)
 			case 5:
 				now += rapid.Int64Range(0, int64(2*time.Minute)).Draw(t, "time")
+				b.follow(now)
 				b.tick(now)
+			case 6:
+				heard++
+				row := b.row
+				if led := b.hear(rapid.SampledFrom([]uint64{0, heard, heard - 1}).Draw(t, "opening"), now); led != nil && (was || len(led) != int(row) || !b.followed || b.lasts == 0) {
+					t.Fatalf("%d failures in a row, led by %v", row, led)
+				}
 			default:
 				next := newBreaker(percent, lock, unlimited)
-				if next.restore(b.save(), now) != b.open {
+				if next.restore(b.save(), now) != (b.open && !b.followed) {
 					t.Fatal("what was saved is not restored")
 				}
 				b, restored = next, true

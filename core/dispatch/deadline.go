@@ -159,6 +159,9 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 func (g *Group) Tick(now time.Time) {
 	t := g.at(now)
 	g.settleGiven()
+	if led := g.breaker.follow(t); led != nil { // before deadlines of messages that it takes back
+		g.opened(led)
+	}
 	for g.locks.len() > 0 && g.locks.front().due <= t {
 		for l := g.locks.pop(); l.trim(); {
 			l.share.due(l.base, l.share.table.get(l.base))

@@ -89,6 +89,7 @@ type machine struct {
 	allowed    int               // failed messages in memory
 	waits      map[core.Seq]bool // what could be displaced, as of the last look
 	looker     looker
+	openings   uint64 // of breakers elsewhere, so far
 }
 
 func (m *machine) fate(seq core.Seq) *fate {
@@ -386,7 +387,7 @@ func TestGroup_Model(t *testing.T) {
 			"": m.check, "offer": m.offer, "take": m.take, "take again": m.take, "ack": m.ack, "proven": m.ackProven, "nack": m.nack,
 			"reject": m.reject, "extend": m.extend, "return": m.giveBack, "tick": m.tick, "update": m.update, "die": m.die, "buried": m.buried,
 			"later": m.later, "park": m.park, "park again": m.park, "parked": m.parked, "checkpoint": m.checkpoint, "slow checkpoint": m.slowCheckpoint, "saved": m.saved, "crash": m.crash,
-			"want": m.want, "rebuild": m.rebuild, "outage": m.outage, "withhold": m.withhold, "follow": m.follow,
+			"want": m.want, "rebuild": m.rebuild, "outage": m.outage, "elsewhere": m.elsewhere, "withhold": m.withhold, "follow": m.follow,
 		})
 		m.drain(t)
 	})

@@ -150,6 +150,18 @@ func (m *machine) outage(t *rapid.T) {
 	}
 }
 
+// elsewhere has breakers of the group open and close on other hosts.
+func (m *machine) elsewhere(t *rapid.T) {
+	m.openings++
+	opening := rapid.SampledFrom([]uint64{0, m.openings, m.openings - 1}).Draw(t, "opening")
+	was, row := m.g.breaker.isOpen(), m.g.breaker.gathers()
+	m.g.Elsewhere(opening, m.now)
+	if opened := m.g.breaker.isOpen() && !was; opened && (opening == 0 || row == 0 || m.spec.Breaker == core.BreakerOff || m.g.Opening() > 0) {
+		t.Fatalf("opening %d elsewhere, and %d failures here, opened a breaker that is set to %d, and other hosts are told of %d", opening, row, m.spec.Breaker, m.g.Opening())
+	}
+	m.uncounted(t)
+}
+
 func (m *machine) reject(t *rapid.T) {
 	seq, f := m.pick(t, true)
 	if err := m.s.Reject(seq, uint16(f.attempts), []byte("never"), m.now); err != nil {

@@ -90,14 +90,15 @@ func (g *Group) resumeBreaker(saved []byte) {
 	g.makeBreaker(percent)
 	if g.breaker.restore(saved, g.now) {
 		g.counters.Opened++
-		g.keepBreaker()
 	}
+	g.keepBreaker()
 }
 
 // makeBreaker makes it, unless there is one: most groups never have a failure.
 func (g *Group) makeBreaker(percent int) {
 	if g.breaker == nil {
 		g.breaker = newBreaker(percent, g.spec.LockTimeout, g.unlimited())
+		g.breaker.worked = g.succeededAt
 	}
 }
 

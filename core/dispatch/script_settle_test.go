@@ -202,3 +202,9 @@ func (s *script) breaker(args) string {
 	}
 	return string(dispatch.BreakerClosed) + "\n"
 }
+
+// elsewhere tells of the newest opening of the group's breaker on another host: opening=0 is that none lasts.
+func (s *script) elsewhere(a args) string {
+	s.group.Elsewhere(uint64(a.number("opening", 0)), s.now)
+	return ""
+}

@@ -56,7 +56,7 @@ var commands = map[string]command{
 	"checkpoint": (*script).checkpoint, "saved": (*script).saved, "save": (*script).save, "crash": (*script).crash,
 	"take-dead": (*script).takeDead, "dead-lettered": (*script).deadLettered, "dead-failed": (*script).deadFailed,
 	"take-retry-queueing": (*script).takeRetryQueueing, "retry-queued": (*script).retryQueued, "retry-queue-failed": (*script).retryQueueFailed,
-	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "breaker": (*script).breaker,
+	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "breaker": (*script).breaker, "elsewhere": (*script).elsewhere,
 }
 
 // TestTranscripts replays testdata/transcripts: each file tells, event by event, what a group decides. The scripts use the public API alone, so
