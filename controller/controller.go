@@ -123,6 +123,7 @@ type Host struct {
 	hosts       *hosts
 	untold      *untold
 	retell      *retell.Teller[core.QueueID] // the responsible controllers, of groups that changed
+	openings    *openings
 	undecided   *undecided
 	tries       *tries
 	renewed     time.Time // when all unfinished extents were taken in; reconcile's
@@ -163,7 +164,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		cfg: cfg, log: deps.Log.With("role", "controller"), deps: deps, metrics: newMetrics(deps.Metrics), tasks: lifecycle.NewTasks(),
 		slots: make(chan struct{}, cfg.SealsAtOnce), retries: make(chan struct{}, max(1, cfg.SealsAtOnce/4)), moved: make(chan struct{}, 1), describeNow: make(chan struct{}, 1), again: make(chan struct{}, 1), reload: make(chan struct{}, 1),
 		changes: changes, others: newOthers(time.Now()),
-		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
+		gate: g, loading: newLoading(deps.now()), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: self.ID, Run: self.Run}, deps.now()), stores: catalog.NewStores(), hosts: newHosts(deps.now()), untold: newUntold(), openings: newOpenings(), undecided: newUndecided(), tries: newTries(), strays: newStrays(), skewed: &skewed{}, watch: newMajorityWatch(deps.now(), time.Now()),
 	}
 	h.unread = newUnread(h.log, h.metrics.unreadable)
 	h.retell = retell.New(h.toldOfGroup, idleEvery, deps.now)

@@ -138,7 +138,8 @@ func (x *hosts) find(id core.HostID) (membership.Host, bool) {
 	return s.Host, true
 }
 
-// RenewShares promises that this controller moves no share of the host for OwnerGone. The call is a sign of life of the host.
+// RenewShares promises that this controller moves no share of the host for OwnerGone. The call is a sign of life of the host. It tells, and is told,
+// of breakers that are open on other hosts.
 func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
 	host, err := core.ParseHostID(req.Msg.Owner)
 	if err != nil {
@@ -148,9 +149,17 @@ func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSh
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	now, self := s.h.deps.now(), s.h.deps.Members.Self()
-	s.h.hosts.heard(catalog.HostRun{Host: host, Run: core.RunID{ID: run}}, now)
-	s.h.shares.renewals.note(core.RunID{ID: run}, now)
+	open, err := convert.OpeningsFromProto(req.Msg.Openings)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	now, self, of := s.h.deps.now(), s.h.deps.Members.Self(), catalog.HostRun{Host: host, Run: core.RunID{ID: run}}
+	s.h.hosts.heard(of, now)
+	s.h.shares.renewals.note(of.Run, now)
+	counter, others := s.h.openings.exchange(of, open, req.Msg.OpeningsCounter, now)
 	held := s.h.duties.Holds() // before the hand-overs: these count by then what was before the session that is held
-	return connect.NewResponse(&pb.RenewSharesResponse{Handovers: s.h.duties.Handovers(), Held: held, Run: self.Run.ID[:], Minority: s.h.minority.mayKeep(core.RunID{ID: run})}), nil
+	return connect.NewResponse(&pb.RenewSharesResponse{
+		Handovers: s.h.duties.Handovers(), Held: held, Run: self.Run.ID[:], Minority: s.h.minority.mayKeep(of.Run),
+		OpeningsCounter: counter, Openings: convert.OpeningsToProto(others),
+	}), nil
 }

@@ -34,6 +34,9 @@ type fakeController struct {
 		lists   map[core.QueueID]*pb.AssignmentList
 		counter uint64
 		foreign map[core.QueueID]bool // of another controller
+		heard   []*pb.BreakerOpening  // of the host, in its last renewal
+		open    []*pb.BreakerOpening  // of others, as of …
+		opens   uint64                // … this counter
 	}
 }
 
@@ -58,7 +61,7 @@ func (c *fakeController) forget(queue core.QueueID) {
 	delete(c.mu.lists, queue)
 }
 
-func (c *fakeController) RenewShares(ctx context.Context, _ *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
+func (c *fakeController) RenewShares(ctx context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
 	if c.hung.Load() {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
@@ -67,6 +70,12 @@ func (c *fakeController) RenewShares(ctx context.Context, _ *connect.Request[pb.
 	out := &pb.RenewSharesResponse{Handovers: c.counted.Load(), Held: !c.lost.Load(), Minority: c.keeps.Load(), Run: versionBy(c.id, 0).Run}
 	if c.again.Load() {
 		out.Run[0]++
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.heard = req.Msg.Openings
+	if out.OpeningsCounter = c.mu.opens; c.mu.opens != req.Msg.OpeningsCounter {
+		out.Openings = c.mu.open
 	}
 	return connect.NewResponse(out), nil
 }

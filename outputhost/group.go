@@ -58,6 +58,7 @@ type group struct {
 		reorder     bool                          // shares of the chain are to be put in order, see orderLocked
 		room        bool                          // there may be room for more readers
 		wanted      bool                          // somebody waited for messages at the last pump
+		opening     bool                          // other hosts hear that the breaker is open here, see openings
 		lateChanged bool                          // a share that was given away is to be saved
 		need        urgency                       // how soon a share of unsaved is to be saved
 		told        urgency                       // what of that the saver was told
@@ -100,6 +101,9 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 	g.mu.rules = dispatch.NewGroup(record.Spec)
 	if now := h.deps.Now(); now.Sub(record.ID.Time()) < madeNow { // nothing of it failed on any host
 		g.mu.rules.Retries(0, len(h.deps.Members.Hosts("outputhost")), now)
+	}
+	if opening := h.openings.of(record.ID); opening > 0 {
+		g.mu.rules.Elsewhere(opening, h.deps.Now())
 	}
 	g.mu.acks.Note(0, h.deps.Now()) // the rate of what is acknowledged before the first tick counts from here
 	g.mu.shares = make(map[core.ExtentID]*share)

@@ -129,15 +129,25 @@ func (x leased) Now() time.Time { return x.h.deps.Now() }
 // Renew implements lease.Owner.
 func (x leased) Renew(ctx context.Context, controller membership.Host) (r lease.Renewal, err error) {
 	self := x.h.deps.Members.Self()
-	resp, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{Owner: string(self.ID), Run: self.Run.ID[:]}))
+	own, counter := x.h.openings.ask(controller.ID)
+	resp, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{
+		Owner: string(self.ID), Run: self.Run.ID[:], Openings: convert.OpeningsToProto(own), OpeningsCounter: counter,
+	}))
 	if err != nil {
 		return r, convert.FromRPC(err)
 	}
 	r.Handovers, r.Held, r.Minority = resp.Msg.Handovers, resp.Msg.Held, resp.Msg.Minority
 	if len(resp.Msg.Run) > 0 {
-		r.Run.ID, err = core.IDFromBytes(resp.Msg.Run)
+		if r.Run.ID, err = core.IDFromBytes(resp.Msg.Run); err != nil {
+			return r, err
+		}
 	}
-	return r, err
+	open, err := convert.OpeningsFromProto(resp.Msg.Openings)
+	if err != nil {
+		return r, err
+	}
+	x.h.openings.answered(controller.ID, r.Run, resp.Msg.OpeningsCounter, open, x.h.deps.Now())
+	return r, nil
 }
 
 // Dial implements lease.Owner.

@@ -109,6 +109,7 @@ type Host struct {
 	unread    *budget.Budget // what waits to be written to connections of consumers
 	notes     *budget.Budget // the part of the memory for texts and metadata of nacks
 	leases    *lease.Leases
+	openings  *openings
 	cancels   *cancels.Desk
 	inspector *inspect.Inspector
 	refreshes core.Recurring // failures of refresh; of its loop alone

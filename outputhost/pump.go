@@ -70,6 +70,7 @@ func (g *group) findLocked(w *work, now time.Time) {
 	g.forgetTouchedLocked()
 	g.deadlineLocked(w, mayGive, now)
 	w.breaker = g.breakerLocked(now)
+	g.noteOpeningLocked()
 	w.again = mayGive && g.mu.reorder || len(w.out) > 0 && g.mu.rules.Ready() && g.demandLocked().Messages > 0
 }
 

@@ -48,6 +48,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 	h.unread = budget.New(cfg.UnreadMemory)
 	h.notes = budget.New(cfg.HoldMemory / notesPart)
 	h.leases = lease.New(lease.Config{Members: deps.Members, Log: h.log, Lapses: h.metrics.lapses}, leased{h})
+	h.openings = newOpenings()
 	h.cancels = cancels.New(deps.Meta, deps.Now)
 	h.accepting = make(chan struct{}, 1)
 	h.relisting = make(chan struct{}, 1)
@@ -91,6 +92,7 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.watch(ctx) })
 	loops.Go(func() { h.tellRoutes(ctx) })
 	loops.Go(func() { h.leases.Run(ctx) })
+	loops.Go(func() { h.tellOpenings(ctx) })
 	<-ctx.Done()
 	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
 	h.tellRoutesNow(h.tasks.Context())

@@ -333,6 +333,7 @@ func (s *share) dropLocked() *reader {
 	g.mu.dropped++
 	s.rules.Owner = nil
 	g.mu.rules.RemoveShare(s.rules)
+	g.noteOpeningLocked()
 	s.countHeldLocked()
 	r := s.reader
 	s.reader = nil

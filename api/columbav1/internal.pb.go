@@ -1065,11 +1065,13 @@ func (x *GetAssignmentsResponse) GetDone() uint32 {
 }
 
 type RenewSharesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
-	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Owner           string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Run             []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
+	Openings        []*BreakerOpening      `protobuf:"bytes,3,rep,name=openings,proto3" json:"openings,omitempty"`                                       // of breakers that are open on this host, the newest 1,000; without its run
+	OpeningsCounter uint64                 `protobuf:"varint,4,opt,name=openings_counter,json=openingsCounter,proto3" json:"openings_counter,omitempty"` // that the controller answered last
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RenewSharesRequest) Reset() {
@@ -1116,14 +1118,30 @@ func (x *RenewSharesRequest) GetRun() []byte {
 	return nil
 }
 
+func (x *RenewSharesRequest) GetOpenings() []*BreakerOpening {
+	if x != nil {
+		return x.Openings
+	}
+	return nil
+}
+
+func (x *RenewSharesRequest) GetOpeningsCounter() uint64 {
+	if x != nil {
+		return x.OpeningsCounter
+	}
+	return 0
+}
+
 type RenewSharesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Handovers     uint64                 `protobuf:"varint,1,opt,name=handovers,proto3" json:"handovers,omitempty"` // how often the controller stopped being responsible for some queues
-	Held          bool                   `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`           // the controller holds its session lease; if not, it only promises to move nothing itself
-	Run           []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`              // of the controller
-	Minority      bool                   `protobuf:"varint,4,opt,name=minority,proto3" json:"minority,omitempty"`   // the host may go on with this run's lists of extents that it made without a majority of the metadata
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Handovers       uint64                 `protobuf:"varint,1,opt,name=handovers,proto3" json:"handovers,omitempty"`                                    // how often the controller stopped being responsible for some queues
+	Held            bool                   `protobuf:"varint,2,opt,name=held,proto3" json:"held,omitempty"`                                              // the controller holds its session lease; if not, it only promises to move nothing itself
+	Run             []byte                 `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`                                                 // of the controller
+	Minority        bool                   `protobuf:"varint,4,opt,name=minority,proto3" json:"minority,omitempty"`                                      // the host may go on with this run's lists of extents that it made without a majority of the metadata
+	OpeningsCounter uint64                 `protobuf:"varint,5,opt,name=openings_counter,json=openingsCounter,proto3" json:"openings_counter,omitempty"` // rises when a breaker opens or closes on an output host; 0: none has, or the controller knows of no breakers
+	Openings        []*BreakerOpening      `protobuf:"bytes,6,rep,name=openings,proto3" json:"openings,omitempty"`                                       // of breakers that are open on other hosts, the newest 1,000; left out when the caller named that counter
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RenewSharesResponse) Reset() {
@@ -1184,6 +1202,81 @@ func (x *RenewSharesResponse) GetMinority() bool {
 	return false
 }
 
+func (x *RenewSharesResponse) GetOpeningsCounter() uint64 {
+	if x != nil {
+		return x.OpeningsCounter
+	}
+	return 0
+}
+
+func (x *RenewSharesResponse) GetOpenings() []*BreakerOpening {
+	if x != nil {
+		return x.Openings
+	}
+	return nil
+}
+
+// BreakerOpening is one time that the breaker of a group opened on an output host.
+type BreakerOpening struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         []byte                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`        // of the host
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"` // another one each time that it opens there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BreakerOpening) Reset() {
+	*x = BreakerOpening{}
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BreakerOpening) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BreakerOpening) ProtoMessage() {}
+
+func (x *BreakerOpening) ProtoReflect() protoreflect.Message {
+	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BreakerOpening.ProtoReflect.Descriptor instead.
+func (*BreakerOpening) Descriptor() ([]byte, []int) {
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *BreakerOpening) GetGroup() []byte {
+	if x != nil {
+		return x.Group
+	}
+	return nil
+}
+
+func (x *BreakerOpening) GetRun() []byte {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *BreakerOpening) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type AcknowledgeSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Controller    string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
@@ -1196,7 +1289,7 @@ type AcknowledgeSessionRequest struct {
 
 func (x *AcknowledgeSessionRequest) Reset() {
 	*x = AcknowledgeSessionRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1301,7 @@ func (x *AcknowledgeSessionRequest) String() string {
 func (*AcknowledgeSessionRequest) ProtoMessage() {}
 
 func (x *AcknowledgeSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[20]
+	mi := &file_columba_v1_internal_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1314,7 @@ func (x *AcknowledgeSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeSessionRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeSessionRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{20}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AcknowledgeSessionRequest) GetController() string {
@@ -1261,7 +1354,7 @@ type AcknowledgeSessionResponse struct {
 
 func (x *AcknowledgeSessionResponse) Reset() {
 	*x = AcknowledgeSessionResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1366,7 @@ func (x *AcknowledgeSessionResponse) String() string {
 func (*AcknowledgeSessionResponse) ProtoMessage() {}
 
 func (x *AcknowledgeSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[21]
+	mi := &file_columba_v1_internal_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1379,7 @@ func (x *AcknowledgeSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeSessionResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeSessionResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{21}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AcknowledgeSessionResponse) GetCounter() uint64 {
@@ -1304,7 +1397,7 @@ type DescribeMajorityRequest struct {
 
 func (x *DescribeMajorityRequest) Reset() {
 	*x = DescribeMajorityRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1409,7 @@ func (x *DescribeMajorityRequest) String() string {
 func (*DescribeMajorityRequest) ProtoMessage() {}
 
 func (x *DescribeMajorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[22]
+	mi := &file_columba_v1_internal_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1422,7 @@ func (x *DescribeMajorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeMajorityRequest.ProtoReflect.Descriptor instead.
 func (*DescribeMajorityRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{22}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
 }
 
 type DescribeMajorityResponse struct {
@@ -1346,7 +1439,7 @@ type DescribeMajorityResponse struct {
 
 func (x *DescribeMajorityResponse) Reset() {
 	*x = DescribeMajorityResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1451,7 @@ func (x *DescribeMajorityResponse) String() string {
 func (*DescribeMajorityResponse) ProtoMessage() {}
 
 func (x *DescribeMajorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[23]
+	mi := &file_columba_v1_internal_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1464,7 @@ func (x *DescribeMajorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeMajorityResponse.ProtoReflect.Descriptor instead.
 func (*DescribeMajorityResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{23}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DescribeMajorityResponse) GetState() string {
@@ -1427,7 +1520,7 @@ type HearSharesRequest struct {
 
 func (x *HearSharesRequest) Reset() {
 	*x = HearSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1532,7 @@ func (x *HearSharesRequest) String() string {
 func (*HearSharesRequest) ProtoMessage() {}
 
 func (x *HearSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[24]
+	mi := &file_columba_v1_internal_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1545,7 @@ func (x *HearSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearSharesRequest.ProtoReflect.Descriptor instead.
 func (*HearSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{24}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HearSharesRequest) GetQueue() []byte {
@@ -1485,7 +1578,7 @@ type HearSharesResponse struct {
 
 func (x *HearSharesResponse) Reset() {
 	*x = HearSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1590,7 @@ func (x *HearSharesResponse) String() string {
 func (*HearSharesResponse) ProtoMessage() {}
 
 func (x *HearSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[25]
+	mi := &file_columba_v1_internal_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1603,7 @@ func (x *HearSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HearSharesResponse.ProtoReflect.Descriptor instead.
 func (*HearSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{25}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HearSharesResponse) GetUnheard() []string {
@@ -1531,7 +1624,7 @@ type LearnExtentRequest struct {
 
 func (x *LearnExtentRequest) Reset() {
 	*x = LearnExtentRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1636,7 @@ func (x *LearnExtentRequest) String() string {
 func (*LearnExtentRequest) ProtoMessage() {}
 
 func (x *LearnExtentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[26]
+	mi := &file_columba_v1_internal_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1649,7 @@ func (x *LearnExtentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnExtentRequest.ProtoReflect.Descriptor instead.
 func (*LearnExtentRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{26}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LearnExtentRequest) GetReader() []byte {
@@ -1588,7 +1681,7 @@ type LearnExtentResponse struct {
 
 func (x *LearnExtentResponse) Reset() {
 	*x = LearnExtentResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1693,7 @@ func (x *LearnExtentResponse) String() string {
 func (*LearnExtentResponse) ProtoMessage() {}
 
 func (x *LearnExtentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[27]
+	mi := &file_columba_v1_internal_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1706,7 @@ func (x *LearnExtentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LearnExtentResponse.ProtoReflect.Descriptor instead.
 func (*LearnExtentResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{27}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
 }
 
 type ListChangesRequest struct {
@@ -1626,7 +1719,7 @@ type ListChangesRequest struct {
 
 func (x *ListChangesRequest) Reset() {
 	*x = ListChangesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1731,7 @@ func (x *ListChangesRequest) String() string {
 func (*ListChangesRequest) ProtoMessage() {}
 
 func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[28]
+	mi := &file_columba_v1_internal_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1744,7 @@ func (x *ListChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesRequest.ProtoReflect.Descriptor instead.
 func (*ListChangesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{28}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListChangesRequest) GetRun() []byte {
@@ -1681,7 +1774,7 @@ type ListChangesResponse struct {
 
 func (x *ListChangesResponse) Reset() {
 	*x = ListChangesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1786,7 @@ func (x *ListChangesResponse) String() string {
 func (*ListChangesResponse) ProtoMessage() {}
 
 func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[29]
+	mi := &file_columba_v1_internal_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1799,7 @@ func (x *ListChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListChangesResponse.ProtoReflect.Descriptor instead.
 func (*ListChangesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{29}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListChangesResponse) GetRun() []byte {
@@ -1754,7 +1847,7 @@ type ChangedExtent struct {
 
 func (x *ChangedExtent) Reset() {
 	*x = ChangedExtent{}
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1859,7 @@ func (x *ChangedExtent) String() string {
 func (*ChangedExtent) ProtoMessage() {}
 
 func (x *ChangedExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[30]
+	mi := &file_columba_v1_internal_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1872,7 @@ func (x *ChangedExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedExtent.ProtoReflect.Descriptor instead.
 func (*ChangedExtent) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{30}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangedExtent) GetExtent() []byte {
@@ -1808,7 +1901,7 @@ type LeaseQuotaRequest struct {
 
 func (x *LeaseQuotaRequest) Reset() {
 	*x = LeaseQuotaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1913,7 @@ func (x *LeaseQuotaRequest) String() string {
 func (*LeaseQuotaRequest) ProtoMessage() {}
 
 func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[31]
+	mi := &file_columba_v1_internal_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1926,7 @@ func (x *LeaseQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaRequest.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{31}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LeaseQuotaRequest) GetInput() string {
@@ -1878,7 +1971,7 @@ type NamespaceNeed struct {
 
 func (x *NamespaceNeed) Reset() {
 	*x = NamespaceNeed{}
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1983,7 @@ func (x *NamespaceNeed) String() string {
 func (*NamespaceNeed) ProtoMessage() {}
 
 func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[32]
+	mi := &file_columba_v1_internal_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1996,7 @@ func (x *NamespaceNeed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceNeed.ProtoReflect.Descriptor instead.
 func (*NamespaceNeed) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{32}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *NamespaceNeed) GetNamespace() string {
@@ -1955,7 +2048,7 @@ type QueueFill struct {
 
 func (x *QueueFill) Reset() {
 	*x = QueueFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1967,7 +2060,7 @@ func (x *QueueFill) String() string {
 func (*QueueFill) ProtoMessage() {}
 
 func (x *QueueFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[33]
+	mi := &file_columba_v1_internal_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1980,7 +2073,7 @@ func (x *QueueFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueFill.ProtoReflect.Descriptor instead.
 func (*QueueFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{33}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QueueFill) GetQueue() []byte {
@@ -2029,7 +2122,7 @@ type ExtentFill struct {
 
 func (x *ExtentFill) Reset() {
 	*x = ExtentFill{}
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2134,7 @@ func (x *ExtentFill) String() string {
 func (*ExtentFill) ProtoMessage() {}
 
 func (x *ExtentFill) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[34]
+	mi := &file_columba_v1_internal_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2147,7 @@ func (x *ExtentFill) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtentFill.ProtoReflect.Descriptor instead.
 func (*ExtentFill) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{34}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ExtentFill) GetExtent() []byte {
@@ -2088,7 +2181,7 @@ type LeaseQuotaResponse struct {
 
 func (x *LeaseQuotaResponse) Reset() {
 	*x = LeaseQuotaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2100,7 +2193,7 @@ func (x *LeaseQuotaResponse) String() string {
 func (*LeaseQuotaResponse) ProtoMessage() {}
 
 func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[35]
+	mi := &file_columba_v1_internal_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2113,7 +2206,7 @@ func (x *LeaseQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseQuotaResponse.ProtoReflect.Descriptor instead.
 func (*LeaseQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{35}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LeaseQuotaResponse) GetNamespaces() []*NamespaceLease {
@@ -2143,7 +2236,7 @@ type NamespaceLease struct {
 
 func (x *NamespaceLease) Reset() {
 	*x = NamespaceLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2248,7 @@ func (x *NamespaceLease) String() string {
 func (*NamespaceLease) ProtoMessage() {}
 
 func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[36]
+	mi := &file_columba_v1_internal_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2261,7 @@ func (x *NamespaceLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamespaceLease.ProtoReflect.Descriptor instead.
 func (*NamespaceLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{36}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NamespaceLease) GetNamespace() string {
@@ -2209,7 +2302,7 @@ type QueueLease struct {
 
 func (x *QueueLease) Reset() {
 	*x = QueueLease{}
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2314,7 @@ func (x *QueueLease) String() string {
 func (*QueueLease) ProtoMessage() {}
 
 func (x *QueueLease) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[37]
+	mi := &file_columba_v1_internal_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2327,7 @@ func (x *QueueLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLease.ProtoReflect.Descriptor instead.
 func (*QueueLease) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{37}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *QueueLease) GetQueue() []byte {
@@ -2269,7 +2362,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2374,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[38]
+	mi := &file_columba_v1_internal_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2387,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{38}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Assignment) GetGroup() []byte {
@@ -2380,7 +2473,7 @@ type AssignmentList struct {
 
 func (x *AssignmentList) Reset() {
 	*x = AssignmentList{}
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2485,7 @@ func (x *AssignmentList) String() string {
 func (*AssignmentList) ProtoMessage() {}
 
 func (x *AssignmentList) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[39]
+	mi := &file_columba_v1_internal_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2498,7 @@ func (x *AssignmentList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignmentList.ProtoReflect.Descriptor instead.
 func (*AssignmentList) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{39}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AssignmentList) GetQueue() []byte {
@@ -2447,7 +2540,7 @@ type AssignRequest struct {
 
 func (x *AssignRequest) Reset() {
 	*x = AssignRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2552,7 @@ func (x *AssignRequest) String() string {
 func (*AssignRequest) ProtoMessage() {}
 
 func (x *AssignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[40]
+	mi := &file_columba_v1_internal_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2565,7 @@ func (x *AssignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignRequest.ProtoReflect.Descriptor instead.
 func (*AssignRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{40}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AssignRequest) GetRun() []byte {
@@ -2505,7 +2598,7 @@ type AssignResponse struct {
 
 func (x *AssignResponse) Reset() {
 	*x = AssignResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2610,7 @@ func (x *AssignResponse) String() string {
 func (*AssignResponse) ProtoMessage() {}
 
 func (x *AssignResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[41]
+	mi := &file_columba_v1_internal_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2623,7 @@ func (x *AssignResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignResponse.ProtoReflect.Descriptor instead.
 func (*AssignResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{41}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AssignResponse) GetLists() []*ListAnswer {
@@ -2550,7 +2643,7 @@ type ListAnswer struct {
 
 func (x *ListAnswer) Reset() {
 	*x = ListAnswer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +2655,7 @@ func (x *ListAnswer) String() string {
 func (*ListAnswer) ProtoMessage() {}
 
 func (x *ListAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[42]
+	mi := &file_columba_v1_internal_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +2668,7 @@ func (x *ListAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAnswer.ProtoReflect.Descriptor instead.
 func (*ListAnswer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{42}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAnswer) GetNewest() *ListVersion {
@@ -2609,7 +2702,7 @@ type SelectDeadLettersRequest struct {
 
 func (x *SelectDeadLettersRequest) Reset() {
 	*x = SelectDeadLettersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2714,7 @@ func (x *SelectDeadLettersRequest) String() string {
 func (*SelectDeadLettersRequest) ProtoMessage() {}
 
 func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[43]
+	mi := &file_columba_v1_internal_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2727,7 @@ func (x *SelectDeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{43}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SelectDeadLettersRequest) GetSelection() *DeadLetterSelection {
@@ -2714,7 +2807,7 @@ type SelectDeadLettersResponse struct {
 
 func (x *SelectDeadLettersResponse) Reset() {
 	*x = SelectDeadLettersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2819,7 @@ func (x *SelectDeadLettersResponse) String() string {
 func (*SelectDeadLettersResponse) ProtoMessage() {}
 
 func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[44]
+	mi := &file_columba_v1_internal_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2832,7 @@ func (x *SelectDeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*SelectDeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{44}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SelectDeadLettersResponse) GetNext() uint64 {
@@ -2795,7 +2888,7 @@ type FenceRequest struct {
 
 func (x *FenceRequest) Reset() {
 	*x = FenceRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2900,7 @@ func (x *FenceRequest) String() string {
 func (*FenceRequest) ProtoMessage() {}
 
 func (x *FenceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[45]
+	mi := &file_columba_v1_internal_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2913,7 @@ func (x *FenceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceRequest.ProtoReflect.Descriptor instead.
 func (*FenceRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{45}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FenceRequest) GetExtent() *Extent {
@@ -2861,7 +2954,7 @@ type FenceResponse struct {
 
 func (x *FenceResponse) Reset() {
 	*x = FenceResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +2966,7 @@ func (x *FenceResponse) String() string {
 func (*FenceResponse) ProtoMessage() {}
 
 func (x *FenceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[46]
+	mi := &file_columba_v1_internal_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +2979,7 @@ func (x *FenceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FenceResponse.ProtoReflect.Descriptor instead.
 func (*FenceResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{46}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FenceResponse) GetIdentity() *StoreIdentity {
@@ -2965,7 +3058,7 @@ type SealReplicaRequest struct {
 
 func (x *SealReplicaRequest) Reset() {
 	*x = SealReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2977,7 +3070,7 @@ func (x *SealReplicaRequest) String() string {
 func (*SealReplicaRequest) ProtoMessage() {}
 
 func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[47]
+	mi := &file_columba_v1_internal_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2990,7 +3083,7 @@ func (x *SealReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaRequest.ProtoReflect.Descriptor instead.
 func (*SealReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{47}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SealReplicaRequest) GetExtent() *Extent {
@@ -3036,7 +3129,7 @@ type SealReplicaResponse struct {
 
 func (x *SealReplicaResponse) Reset() {
 	*x = SealReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +3141,7 @@ func (x *SealReplicaResponse) String() string {
 func (*SealReplicaResponse) ProtoMessage() {}
 
 func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[48]
+	mi := &file_columba_v1_internal_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +3154,7 @@ func (x *SealReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealReplicaResponse.ProtoReflect.Descriptor instead.
 func (*SealReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{48}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
 }
 
 type ReadRangeRequest struct {
@@ -3078,7 +3171,7 @@ type ReadRangeRequest struct {
 
 func (x *ReadRangeRequest) Reset() {
 	*x = ReadRangeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3183,7 @@ func (x *ReadRangeRequest) String() string {
 func (*ReadRangeRequest) ProtoMessage() {}
 
 func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[49]
+	mi := &file_columba_v1_internal_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3196,7 @@ func (x *ReadRangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeRequest.ProtoReflect.Descriptor instead.
 func (*ReadRangeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{49}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReadRangeRequest) GetExtent() []byte {
@@ -3157,7 +3250,7 @@ type ReadRangeResponse struct {
 
 func (x *ReadRangeResponse) Reset() {
 	*x = ReadRangeResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3262,7 @@ func (x *ReadRangeResponse) String() string {
 func (*ReadRangeResponse) ProtoMessage() {}
 
 func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[50]
+	mi := &file_columba_v1_internal_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3275,7 @@ func (x *ReadRangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRangeResponse.ProtoReflect.Descriptor instead.
 func (*ReadRangeResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{50}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReadRangeResponse) GetBatches() []byte {
@@ -3203,7 +3296,7 @@ type CopyRequest struct {
 
 func (x *CopyRequest) Reset() {
 	*x = CopyRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3215,7 +3308,7 @@ func (x *CopyRequest) String() string {
 func (*CopyRequest) ProtoMessage() {}
 
 func (x *CopyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[51]
+	mi := &file_columba_v1_internal_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3228,7 +3321,7 @@ func (x *CopyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyRequest.ProtoReflect.Descriptor instead.
 func (*CopyRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{51}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CopyRequest) GetExtent() []byte {
@@ -3261,7 +3354,7 @@ type CopyResponse struct {
 
 func (x *CopyResponse) Reset() {
 	*x = CopyResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3366,7 @@ func (x *CopyResponse) String() string {
 func (*CopyResponse) ProtoMessage() {}
 
 func (x *CopyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[52]
+	mi := &file_columba_v1_internal_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3379,7 @@ func (x *CopyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CopyResponse.ProtoReflect.Descriptor instead.
 func (*CopyResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{52}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CopyResponse) GetLast() uint64 {
@@ -3306,7 +3399,7 @@ type SeekRequest struct {
 
 func (x *SeekRequest) Reset() {
 	*x = SeekRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3318,7 +3411,7 @@ func (x *SeekRequest) String() string {
 func (*SeekRequest) ProtoMessage() {}
 
 func (x *SeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[53]
+	mi := &file_columba_v1_internal_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3331,7 +3424,7 @@ func (x *SeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekRequest.ProtoReflect.Descriptor instead.
 func (*SeekRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{53}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SeekRequest) GetExtent() []byte {
@@ -3358,7 +3451,7 @@ type SeekResponse struct {
 
 func (x *SeekResponse) Reset() {
 	*x = SeekResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3463,7 @@ func (x *SeekResponse) String() string {
 func (*SeekResponse) ProtoMessage() {}
 
 func (x *SeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[54]
+	mi := &file_columba_v1_internal_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3476,7 @@ func (x *SeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SeekResponse.ProtoReflect.Descriptor instead.
 func (*SeekResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{54}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SeekResponse) GetSeq() uint64 {
@@ -3410,7 +3503,7 @@ type GetReplicaRequest struct {
 
 func (x *GetReplicaRequest) Reset() {
 	*x = GetReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3422,7 +3515,7 @@ func (x *GetReplicaRequest) String() string {
 func (*GetReplicaRequest) ProtoMessage() {}
 
 func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[55]
+	mi := &file_columba_v1_internal_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3435,7 +3528,7 @@ func (x *GetReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReplicaRequest.ProtoReflect.Descriptor instead.
 func (*GetReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{55}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetReplicaRequest) GetExtent() []byte {
@@ -3471,7 +3564,7 @@ type Replica struct {
 
 func (x *Replica) Reset() {
 	*x = Replica{}
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3576,7 @@ func (x *Replica) String() string {
 func (*Replica) ProtoMessage() {}
 
 func (x *Replica) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[56]
+	mi := &file_columba_v1_internal_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3589,7 @@ func (x *Replica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Replica.ProtoReflect.Descriptor instead.
 func (*Replica) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{56}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Replica) GetExtent() *Extent {
@@ -3584,7 +3677,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3689,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[57]
+	mi := &file_columba_v1_internal_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3702,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{57}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
 }
 
 type StoreDescription struct {
@@ -3627,7 +3720,7 @@ type StoreDescription struct {
 
 func (x *StoreDescription) Reset() {
 	*x = StoreDescription{}
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3732,7 @@ func (x *StoreDescription) String() string {
 func (*StoreDescription) ProtoMessage() {}
 
 func (x *StoreDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[58]
+	mi := &file_columba_v1_internal_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3745,7 @@ func (x *StoreDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreDescription.ProtoReflect.Descriptor instead.
 func (*StoreDescription) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{58}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StoreDescription) GetIdentity() *StoreIdentity {
@@ -3718,7 +3811,7 @@ type InventoryRequest struct {
 
 func (x *InventoryRequest) Reset() {
 	*x = InventoryRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3730,7 +3823,7 @@ func (x *InventoryRequest) String() string {
 func (*InventoryRequest) ProtoMessage() {}
 
 func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[59]
+	mi := &file_columba_v1_internal_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3743,7 +3836,7 @@ func (x *InventoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryRequest.ProtoReflect.Descriptor instead.
 func (*InventoryRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{59}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InventoryRequest) GetRun() []byte {
@@ -3790,7 +3883,7 @@ type InventoryResponse struct {
 
 func (x *InventoryResponse) Reset() {
 	*x = InventoryResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3895,7 @@ func (x *InventoryResponse) String() string {
 func (*InventoryResponse) ProtoMessage() {}
 
 func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[60]
+	mi := &file_columba_v1_internal_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3908,7 @@ func (x *InventoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InventoryResponse.ProtoReflect.Descriptor instead.
 func (*InventoryResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{60}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *InventoryResponse) GetIdentity() *StoreIdentity {
@@ -3885,7 +3978,7 @@ type RemoveRequest struct {
 
 func (x *RemoveRequest) Reset() {
 	*x = RemoveRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +3990,7 @@ func (x *RemoveRequest) String() string {
 func (*RemoveRequest) ProtoMessage() {}
 
 func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[61]
+	mi := &file_columba_v1_internal_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +4003,7 @@ func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
 func (*RemoveRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{61}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RemoveRequest) GetExtent() []byte {
@@ -3942,7 +4035,7 @@ type RemoveResponse struct {
 
 func (x *RemoveResponse) Reset() {
 	*x = RemoveResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3954,7 +4047,7 @@ func (x *RemoveResponse) String() string {
 func (*RemoveResponse) ProtoMessage() {}
 
 func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[62]
+	mi := &file_columba_v1_internal_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3967,7 +4060,7 @@ func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
 func (*RemoveResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{62}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
 }
 
 type VerifyReplicaRequest struct {
@@ -3980,7 +4073,7 @@ type VerifyReplicaRequest struct {
 
 func (x *VerifyReplicaRequest) Reset() {
 	*x = VerifyReplicaRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3992,7 +4085,7 @@ func (x *VerifyReplicaRequest) String() string {
 func (*VerifyReplicaRequest) ProtoMessage() {}
 
 func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[63]
+	mi := &file_columba_v1_internal_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4005,7 +4098,7 @@ func (x *VerifyReplicaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaRequest.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{63}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *VerifyReplicaRequest) GetExtent() []byte {
@@ -4034,7 +4127,7 @@ type VerifyReplicaResponse struct {
 
 func (x *VerifyReplicaResponse) Reset() {
 	*x = VerifyReplicaResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4046,7 +4139,7 @@ func (x *VerifyReplicaResponse) String() string {
 func (*VerifyReplicaResponse) ProtoMessage() {}
 
 func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[64]
+	mi := &file_columba_v1_internal_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4059,7 +4152,7 @@ func (x *VerifyReplicaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyReplicaResponse.ProtoReflect.Descriptor instead.
 func (*VerifyReplicaResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{64}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *VerifyReplicaResponse) GetBytes() uint64 {
@@ -4106,7 +4199,7 @@ type ListDueRequest struct {
 
 func (x *ListDueRequest) Reset() {
 	*x = ListDueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4118,7 +4211,7 @@ func (x *ListDueRequest) String() string {
 func (*ListDueRequest) ProtoMessage() {}
 
 func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[65]
+	mi := &file_columba_v1_internal_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4131,7 +4224,7 @@ func (x *ListDueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueRequest.ProtoReflect.Descriptor instead.
 func (*ListDueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{65}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListDueRequest) GetExtent() []byte {
@@ -4205,7 +4298,7 @@ type ListDueResponse struct {
 
 func (x *ListDueResponse) Reset() {
 	*x = ListDueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4217,7 +4310,7 @@ func (x *ListDueResponse) String() string {
 func (*ListDueResponse) ProtoMessage() {}
 
 func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[66]
+	mi := &file_columba_v1_internal_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4230,7 +4323,7 @@ func (x *ListDueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse.ProtoReflect.Descriptor instead.
 func (*ListDueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListDueResponse) GetRecords() []*ListDueResponse_Record {
@@ -4293,7 +4386,7 @@ type HoldTimersRequest struct {
 
 func (x *HoldTimersRequest) Reset() {
 	*x = HoldTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4398,7 @@ func (x *HoldTimersRequest) String() string {
 func (*HoldTimersRequest) ProtoMessage() {}
 
 func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[67]
+	mi := &file_columba_v1_internal_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4411,7 @@ func (x *HoldTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *HoldTimersRequest) GetExtent() []byte {
@@ -4351,7 +4444,7 @@ type HoldTimersResponse struct {
 
 func (x *HoldTimersResponse) Reset() {
 	*x = HoldTimersResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4363,7 +4456,7 @@ func (x *HoldTimersResponse) String() string {
 func (*HoldTimersResponse) ProtoMessage() {}
 
 func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[68]
+	mi := &file_columba_v1_internal_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4376,7 +4469,7 @@ func (x *HoldTimersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *HoldTimersResponse) GetGroups() []*HoldTimersResponse_GroupHold {
@@ -4395,7 +4488,7 @@ type FollowCancelsRequest struct {
 
 func (x *FollowCancelsRequest) Reset() {
 	*x = FollowCancelsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4500,7 @@ func (x *FollowCancelsRequest) String() string {
 func (*FollowCancelsRequest) ProtoMessage() {}
 
 func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[69]
+	mi := &file_columba_v1_internal_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4513,7 @@ func (x *FollowCancelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsRequest.ProtoReflect.Descriptor instead.
 func (*FollowCancelsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *FollowCancelsRequest) GetExtent() []byte {
@@ -4438,7 +4531,7 @@ type FollowCancelsResponse struct {
 
 func (x *FollowCancelsResponse) Reset() {
 	*x = FollowCancelsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4450,7 +4543,7 @@ func (x *FollowCancelsResponse) String() string {
 func (*FollowCancelsResponse) ProtoMessage() {}
 
 func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[70]
+	mi := &file_columba_v1_internal_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4463,7 +4556,7 @@ func (x *FollowCancelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowCancelsResponse.ProtoReflect.Descriptor instead.
 func (*FollowCancelsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{70}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
 }
 
 type SettleRequest struct {
@@ -4479,7 +4572,7 @@ type SettleRequest struct {
 
 func (x *SettleRequest) Reset() {
 	*x = SettleRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4584,7 @@ func (x *SettleRequest) String() string {
 func (*SettleRequest) ProtoMessage() {}
 
 func (x *SettleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[71]
+	mi := &file_columba_v1_internal_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4597,7 @@ func (x *SettleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRequest.ProtoReflect.Descriptor instead.
 func (*SettleRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{71}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SettleRequest) GetVerb() string {
@@ -4551,7 +4644,7 @@ type GetTailsRequest struct {
 
 func (x *GetTailsRequest) Reset() {
 	*x = GetTailsRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +4656,7 @@ func (x *GetTailsRequest) String() string {
 func (*GetTailsRequest) ProtoMessage() {}
 
 func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[72]
+	mi := &file_columba_v1_internal_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4576,7 +4669,7 @@ func (x *GetTailsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsRequest.ProtoReflect.Descriptor instead.
 func (*GetTailsRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{72}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GetTailsRequest) GetExtents() [][]byte {
@@ -4595,7 +4688,7 @@ type GetTailsResponse struct {
 
 func (x *GetTailsResponse) Reset() {
 	*x = GetTailsResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4607,7 +4700,7 @@ func (x *GetTailsResponse) String() string {
 func (*GetTailsResponse) ProtoMessage() {}
 
 func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[73]
+	mi := &file_columba_v1_internal_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4620,7 +4713,7 @@ func (x *GetTailsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GetTailsResponse) GetTails() []*GetTailsResponse_Tail {
@@ -4642,7 +4735,7 @@ type CountSharesRequest struct {
 
 func (x *CountSharesRequest) Reset() {
 	*x = CountSharesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4747,7 @@ func (x *CountSharesRequest) String() string {
 func (*CountSharesRequest) ProtoMessage() {}
 
 func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[74]
+	mi := &file_columba_v1_internal_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4760,7 @@ func (x *CountSharesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *CountSharesRequest) GetRun() []byte {
@@ -4710,7 +4803,7 @@ type CountSharesResponse struct {
 
 func (x *CountSharesResponse) Reset() {
 	*x = CountSharesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4722,7 +4815,7 @@ func (x *CountSharesResponse) String() string {
 func (*CountSharesResponse) ProtoMessage() {}
 
 func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[75]
+	mi := &file_columba_v1_internal_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4735,7 +4828,7 @@ func (x *CountSharesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesResponse.ProtoReflect.Descriptor instead.
 func (*CountSharesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *CountSharesResponse) GetRun() []byte {
@@ -4779,7 +4872,7 @@ type GroupCounts struct {
 
 func (x *GroupCounts) Reset() {
 	*x = GroupCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +4884,7 @@ func (x *GroupCounts) String() string {
 func (*GroupCounts) ProtoMessage() {}
 
 func (x *GroupCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[76]
+	mi := &file_columba_v1_internal_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +4897,7 @@ func (x *GroupCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupCounts.ProtoReflect.Descriptor instead.
 func (*GroupCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{76}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GroupCounts) GetGroup() []byte {
@@ -4858,7 +4951,7 @@ type ShareCounts struct {
 
 func (x *ShareCounts) Reset() {
 	*x = ShareCounts{}
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4870,7 +4963,7 @@ func (x *ShareCounts) String() string {
 func (*ShareCounts) ProtoMessage() {}
 
 func (x *ShareCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[77]
+	mi := &file_columba_v1_internal_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4883,7 +4976,7 @@ func (x *ShareCounts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShareCounts.ProtoReflect.Descriptor instead.
 func (*ShareCounts) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{77}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ShareCounts) GetExtent() []byte {
@@ -5004,7 +5097,7 @@ type LimitRetriesRequest struct {
 
 func (x *LimitRetriesRequest) Reset() {
 	*x = LimitRetriesRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5016,7 +5109,7 @@ func (x *LimitRetriesRequest) String() string {
 func (*LimitRetriesRequest) ProtoMessage() {}
 
 func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[78]
+	mi := &file_columba_v1_internal_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5029,7 +5122,7 @@ func (x *LimitRetriesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesRequest.ProtoReflect.Descriptor instead.
 func (*LimitRetriesRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{78}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *LimitRetriesRequest) GetRun() []byte {
@@ -5075,7 +5168,7 @@ type LimitRetriesResponse struct {
 
 func (x *LimitRetriesResponse) Reset() {
 	*x = LimitRetriesResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5087,7 +5180,7 @@ func (x *LimitRetriesResponse) String() string {
 func (*LimitRetriesResponse) ProtoMessage() {}
 
 func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[79]
+	mi := &file_columba_v1_internal_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5100,7 +5193,7 @@ func (x *LimitRetriesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitRetriesResponse.ProtoReflect.Descriptor instead.
 func (*LimitRetriesResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{79}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{80}
 }
 
 type GroupRetries struct {
@@ -5114,7 +5207,7 @@ type GroupRetries struct {
 
 func (x *GroupRetries) Reset() {
 	*x = GroupRetries{}
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5126,7 +5219,7 @@ func (x *GroupRetries) String() string {
 func (*GroupRetries) ProtoMessage() {}
 
 func (x *GroupRetries) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[80]
+	mi := &file_columba_v1_internal_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5139,7 +5232,7 @@ func (x *GroupRetries) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupRetries.ProtoReflect.Descriptor instead.
 func (*GroupRetries) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{80}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GroupRetries) GetGroup() []byte {
@@ -5183,7 +5276,7 @@ type RetryQueueMessage struct {
 
 func (x *RetryQueueMessage) Reset() {
 	*x = RetryQueueMessage{}
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5195,7 +5288,7 @@ func (x *RetryQueueMessage) String() string {
 func (*RetryQueueMessage) ProtoMessage() {}
 
 func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[81]
+	mi := &file_columba_v1_internal_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5208,7 +5301,7 @@ func (x *RetryQueueMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryQueueMessage.ProtoReflect.Descriptor instead.
 func (*RetryQueueMessage) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{81}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *RetryQueueMessage) GetId() string {
@@ -5303,7 +5396,7 @@ type ListRetryQueueRequest struct {
 
 func (x *ListRetryQueueRequest) Reset() {
 	*x = ListRetryQueueRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5315,7 +5408,7 @@ func (x *ListRetryQueueRequest) String() string {
 func (*ListRetryQueueRequest) ProtoMessage() {}
 
 func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[82]
+	mi := &file_columba_v1_internal_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5328,7 +5421,7 @@ func (x *ListRetryQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueRequest.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{82}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ListRetryQueueRequest) GetQueue() string {
@@ -5391,7 +5484,7 @@ type ListRetryQueueResponse struct {
 
 func (x *ListRetryQueueResponse) Reset() {
 	*x = ListRetryQueueResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5403,7 +5496,7 @@ func (x *ListRetryQueueResponse) String() string {
 func (*ListRetryQueueResponse) ProtoMessage() {}
 
 func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[83]
+	mi := &file_columba_v1_internal_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5416,7 +5509,7 @@ func (x *ListRetryQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRetryQueueResponse.ProtoReflect.Descriptor instead.
 func (*ListRetryQueueResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{83}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListRetryQueueResponse) GetMessages() []*RetryQueueMessage {
@@ -5451,7 +5544,7 @@ type ListTimersRequest struct {
 
 func (x *ListTimersRequest) Reset() {
 	*x = ListTimersRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5463,7 +5556,7 @@ func (x *ListTimersRequest) String() string {
 func (*ListTimersRequest) ProtoMessage() {}
 
 func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[84]
+	mi := &file_columba_v1_internal_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5476,7 +5569,7 @@ func (x *ListTimersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTimersRequest.ProtoReflect.Descriptor instead.
 func (*ListTimersRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{84}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ListTimersRequest) GetQueue() string {
@@ -5512,7 +5605,7 @@ type ListWaitingRequest struct {
 
 func (x *ListWaitingRequest) Reset() {
 	*x = ListWaitingRequest{}
-	mi := &file_columba_v1_internal_proto_msgTypes[85]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5524,7 +5617,7 @@ func (x *ListWaitingRequest) String() string {
 func (*ListWaitingRequest) ProtoMessage() {}
 
 func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[85]
+	mi := &file_columba_v1_internal_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5537,7 +5630,7 @@ func (x *ListWaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingRequest.ProtoReflect.Descriptor instead.
 func (*ListWaitingRequest) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{85}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ListWaitingRequest) GetQueue() string {
@@ -5578,7 +5671,7 @@ type ListWaitingResponse struct {
 
 func (x *ListWaitingResponse) Reset() {
 	*x = ListWaitingResponse{}
-	mi := &file_columba_v1_internal_proto_msgTypes[86]
+	mi := &file_columba_v1_internal_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5683,7 @@ func (x *ListWaitingResponse) String() string {
 func (*ListWaitingResponse) ProtoMessage() {}
 
 func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[86]
+	mi := &file_columba_v1_internal_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5696,7 @@ func (x *ListWaitingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWaitingResponse.ProtoReflect.Descriptor instead.
 func (*ListWaitingResponse) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{86}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListWaitingResponse) GetMessages() []*DelayedMessage {
@@ -5632,7 +5725,7 @@ type ListDueResponse_Record struct {
 
 func (x *ListDueResponse_Record) Reset() {
 	*x = ListDueResponse_Record{}
-	mi := &file_columba_v1_internal_proto_msgTypes[87]
+	mi := &file_columba_v1_internal_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5644,7 +5737,7 @@ func (x *ListDueResponse_Record) String() string {
 func (*ListDueResponse_Record) ProtoMessage() {}
 
 func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[87]
+	mi := &file_columba_v1_internal_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5657,7 +5750,7 @@ func (x *ListDueResponse_Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDueResponse_Record.ProtoReflect.Descriptor instead.
 func (*ListDueResponse_Record) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{66, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67, 0}
 }
 
 func (x *ListDueResponse_Record) GetSeq() uint64 {
@@ -5698,7 +5791,7 @@ type HoldTimersRequest_Timer struct {
 
 func (x *HoldTimersRequest_Timer) Reset() {
 	*x = HoldTimersRequest_Timer{}
-	mi := &file_columba_v1_internal_proto_msgTypes[88]
+	mi := &file_columba_v1_internal_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5710,7 +5803,7 @@ func (x *HoldTimersRequest_Timer) String() string {
 func (*HoldTimersRequest_Timer) ProtoMessage() {}
 
 func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[88]
+	mi := &file_columba_v1_internal_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5723,7 +5816,7 @@ func (x *HoldTimersRequest_Timer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersRequest_Timer.ProtoReflect.Descriptor instead.
 func (*HoldTimersRequest_Timer) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{67, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68, 0}
 }
 
 func (x *HoldTimersRequest_Timer) GetSeq() uint64 {
@@ -5751,7 +5844,7 @@ type HoldTimersResponse_GroupHold struct {
 
 func (x *HoldTimersResponse_GroupHold) Reset() {
 	*x = HoldTimersResponse_GroupHold{}
-	mi := &file_columba_v1_internal_proto_msgTypes[89]
+	mi := &file_columba_v1_internal_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5763,7 +5856,7 @@ func (x *HoldTimersResponse_GroupHold) String() string {
 func (*HoldTimersResponse_GroupHold) ProtoMessage() {}
 
 func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[89]
+	mi := &file_columba_v1_internal_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5776,7 +5869,7 @@ func (x *HoldTimersResponse_GroupHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldTimersResponse_GroupHold.ProtoReflect.Descriptor instead.
 func (*HoldTimersResponse_GroupHold) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{68, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{69, 0}
 }
 
 func (x *HoldTimersResponse_GroupHold) GetGroup() []byte {
@@ -5813,7 +5906,7 @@ type GetTailsResponse_Tail struct {
 
 func (x *GetTailsResponse_Tail) Reset() {
 	*x = GetTailsResponse_Tail{}
-	mi := &file_columba_v1_internal_proto_msgTypes[90]
+	mi := &file_columba_v1_internal_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5825,7 +5918,7 @@ func (x *GetTailsResponse_Tail) String() string {
 func (*GetTailsResponse_Tail) ProtoMessage() {}
 
 func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[90]
+	mi := &file_columba_v1_internal_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5838,7 +5931,7 @@ func (x *GetTailsResponse_Tail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTailsResponse_Tail.ProtoReflect.Descriptor instead.
 func (*GetTailsResponse_Tail) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{73, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74, 0}
 }
 
 func (x *GetTailsResponse_Tail) GetCommitted() uint64 {
@@ -5887,7 +5980,7 @@ type CountSharesRequest_Look struct {
 
 func (x *CountSharesRequest_Look) Reset() {
 	*x = CountSharesRequest_Look{}
-	mi := &file_columba_v1_internal_proto_msgTypes[91]
+	mi := &file_columba_v1_internal_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5899,7 +5992,7 @@ func (x *CountSharesRequest_Look) String() string {
 func (*CountSharesRequest_Look) ProtoMessage() {}
 
 func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
-	mi := &file_columba_v1_internal_proto_msgTypes[91]
+	mi := &file_columba_v1_internal_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5912,7 +6005,7 @@ func (x *CountSharesRequest_Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountSharesRequest_Look.ProtoReflect.Descriptor instead.
 func (*CountSharesRequest_Look) Descriptor() ([]byte, []int) {
-	return file_columba_v1_internal_proto_rawDescGZIP(), []int{74, 0}
+	return file_columba_v1_internal_proto_rawDescGZIP(), []int{75, 0}
 }
 
 func (x *CountSharesRequest_Look) GetGroup() []byte {
@@ -6010,15 +6103,23 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x05known\x18\x03 \x03(\v2\x18.columba.v1.QueueVersionR\x05known\"^\n" +
 	"\x16GetAssignmentsResponse\x120\n" +
 	"\x05lists\x18\x01 \x03(\v2\x1a.columba.v1.AssignmentListR\x05lists\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\rR\x04done\"<\n" +
+	"\x04done\x18\x02 \x01(\rR\x04done\"\x9f\x01\n" +
 	"\x12RenewSharesRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x10\n" +
-	"\x03run\x18\x02 \x01(\fR\x03run\"u\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x126\n" +
+	"\bopenings\x18\x03 \x03(\v2\x1a.columba.v1.BreakerOpeningR\bopenings\x12)\n" +
+	"\x10openings_counter\x18\x04 \x01(\x04R\x0fopeningsCounter\"\xd8\x01\n" +
 	"\x13RenewSharesResponse\x12\x1c\n" +
 	"\thandovers\x18\x01 \x01(\x04R\thandovers\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\bR\x04held\x12\x10\n" +
 	"\x03run\x18\x03 \x01(\fR\x03run\x12\x1a\n" +
-	"\bminority\x18\x04 \x01(\bR\bminority\"w\n" +
+	"\bminority\x18\x04 \x01(\bR\bminority\x12)\n" +
+	"\x10openings_counter\x18\x05 \x01(\x04R\x0fopeningsCounter\x126\n" +
+	"\bopenings\x18\x06 \x03(\v2\x1a.columba.v1.BreakerOpeningR\bopenings\"P\n" +
+	"\x0eBreakerOpening\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\fR\x05group\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\fR\x03run\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"w\n" +
 	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
@@ -6462,7 +6563,7 @@ func file_columba_v1_internal_proto_rawDescGZIP() []byte {
 	return file_columba_v1_internal_proto_rawDescData
 }
 
-var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_columba_v1_internal_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_columba_v1_internal_proto_goTypes = []any{
 	(*ConfirmEndRequest)(nil),            // 0: columba.v1.ConfirmEndRequest
 	(*ConfirmEndResponse)(nil),           // 1: columba.v1.ConfirmEndResponse
@@ -6484,279 +6585,282 @@ var file_columba_v1_internal_proto_goTypes = []any{
 	(*GetAssignmentsResponse)(nil),       // 17: columba.v1.GetAssignmentsResponse
 	(*RenewSharesRequest)(nil),           // 18: columba.v1.RenewSharesRequest
 	(*RenewSharesResponse)(nil),          // 19: columba.v1.RenewSharesResponse
-	(*AcknowledgeSessionRequest)(nil),    // 20: columba.v1.AcknowledgeSessionRequest
-	(*AcknowledgeSessionResponse)(nil),   // 21: columba.v1.AcknowledgeSessionResponse
-	(*DescribeMajorityRequest)(nil),      // 22: columba.v1.DescribeMajorityRequest
-	(*DescribeMajorityResponse)(nil),     // 23: columba.v1.DescribeMajorityResponse
-	(*HearSharesRequest)(nil),            // 24: columba.v1.HearSharesRequest
-	(*HearSharesResponse)(nil),           // 25: columba.v1.HearSharesResponse
-	(*LearnExtentRequest)(nil),           // 26: columba.v1.LearnExtentRequest
-	(*LearnExtentResponse)(nil),          // 27: columba.v1.LearnExtentResponse
-	(*ListChangesRequest)(nil),           // 28: columba.v1.ListChangesRequest
-	(*ListChangesResponse)(nil),          // 29: columba.v1.ListChangesResponse
-	(*ChangedExtent)(nil),                // 30: columba.v1.ChangedExtent
-	(*LeaseQuotaRequest)(nil),            // 31: columba.v1.LeaseQuotaRequest
-	(*NamespaceNeed)(nil),                // 32: columba.v1.NamespaceNeed
-	(*QueueFill)(nil),                    // 33: columba.v1.QueueFill
-	(*ExtentFill)(nil),                   // 34: columba.v1.ExtentFill
-	(*LeaseQuotaResponse)(nil),           // 35: columba.v1.LeaseQuotaResponse
-	(*NamespaceLease)(nil),               // 36: columba.v1.NamespaceLease
-	(*QueueLease)(nil),                   // 37: columba.v1.QueueLease
-	(*Assignment)(nil),                   // 38: columba.v1.Assignment
-	(*AssignmentList)(nil),               // 39: columba.v1.AssignmentList
-	(*AssignRequest)(nil),                // 40: columba.v1.AssignRequest
-	(*AssignResponse)(nil),               // 41: columba.v1.AssignResponse
-	(*ListAnswer)(nil),                   // 42: columba.v1.ListAnswer
-	(*SelectDeadLettersRequest)(nil),     // 43: columba.v1.SelectDeadLettersRequest
-	(*SelectDeadLettersResponse)(nil),    // 44: columba.v1.SelectDeadLettersResponse
-	(*FenceRequest)(nil),                 // 45: columba.v1.FenceRequest
-	(*FenceResponse)(nil),                // 46: columba.v1.FenceResponse
-	(*SealReplicaRequest)(nil),           // 47: columba.v1.SealReplicaRequest
-	(*SealReplicaResponse)(nil),          // 48: columba.v1.SealReplicaResponse
-	(*ReadRangeRequest)(nil),             // 49: columba.v1.ReadRangeRequest
-	(*ReadRangeResponse)(nil),            // 50: columba.v1.ReadRangeResponse
-	(*CopyRequest)(nil),                  // 51: columba.v1.CopyRequest
-	(*CopyResponse)(nil),                 // 52: columba.v1.CopyResponse
-	(*SeekRequest)(nil),                  // 53: columba.v1.SeekRequest
-	(*SeekResponse)(nil),                 // 54: columba.v1.SeekResponse
-	(*GetReplicaRequest)(nil),            // 55: columba.v1.GetReplicaRequest
-	(*Replica)(nil),                      // 56: columba.v1.Replica
-	(*DescribeRequest)(nil),              // 57: columba.v1.DescribeRequest
-	(*StoreDescription)(nil),             // 58: columba.v1.StoreDescription
-	(*InventoryRequest)(nil),             // 59: columba.v1.InventoryRequest
-	(*InventoryResponse)(nil),            // 60: columba.v1.InventoryResponse
-	(*RemoveRequest)(nil),                // 61: columba.v1.RemoveRequest
-	(*RemoveResponse)(nil),               // 62: columba.v1.RemoveResponse
-	(*VerifyReplicaRequest)(nil),         // 63: columba.v1.VerifyReplicaRequest
-	(*VerifyReplicaResponse)(nil),        // 64: columba.v1.VerifyReplicaResponse
-	(*ListDueRequest)(nil),               // 65: columba.v1.ListDueRequest
-	(*ListDueResponse)(nil),              // 66: columba.v1.ListDueResponse
-	(*HoldTimersRequest)(nil),            // 67: columba.v1.HoldTimersRequest
-	(*HoldTimersResponse)(nil),           // 68: columba.v1.HoldTimersResponse
-	(*FollowCancelsRequest)(nil),         // 69: columba.v1.FollowCancelsRequest
-	(*FollowCancelsResponse)(nil),        // 70: columba.v1.FollowCancelsResponse
-	(*SettleRequest)(nil),                // 71: columba.v1.SettleRequest
-	(*GetTailsRequest)(nil),              // 72: columba.v1.GetTailsRequest
-	(*GetTailsResponse)(nil),             // 73: columba.v1.GetTailsResponse
-	(*CountSharesRequest)(nil),           // 74: columba.v1.CountSharesRequest
-	(*CountSharesResponse)(nil),          // 75: columba.v1.CountSharesResponse
-	(*GroupCounts)(nil),                  // 76: columba.v1.GroupCounts
-	(*ShareCounts)(nil),                  // 77: columba.v1.ShareCounts
-	(*LimitRetriesRequest)(nil),          // 78: columba.v1.LimitRetriesRequest
-	(*LimitRetriesResponse)(nil),         // 79: columba.v1.LimitRetriesResponse
-	(*GroupRetries)(nil),                 // 80: columba.v1.GroupRetries
-	(*RetryQueueMessage)(nil),            // 81: columba.v1.RetryQueueMessage
-	(*ListRetryQueueRequest)(nil),        // 82: columba.v1.ListRetryQueueRequest
-	(*ListRetryQueueResponse)(nil),       // 83: columba.v1.ListRetryQueueResponse
-	(*ListTimersRequest)(nil),            // 84: columba.v1.ListTimersRequest
-	(*ListWaitingRequest)(nil),           // 85: columba.v1.ListWaitingRequest
-	(*ListWaitingResponse)(nil),          // 86: columba.v1.ListWaitingResponse
-	(*ListDueResponse_Record)(nil),       // 87: columba.v1.ListDueResponse.Record
-	(*HoldTimersRequest_Timer)(nil),      // 88: columba.v1.HoldTimersRequest.Timer
-	(*HoldTimersResponse_GroupHold)(nil), // 89: columba.v1.HoldTimersResponse.GroupHold
-	(*GetTailsResponse_Tail)(nil),        // 90: columba.v1.GetTailsResponse.Tail
-	(*CountSharesRequest_Look)(nil),      // 91: columba.v1.CountSharesRequest.Look
-	(*StoreIdentity)(nil),                // 92: columba.v1.StoreIdentity
-	(*Extent)(nil),                       // 93: columba.v1.Extent
-	(*HostAddress)(nil),                  // 94: columba.v1.HostAddress
-	(*timestamppb.Timestamp)(nil),        // 95: google.protobuf.Timestamp
-	(*UndecidedExtent)(nil),              // 96: columba.v1.UndecidedExtent
-	(*Error)(nil),                        // 97: columba.v1.Error
-	(*DeadLetterSelection)(nil),          // 98: columba.v1.DeadLetterSelection
-	(*durationpb.Duration)(nil),          // 99: google.protobuf.Duration
-	(*Message)(nil),                      // 100: columba.v1.Message
-	(*DelayedMessage)(nil),               // 101: columba.v1.DelayedMessage
-	(*SealAllOfStoreRequest)(nil),        // 102: columba.v1.SealAllOfStoreRequest
-	(*DeleteOrphansRequest)(nil),         // 103: columba.v1.DeleteOrphansRequest
-	(*BeginOperationRequest)(nil),        // 104: columba.v1.BeginOperationRequest
-	(*EndOperationRequest)(nil),          // 105: columba.v1.EndOperationRequest
-	(*RewindGroupRequest)(nil),           // 106: columba.v1.RewindGroupRequest
-	(*ListDepthsRequest)(nil),            // 107: columba.v1.ListDepthsRequest
-	(*PullRequest)(nil),                  // 108: columba.v1.PullRequest
-	(*GetDepthRequest)(nil),              // 109: columba.v1.GetDepthRequest
-	(*WhyStuckRequest)(nil),              // 110: columba.v1.WhyStuckRequest
-	(*StandingRequest)(nil),              // 111: columba.v1.StandingRequest
-	(*PeekRequest)(nil),                  // 112: columba.v1.PeekRequest
-	(*ListDeadLettersRequest)(nil),       // 113: columba.v1.ListDeadLettersRequest
-	(*SealAllOfStoreResponse)(nil),       // 114: columba.v1.SealAllOfStoreResponse
-	(*DeleteOrphansResponse)(nil),        // 115: columba.v1.DeleteOrphansResponse
-	(*BeginOperationResponse)(nil),       // 116: columba.v1.BeginOperationResponse
-	(*EndOperationResponse)(nil),         // 117: columba.v1.EndOperationResponse
-	(*RewindGroupResponse)(nil),          // 118: columba.v1.RewindGroupResponse
-	(*SeekPreview)(nil),                  // 119: columba.v1.SeekPreview
-	(*ListDepthsResponse)(nil),           // 120: columba.v1.ListDepthsResponse
-	(*PullResponse)(nil),                 // 121: columba.v1.PullResponse
-	(*SettleResponse)(nil),               // 122: columba.v1.SettleResponse
-	(*GetDepthResponse)(nil),             // 123: columba.v1.GetDepthResponse
-	(*WhyStuckResponse)(nil),             // 124: columba.v1.WhyStuckResponse
-	(*Standing)(nil),                     // 125: columba.v1.Standing
-	(*PeekResponse)(nil),                 // 126: columba.v1.PeekResponse
-	(*ListDeadLettersResponse)(nil),      // 127: columba.v1.ListDeadLettersResponse
+	(*BreakerOpening)(nil),               // 20: columba.v1.BreakerOpening
+	(*AcknowledgeSessionRequest)(nil),    // 21: columba.v1.AcknowledgeSessionRequest
+	(*AcknowledgeSessionResponse)(nil),   // 22: columba.v1.AcknowledgeSessionResponse
+	(*DescribeMajorityRequest)(nil),      // 23: columba.v1.DescribeMajorityRequest
+	(*DescribeMajorityResponse)(nil),     // 24: columba.v1.DescribeMajorityResponse
+	(*HearSharesRequest)(nil),            // 25: columba.v1.HearSharesRequest
+	(*HearSharesResponse)(nil),           // 26: columba.v1.HearSharesResponse
+	(*LearnExtentRequest)(nil),           // 27: columba.v1.LearnExtentRequest
+	(*LearnExtentResponse)(nil),          // 28: columba.v1.LearnExtentResponse
+	(*ListChangesRequest)(nil),           // 29: columba.v1.ListChangesRequest
+	(*ListChangesResponse)(nil),          // 30: columba.v1.ListChangesResponse
+	(*ChangedExtent)(nil),                // 31: columba.v1.ChangedExtent
+	(*LeaseQuotaRequest)(nil),            // 32: columba.v1.LeaseQuotaRequest
+	(*NamespaceNeed)(nil),                // 33: columba.v1.NamespaceNeed
+	(*QueueFill)(nil),                    // 34: columba.v1.QueueFill
+	(*ExtentFill)(nil),                   // 35: columba.v1.ExtentFill
+	(*LeaseQuotaResponse)(nil),           // 36: columba.v1.LeaseQuotaResponse
+	(*NamespaceLease)(nil),               // 37: columba.v1.NamespaceLease
+	(*QueueLease)(nil),                   // 38: columba.v1.QueueLease
+	(*Assignment)(nil),                   // 39: columba.v1.Assignment
+	(*AssignmentList)(nil),               // 40: columba.v1.AssignmentList
+	(*AssignRequest)(nil),                // 41: columba.v1.AssignRequest
+	(*AssignResponse)(nil),               // 42: columba.v1.AssignResponse
+	(*ListAnswer)(nil),                   // 43: columba.v1.ListAnswer
+	(*SelectDeadLettersRequest)(nil),     // 44: columba.v1.SelectDeadLettersRequest
+	(*SelectDeadLettersResponse)(nil),    // 45: columba.v1.SelectDeadLettersResponse
+	(*FenceRequest)(nil),                 // 46: columba.v1.FenceRequest
+	(*FenceResponse)(nil),                // 47: columba.v1.FenceResponse
+	(*SealReplicaRequest)(nil),           // 48: columba.v1.SealReplicaRequest
+	(*SealReplicaResponse)(nil),          // 49: columba.v1.SealReplicaResponse
+	(*ReadRangeRequest)(nil),             // 50: columba.v1.ReadRangeRequest
+	(*ReadRangeResponse)(nil),            // 51: columba.v1.ReadRangeResponse
+	(*CopyRequest)(nil),                  // 52: columba.v1.CopyRequest
+	(*CopyResponse)(nil),                 // 53: columba.v1.CopyResponse
+	(*SeekRequest)(nil),                  // 54: columba.v1.SeekRequest
+	(*SeekResponse)(nil),                 // 55: columba.v1.SeekResponse
+	(*GetReplicaRequest)(nil),            // 56: columba.v1.GetReplicaRequest
+	(*Replica)(nil),                      // 57: columba.v1.Replica
+	(*DescribeRequest)(nil),              // 58: columba.v1.DescribeRequest
+	(*StoreDescription)(nil),             // 59: columba.v1.StoreDescription
+	(*InventoryRequest)(nil),             // 60: columba.v1.InventoryRequest
+	(*InventoryResponse)(nil),            // 61: columba.v1.InventoryResponse
+	(*RemoveRequest)(nil),                // 62: columba.v1.RemoveRequest
+	(*RemoveResponse)(nil),               // 63: columba.v1.RemoveResponse
+	(*VerifyReplicaRequest)(nil),         // 64: columba.v1.VerifyReplicaRequest
+	(*VerifyReplicaResponse)(nil),        // 65: columba.v1.VerifyReplicaResponse
+	(*ListDueRequest)(nil),               // 66: columba.v1.ListDueRequest
+	(*ListDueResponse)(nil),              // 67: columba.v1.ListDueResponse
+	(*HoldTimersRequest)(nil),            // 68: columba.v1.HoldTimersRequest
+	(*HoldTimersResponse)(nil),           // 69: columba.v1.HoldTimersResponse
+	(*FollowCancelsRequest)(nil),         // 70: columba.v1.FollowCancelsRequest
+	(*FollowCancelsResponse)(nil),        // 71: columba.v1.FollowCancelsResponse
+	(*SettleRequest)(nil),                // 72: columba.v1.SettleRequest
+	(*GetTailsRequest)(nil),              // 73: columba.v1.GetTailsRequest
+	(*GetTailsResponse)(nil),             // 74: columba.v1.GetTailsResponse
+	(*CountSharesRequest)(nil),           // 75: columba.v1.CountSharesRequest
+	(*CountSharesResponse)(nil),          // 76: columba.v1.CountSharesResponse
+	(*GroupCounts)(nil),                  // 77: columba.v1.GroupCounts
+	(*ShareCounts)(nil),                  // 78: columba.v1.ShareCounts
+	(*LimitRetriesRequest)(nil),          // 79: columba.v1.LimitRetriesRequest
+	(*LimitRetriesResponse)(nil),         // 80: columba.v1.LimitRetriesResponse
+	(*GroupRetries)(nil),                 // 81: columba.v1.GroupRetries
+	(*RetryQueueMessage)(nil),            // 82: columba.v1.RetryQueueMessage
+	(*ListRetryQueueRequest)(nil),        // 83: columba.v1.ListRetryQueueRequest
+	(*ListRetryQueueResponse)(nil),       // 84: columba.v1.ListRetryQueueResponse
+	(*ListTimersRequest)(nil),            // 85: columba.v1.ListTimersRequest
+	(*ListWaitingRequest)(nil),           // 86: columba.v1.ListWaitingRequest
+	(*ListWaitingResponse)(nil),          // 87: columba.v1.ListWaitingResponse
+	(*ListDueResponse_Record)(nil),       // 88: columba.v1.ListDueResponse.Record
+	(*HoldTimersRequest_Timer)(nil),      // 89: columba.v1.HoldTimersRequest.Timer
+	(*HoldTimersResponse_GroupHold)(nil), // 90: columba.v1.HoldTimersResponse.GroupHold
+	(*GetTailsResponse_Tail)(nil),        // 91: columba.v1.GetTailsResponse.Tail
+	(*CountSharesRequest_Look)(nil),      // 92: columba.v1.CountSharesRequest.Look
+	(*StoreIdentity)(nil),                // 93: columba.v1.StoreIdentity
+	(*Extent)(nil),                       // 94: columba.v1.Extent
+	(*HostAddress)(nil),                  // 95: columba.v1.HostAddress
+	(*timestamppb.Timestamp)(nil),        // 96: google.protobuf.Timestamp
+	(*UndecidedExtent)(nil),              // 97: columba.v1.UndecidedExtent
+	(*Error)(nil),                        // 98: columba.v1.Error
+	(*DeadLetterSelection)(nil),          // 99: columba.v1.DeadLetterSelection
+	(*durationpb.Duration)(nil),          // 100: google.protobuf.Duration
+	(*Message)(nil),                      // 101: columba.v1.Message
+	(*DelayedMessage)(nil),               // 102: columba.v1.DelayedMessage
+	(*SealAllOfStoreRequest)(nil),        // 103: columba.v1.SealAllOfStoreRequest
+	(*DeleteOrphansRequest)(nil),         // 104: columba.v1.DeleteOrphansRequest
+	(*BeginOperationRequest)(nil),        // 105: columba.v1.BeginOperationRequest
+	(*EndOperationRequest)(nil),          // 106: columba.v1.EndOperationRequest
+	(*RewindGroupRequest)(nil),           // 107: columba.v1.RewindGroupRequest
+	(*ListDepthsRequest)(nil),            // 108: columba.v1.ListDepthsRequest
+	(*PullRequest)(nil),                  // 109: columba.v1.PullRequest
+	(*GetDepthRequest)(nil),              // 110: columba.v1.GetDepthRequest
+	(*WhyStuckRequest)(nil),              // 111: columba.v1.WhyStuckRequest
+	(*StandingRequest)(nil),              // 112: columba.v1.StandingRequest
+	(*PeekRequest)(nil),                  // 113: columba.v1.PeekRequest
+	(*ListDeadLettersRequest)(nil),       // 114: columba.v1.ListDeadLettersRequest
+	(*SealAllOfStoreResponse)(nil),       // 115: columba.v1.SealAllOfStoreResponse
+	(*DeleteOrphansResponse)(nil),        // 116: columba.v1.DeleteOrphansResponse
+	(*BeginOperationResponse)(nil),       // 117: columba.v1.BeginOperationResponse
+	(*EndOperationResponse)(nil),         // 118: columba.v1.EndOperationResponse
+	(*RewindGroupResponse)(nil),          // 119: columba.v1.RewindGroupResponse
+	(*SeekPreview)(nil),                  // 120: columba.v1.SeekPreview
+	(*ListDepthsResponse)(nil),           // 121: columba.v1.ListDepthsResponse
+	(*PullResponse)(nil),                 // 122: columba.v1.PullResponse
+	(*SettleResponse)(nil),               // 123: columba.v1.SettleResponse
+	(*GetDepthResponse)(nil),             // 124: columba.v1.GetDepthResponse
+	(*WhyStuckResponse)(nil),             // 125: columba.v1.WhyStuckResponse
+	(*Standing)(nil),                     // 126: columba.v1.Standing
+	(*PeekResponse)(nil),                 // 127: columba.v1.PeekResponse
+	(*ListDeadLettersResponse)(nil),      // 128: columba.v1.ListDeadLettersResponse
 }
 var file_columba_v1_internal_proto_depIdxs = []int32{
-	92,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
-	93,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
-	94,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
-	93,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
-	95,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
-	96,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
+	93,  // 0: columba.v1.ConfirmRemovalRequest.store:type_name -> columba.v1.StoreIdentity
+	94,  // 1: columba.v1.EnsureExtentResponse.extent:type_name -> columba.v1.Extent
+	95,  // 2: columba.v1.EnsureExtentResponse.stores:type_name -> columba.v1.HostAddress
+	94,  // 3: columba.v1.SealExtentRequest.extent:type_name -> columba.v1.Extent
+	96,  // 4: columba.v1.SealExtentRequest.due:type_name -> google.protobuf.Timestamp
+	97,  // 5: columba.v1.ListUndecidedResponse.extents:type_name -> columba.v1.UndecidedExtent
 	15,  // 6: columba.v1.ListAssignmentsResponse.lists:type_name -> columba.v1.QueueVersion
 	14,  // 7: columba.v1.QueueVersion.version:type_name -> columba.v1.ListVersion
 	15,  // 8: columba.v1.GetAssignmentsRequest.known:type_name -> columba.v1.QueueVersion
-	39,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
-	95,  // 10: columba.v1.DescribeMajorityResponse.since:type_name -> google.protobuf.Timestamp
-	30,  // 11: columba.v1.ListChangesResponse.changed:type_name -> columba.v1.ChangedExtent
-	32,  // 12: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
-	33,  // 13: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
-	34,  // 14: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
-	36,  // 15: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
-	37,  // 16: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
-	93,  // 17: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
-	14,  // 18: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
-	38,  // 19: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
-	39,  // 20: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
-	42,  // 21: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
-	14,  // 22: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
-	97,  // 23: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
-	98,  // 24: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
-	93,  // 25: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
-	93,  // 26: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
-	93,  // 27: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
-	92,  // 28: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
-	92,  // 29: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
-	93,  // 30: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
-	92,  // 31: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	92,  // 32: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
-	92,  // 33: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
-	95,  // 34: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
-	92,  // 35: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	93,  // 36: columba.v1.Replica.extent:type_name -> columba.v1.Extent
-	92,  // 37: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
-	92,  // 38: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
-	56,  // 39: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
-	92,  // 40: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
-	92,  // 41: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
-	87,  // 42: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
-	88,  // 43: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
-	89,  // 44: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
-	99,  // 45: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
-	90,  // 46: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
-	91,  // 47: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
-	76,  // 48: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
-	77,  // 49: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
-	80,  // 50: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
-	100, // 51: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
-	95,  // 52: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
-	95,  // 53: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
-	95,  // 54: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
-	95,  // 55: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
-	81,  // 56: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
-	101, // 57: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
-	4,   // 58: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
-	6,   // 59: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
-	8,   // 60: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
-	102, // 61: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
-	103, // 62: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
-	10,  // 63: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
-	104, // 64: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
-	105, // 65: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
-	106, // 66: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
-	106, // 67: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
-	12,  // 68: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
-	16,  // 69: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
-	18,  // 70: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
-	20,  // 71: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
-	22,  // 72: columba.v1.ControllerService.DescribeMajority:input_type -> columba.v1.DescribeMajorityRequest
-	24,  // 73: columba.v1.ControllerService.HearShares:input_type -> columba.v1.HearSharesRequest
-	26,  // 74: columba.v1.ControllerService.LearnExtent:input_type -> columba.v1.LearnExtentRequest
-	28,  // 75: columba.v1.ControllerService.ListChanges:input_type -> columba.v1.ListChangesRequest
-	31,  // 76: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
-	107, // 77: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
-	0,   // 78: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
-	2,   // 79: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
-	45,  // 80: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
-	47,  // 81: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
-	49,  // 82: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
-	51,  // 83: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
-	53,  // 84: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
-	55,  // 85: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
-	57,  // 86: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
-	59,  // 87: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
-	61,  // 88: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
-	63,  // 89: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
-	65,  // 90: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
-	72,  // 91: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
-	40,  // 92: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
-	108, // 93: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
-	71,  // 94: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
-	109, // 95: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
-	110, // 96: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
-	111, // 97: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
-	112, // 98: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
-	113, // 99: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
-	67,  // 100: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
-	69,  // 101: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
-	43,  // 102: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
-	82,  // 103: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
-	84,  // 104: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
-	85,  // 105: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
-	74,  // 106: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
-	78,  // 107: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
-	5,   // 108: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
-	7,   // 109: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
-	9,   // 110: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
-	114, // 111: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
-	115, // 112: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
-	11,  // 113: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
-	116, // 114: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
-	117, // 115: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
-	118, // 116: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
-	119, // 117: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
-	13,  // 118: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
-	17,  // 119: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
-	19,  // 120: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
-	21,  // 121: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
-	23,  // 122: columba.v1.ControllerService.DescribeMajority:output_type -> columba.v1.DescribeMajorityResponse
-	25,  // 123: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
-	27,  // 124: columba.v1.ControllerService.LearnExtent:output_type -> columba.v1.LearnExtentResponse
-	29,  // 125: columba.v1.ControllerService.ListChanges:output_type -> columba.v1.ListChangesResponse
-	35,  // 126: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
-	120, // 127: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
-	1,   // 128: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
-	3,   // 129: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
-	46,  // 130: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
-	48,  // 131: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
-	50,  // 132: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
-	52,  // 133: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
-	54,  // 134: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
-	56,  // 135: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
-	58,  // 136: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
-	60,  // 137: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
-	62,  // 138: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
-	64,  // 139: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
-	66,  // 140: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
-	73,  // 141: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
-	41,  // 142: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
-	121, // 143: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
-	122, // 144: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
-	123, // 145: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
-	124, // 146: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
-	125, // 147: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
-	126, // 148: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
-	127, // 149: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
-	68,  // 150: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
-	70,  // 151: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
-	44,  // 152: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
-	83,  // 153: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
-	126, // 154: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
-	86,  // 155: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
-	75,  // 156: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
-	79,  // 157: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
-	108, // [108:158] is the sub-list for method output_type
-	58,  // [58:108] is the sub-list for method input_type
-	58,  // [58:58] is the sub-list for extension type_name
-	58,  // [58:58] is the sub-list for extension extendee
-	0,   // [0:58] is the sub-list for field type_name
+	40,  // 9: columba.v1.GetAssignmentsResponse.lists:type_name -> columba.v1.AssignmentList
+	20,  // 10: columba.v1.RenewSharesRequest.openings:type_name -> columba.v1.BreakerOpening
+	20,  // 11: columba.v1.RenewSharesResponse.openings:type_name -> columba.v1.BreakerOpening
+	96,  // 12: columba.v1.DescribeMajorityResponse.since:type_name -> google.protobuf.Timestamp
+	31,  // 13: columba.v1.ListChangesResponse.changed:type_name -> columba.v1.ChangedExtent
+	33,  // 14: columba.v1.LeaseQuotaRequest.namespaces:type_name -> columba.v1.NamespaceNeed
+	34,  // 15: columba.v1.LeaseQuotaRequest.queues:type_name -> columba.v1.QueueFill
+	35,  // 16: columba.v1.QueueFill.extents:type_name -> columba.v1.ExtentFill
+	37,  // 17: columba.v1.LeaseQuotaResponse.namespaces:type_name -> columba.v1.NamespaceLease
+	38,  // 18: columba.v1.LeaseQuotaResponse.queues:type_name -> columba.v1.QueueLease
+	94,  // 19: columba.v1.Assignment.extent:type_name -> columba.v1.Extent
+	14,  // 20: columba.v1.AssignmentList.version:type_name -> columba.v1.ListVersion
+	39,  // 21: columba.v1.AssignmentList.assignments:type_name -> columba.v1.Assignment
+	40,  // 22: columba.v1.AssignRequest.lists:type_name -> columba.v1.AssignmentList
+	43,  // 23: columba.v1.AssignResponse.lists:type_name -> columba.v1.ListAnswer
+	14,  // 24: columba.v1.ListAnswer.newest:type_name -> columba.v1.ListVersion
+	98,  // 25: columba.v1.ListAnswer.failed:type_name -> columba.v1.Error
+	99,  // 26: columba.v1.SelectDeadLettersRequest.selection:type_name -> columba.v1.DeadLetterSelection
+	94,  // 27: columba.v1.SelectDeadLettersRequest.extent:type_name -> columba.v1.Extent
+	94,  // 28: columba.v1.SelectDeadLettersRequest.stage:type_name -> columba.v1.Extent
+	94,  // 29: columba.v1.FenceRequest.extent:type_name -> columba.v1.Extent
+	93,  // 30: columba.v1.FenceRequest.expected:type_name -> columba.v1.StoreIdentity
+	93,  // 31: columba.v1.FenceResponse.identity:type_name -> columba.v1.StoreIdentity
+	94,  // 32: columba.v1.SealReplicaRequest.extent:type_name -> columba.v1.Extent
+	93,  // 33: columba.v1.SealReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	93,  // 34: columba.v1.ReadRangeRequest.expected:type_name -> columba.v1.StoreIdentity
+	93,  // 35: columba.v1.CopyRequest.expected:type_name -> columba.v1.StoreIdentity
+	96,  // 36: columba.v1.SeekRequest.time:type_name -> google.protobuf.Timestamp
+	93,  // 37: columba.v1.GetReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	94,  // 38: columba.v1.Replica.extent:type_name -> columba.v1.Extent
+	93,  // 39: columba.v1.StoreDescription.identity:type_name -> columba.v1.StoreIdentity
+	93,  // 40: columba.v1.InventoryResponse.identity:type_name -> columba.v1.StoreIdentity
+	57,  // 41: columba.v1.InventoryResponse.replicas:type_name -> columba.v1.Replica
+	93,  // 42: columba.v1.RemoveRequest.expected:type_name -> columba.v1.StoreIdentity
+	93,  // 43: columba.v1.VerifyReplicaRequest.expected:type_name -> columba.v1.StoreIdentity
+	88,  // 44: columba.v1.ListDueResponse.records:type_name -> columba.v1.ListDueResponse.Record
+	89,  // 45: columba.v1.HoldTimersRequest.messages:type_name -> columba.v1.HoldTimersRequest.Timer
+	90,  // 46: columba.v1.HoldTimersResponse.groups:type_name -> columba.v1.HoldTimersResponse.GroupHold
+	100, // 47: columba.v1.SettleRequest.delay:type_name -> google.protobuf.Duration
+	91,  // 48: columba.v1.GetTailsResponse.tails:type_name -> columba.v1.GetTailsResponse.Tail
+	92,  // 49: columba.v1.CountSharesRequest.look:type_name -> columba.v1.CountSharesRequest.Look
+	77,  // 50: columba.v1.CountSharesResponse.groups:type_name -> columba.v1.GroupCounts
+	78,  // 51: columba.v1.GroupCounts.shares:type_name -> columba.v1.ShareCounts
+	81,  // 52: columba.v1.LimitRetriesRequest.groups:type_name -> columba.v1.GroupRetries
+	101, // 53: columba.v1.RetryQueueMessage.message:type_name -> columba.v1.Message
+	96,  // 54: columba.v1.RetryQueueMessage.until:type_name -> google.protobuf.Timestamp
+	96,  // 55: columba.v1.RetryQueueMessage.first_enqueued:type_name -> google.protobuf.Timestamp
+	96,  // 56: columba.v1.RetryQueueMessage.delayed_since:type_name -> google.protobuf.Timestamp
+	96,  // 57: columba.v1.ListRetryQueueRequest.until:type_name -> google.protobuf.Timestamp
+	82,  // 58: columba.v1.ListRetryQueueResponse.messages:type_name -> columba.v1.RetryQueueMessage
+	102, // 59: columba.v1.ListWaitingResponse.messages:type_name -> columba.v1.DelayedMessage
+	4,   // 60: columba.v1.ControllerService.EnsureExtent:input_type -> columba.v1.EnsureExtentRequest
+	6,   // 61: columba.v1.ControllerService.SealExtent:input_type -> columba.v1.SealExtentRequest
+	8,   // 62: columba.v1.ControllerService.ListUndecided:input_type -> columba.v1.ListUndecidedRequest
+	103, // 63: columba.v1.ControllerService.SealAllOfStore:input_type -> columba.v1.SealAllOfStoreRequest
+	104, // 64: columba.v1.ControllerService.DeleteOrphans:input_type -> columba.v1.DeleteOrphansRequest
+	10,  // 65: columba.v1.ControllerService.StartGroup:input_type -> columba.v1.StartGroupRequest
+	105, // 66: columba.v1.ControllerService.BeginOperation:input_type -> columba.v1.BeginOperationRequest
+	106, // 67: columba.v1.ControllerService.EndOperation:input_type -> columba.v1.EndOperationRequest
+	107, // 68: columba.v1.ControllerService.RewindGroup:input_type -> columba.v1.RewindGroupRequest
+	107, // 69: columba.v1.ControllerService.PreviewRewind:input_type -> columba.v1.RewindGroupRequest
+	12,  // 70: columba.v1.ControllerService.ListAssignments:input_type -> columba.v1.ListAssignmentsRequest
+	16,  // 71: columba.v1.ControllerService.GetAssignments:input_type -> columba.v1.GetAssignmentsRequest
+	18,  // 72: columba.v1.ControllerService.RenewShares:input_type -> columba.v1.RenewSharesRequest
+	21,  // 73: columba.v1.ControllerService.AcknowledgeSession:input_type -> columba.v1.AcknowledgeSessionRequest
+	23,  // 74: columba.v1.ControllerService.DescribeMajority:input_type -> columba.v1.DescribeMajorityRequest
+	25,  // 75: columba.v1.ControllerService.HearShares:input_type -> columba.v1.HearSharesRequest
+	27,  // 76: columba.v1.ControllerService.LearnExtent:input_type -> columba.v1.LearnExtentRequest
+	29,  // 77: columba.v1.ControllerService.ListChanges:input_type -> columba.v1.ListChangesRequest
+	32,  // 78: columba.v1.ControllerService.LeaseQuota:input_type -> columba.v1.LeaseQuotaRequest
+	108, // 79: columba.v1.ControllerService.ListDepths:input_type -> columba.v1.ListDepthsRequest
+	0,   // 80: columba.v1.ControllerService.ConfirmEnd:input_type -> columba.v1.ConfirmEndRequest
+	2,   // 81: columba.v1.ControllerService.ConfirmRemoval:input_type -> columba.v1.ConfirmRemovalRequest
+	46,  // 82: columba.v1.StoreService.Fence:input_type -> columba.v1.FenceRequest
+	48,  // 83: columba.v1.StoreService.Seal:input_type -> columba.v1.SealReplicaRequest
+	50,  // 84: columba.v1.StoreService.ReadRange:input_type -> columba.v1.ReadRangeRequest
+	52,  // 85: columba.v1.StoreService.Copy:input_type -> columba.v1.CopyRequest
+	54,  // 86: columba.v1.StoreService.Seek:input_type -> columba.v1.SeekRequest
+	56,  // 87: columba.v1.StoreService.GetReplica:input_type -> columba.v1.GetReplicaRequest
+	58,  // 88: columba.v1.StoreService.Describe:input_type -> columba.v1.DescribeRequest
+	60,  // 89: columba.v1.StoreService.Inventory:input_type -> columba.v1.InventoryRequest
+	62,  // 90: columba.v1.StoreService.Remove:input_type -> columba.v1.RemoveRequest
+	64,  // 91: columba.v1.StoreService.Verify:input_type -> columba.v1.VerifyReplicaRequest
+	66,  // 92: columba.v1.StoreService.ListDue:input_type -> columba.v1.ListDueRequest
+	73,  // 93: columba.v1.StoreService.GetTails:input_type -> columba.v1.GetTailsRequest
+	41,  // 94: columba.v1.OutputService.Assign:input_type -> columba.v1.AssignRequest
+	109, // 95: columba.v1.OutputService.Pull:input_type -> columba.v1.PullRequest
+	72,  // 96: columba.v1.OutputService.Settle:input_type -> columba.v1.SettleRequest
+	110, // 97: columba.v1.OutputService.GetDepth:input_type -> columba.v1.GetDepthRequest
+	111, // 98: columba.v1.OutputService.WhyStuck:input_type -> columba.v1.WhyStuckRequest
+	112, // 99: columba.v1.OutputService.GetStanding:input_type -> columba.v1.StandingRequest
+	113, // 100: columba.v1.OutputService.Peek:input_type -> columba.v1.PeekRequest
+	114, // 101: columba.v1.OutputService.ListDeadLetters:input_type -> columba.v1.ListDeadLettersRequest
+	68,  // 102: columba.v1.OutputService.HoldTimers:input_type -> columba.v1.HoldTimersRequest
+	70,  // 103: columba.v1.OutputService.FollowCancels:input_type -> columba.v1.FollowCancelsRequest
+	44,  // 104: columba.v1.OutputService.SelectDeadLetters:input_type -> columba.v1.SelectDeadLettersRequest
+	83,  // 105: columba.v1.OutputService.ListRetryQueue:input_type -> columba.v1.ListRetryQueueRequest
+	85,  // 106: columba.v1.OutputService.ListTimers:input_type -> columba.v1.ListTimersRequest
+	86,  // 107: columba.v1.OutputService.ListWaiting:input_type -> columba.v1.ListWaitingRequest
+	75,  // 108: columba.v1.OutputService.CountShares:input_type -> columba.v1.CountSharesRequest
+	79,  // 109: columba.v1.OutputService.LimitRetries:input_type -> columba.v1.LimitRetriesRequest
+	5,   // 110: columba.v1.ControllerService.EnsureExtent:output_type -> columba.v1.EnsureExtentResponse
+	7,   // 111: columba.v1.ControllerService.SealExtent:output_type -> columba.v1.SealExtentResponse
+	9,   // 112: columba.v1.ControllerService.ListUndecided:output_type -> columba.v1.ListUndecidedResponse
+	115, // 113: columba.v1.ControllerService.SealAllOfStore:output_type -> columba.v1.SealAllOfStoreResponse
+	116, // 114: columba.v1.ControllerService.DeleteOrphans:output_type -> columba.v1.DeleteOrphansResponse
+	11,  // 115: columba.v1.ControllerService.StartGroup:output_type -> columba.v1.StartGroupResponse
+	117, // 116: columba.v1.ControllerService.BeginOperation:output_type -> columba.v1.BeginOperationResponse
+	118, // 117: columba.v1.ControllerService.EndOperation:output_type -> columba.v1.EndOperationResponse
+	119, // 118: columba.v1.ControllerService.RewindGroup:output_type -> columba.v1.RewindGroupResponse
+	120, // 119: columba.v1.ControllerService.PreviewRewind:output_type -> columba.v1.SeekPreview
+	13,  // 120: columba.v1.ControllerService.ListAssignments:output_type -> columba.v1.ListAssignmentsResponse
+	17,  // 121: columba.v1.ControllerService.GetAssignments:output_type -> columba.v1.GetAssignmentsResponse
+	19,  // 122: columba.v1.ControllerService.RenewShares:output_type -> columba.v1.RenewSharesResponse
+	22,  // 123: columba.v1.ControllerService.AcknowledgeSession:output_type -> columba.v1.AcknowledgeSessionResponse
+	24,  // 124: columba.v1.ControllerService.DescribeMajority:output_type -> columba.v1.DescribeMajorityResponse
+	26,  // 125: columba.v1.ControllerService.HearShares:output_type -> columba.v1.HearSharesResponse
+	28,  // 126: columba.v1.ControllerService.LearnExtent:output_type -> columba.v1.LearnExtentResponse
+	30,  // 127: columba.v1.ControllerService.ListChanges:output_type -> columba.v1.ListChangesResponse
+	36,  // 128: columba.v1.ControllerService.LeaseQuota:output_type -> columba.v1.LeaseQuotaResponse
+	121, // 129: columba.v1.ControllerService.ListDepths:output_type -> columba.v1.ListDepthsResponse
+	1,   // 130: columba.v1.ControllerService.ConfirmEnd:output_type -> columba.v1.ConfirmEndResponse
+	3,   // 131: columba.v1.ControllerService.ConfirmRemoval:output_type -> columba.v1.ConfirmRemovalResponse
+	47,  // 132: columba.v1.StoreService.Fence:output_type -> columba.v1.FenceResponse
+	49,  // 133: columba.v1.StoreService.Seal:output_type -> columba.v1.SealReplicaResponse
+	51,  // 134: columba.v1.StoreService.ReadRange:output_type -> columba.v1.ReadRangeResponse
+	53,  // 135: columba.v1.StoreService.Copy:output_type -> columba.v1.CopyResponse
+	55,  // 136: columba.v1.StoreService.Seek:output_type -> columba.v1.SeekResponse
+	57,  // 137: columba.v1.StoreService.GetReplica:output_type -> columba.v1.Replica
+	59,  // 138: columba.v1.StoreService.Describe:output_type -> columba.v1.StoreDescription
+	61,  // 139: columba.v1.StoreService.Inventory:output_type -> columba.v1.InventoryResponse
+	63,  // 140: columba.v1.StoreService.Remove:output_type -> columba.v1.RemoveResponse
+	65,  // 141: columba.v1.StoreService.Verify:output_type -> columba.v1.VerifyReplicaResponse
+	67,  // 142: columba.v1.StoreService.ListDue:output_type -> columba.v1.ListDueResponse
+	74,  // 143: columba.v1.StoreService.GetTails:output_type -> columba.v1.GetTailsResponse
+	42,  // 144: columba.v1.OutputService.Assign:output_type -> columba.v1.AssignResponse
+	122, // 145: columba.v1.OutputService.Pull:output_type -> columba.v1.PullResponse
+	123, // 146: columba.v1.OutputService.Settle:output_type -> columba.v1.SettleResponse
+	124, // 147: columba.v1.OutputService.GetDepth:output_type -> columba.v1.GetDepthResponse
+	125, // 148: columba.v1.OutputService.WhyStuck:output_type -> columba.v1.WhyStuckResponse
+	126, // 149: columba.v1.OutputService.GetStanding:output_type -> columba.v1.Standing
+	127, // 150: columba.v1.OutputService.Peek:output_type -> columba.v1.PeekResponse
+	128, // 151: columba.v1.OutputService.ListDeadLetters:output_type -> columba.v1.ListDeadLettersResponse
+	69,  // 152: columba.v1.OutputService.HoldTimers:output_type -> columba.v1.HoldTimersResponse
+	71,  // 153: columba.v1.OutputService.FollowCancels:output_type -> columba.v1.FollowCancelsResponse
+	45,  // 154: columba.v1.OutputService.SelectDeadLetters:output_type -> columba.v1.SelectDeadLettersResponse
+	84,  // 155: columba.v1.OutputService.ListRetryQueue:output_type -> columba.v1.ListRetryQueueResponse
+	127, // 156: columba.v1.OutputService.ListTimers:output_type -> columba.v1.PeekResponse
+	87,  // 157: columba.v1.OutputService.ListWaiting:output_type -> columba.v1.ListWaitingResponse
+	76,  // 158: columba.v1.OutputService.CountShares:output_type -> columba.v1.CountSharesResponse
+	80,  // 159: columba.v1.OutputService.LimitRetries:output_type -> columba.v1.LimitRetriesResponse
+	110, // [110:160] is the sub-list for method output_type
+	60,  // [60:110] is the sub-list for method input_type
+	60,  // [60:60] is the sub-list for extension type_name
+	60,  // [60:60] is the sub-list for extension extendee
+	0,   // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_columba_v1_internal_proto_init() }
@@ -6774,7 +6878,7 @@ func file_columba_v1_internal_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_columba_v1_internal_proto_rawDesc), len(file_columba_v1_internal_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   92,
+			NumMessages:   93,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -181,6 +181,7 @@ func (g *Group) Tick(now time.Time) {
 	if g.breaker.tick(t) {
 		g.keepBreaker()
 	}
+	g.endFollowing()
 	g.tickIsolation()
 }
 

@@ -59,6 +59,20 @@ func (g *Group) Elsewhere(opening uint64, now time.Time) {
 	}
 }
 
+// endFollowing closes a breaker that followed one elsewhere once that has ended and nothing is here that it keeps: else it
+// would be open until a message comes.
+func (g *Group) endFollowing() {
+	if b := g.breaker; !b.isOpen() || !b.followed || b.lasts > 0 {
+		return
+	}
+	for _, s := range g.shares {
+		if s.table.n > s.of(blocked) {
+			return
+		}
+	}
+	g.breaker.close()
+}
+
 // Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here or
 // in the shares that are here now, and first attempts failed in its latest breakerRounds. 0: none. Each has another
 // number.

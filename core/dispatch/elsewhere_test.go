@@ -234,3 +234,31 @@ func TestElsewhere_OneThatWorks(t *testing.T) {
 		}
 	}
 }
+
+// TestElsewhere_NothingIsLeft: the breaker followed one elsewhere, and then its only message left for the retry queue. It
+// closes when the other one does, and not before.
+func TestElsewhere_NothingIsLeft(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 1)
+	take(g, 1, start)
+	g.Elsewhere(1, start)
+	w := newWorkers(t, g)
+	if err := s.Nack(1, 1, time.Hour, nil, 0, start); err != nil {
+		t.Fatal(err)
+	}
+	w.open(true)
+	for w.now = start; !s.Done(1); w.now = w.now.Add(time.Second) {
+		g.Elsewhere(0, w.now)
+		g.Tick(w.now)
+		w.open(true)
+		g.Elsewhere(2, w.now)
+		save(s, w.now)
+		for _, x := range g.TakeTransfers(RetryQueue, 1, nil) {
+			s.Transferred(x.Seq, w.now)
+		}
+	}
+	g.Tick(w.now)
+	w.open(true)
+	g.Elsewhere(0, w.now)
+	g.Tick(w.now)
+	w.open(false)
+}
