@@ -82,6 +82,12 @@ func runLeased(t *testing.T, others []membership.Host, f func(t *testing.T, x *l
 	f(t, x)
 }
 
+// sleep lets the time of the bubble pass, and what follows from that happen.
+func (x *leasedHarness) sleep(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func (x *leasedHarness) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	x.mu.Lock()
 	silent, refused := x.mu.silent[addr], x.mu.refused[addr]

@@ -67,7 +67,7 @@ func TestOpenings_ControllersHear(t *testing.T) {
 	leaseBubble(t, others("ctl", "ctl2"), func(t *testing.T, x *leasedHarness) {
 		hears := func(what string, want int) (numbers uint64) {
 			t.Helper()
-			time.Sleep(beatEvery + 10*time.Millisecond)
+			x.sleep(beatEvery + 10*time.Millisecond)
 			for _, c := range []*fakeController{x.ctl, x.ctl2} {
 				open := c.hears()
 				if len(open) != want {
@@ -93,7 +93,7 @@ func TestOpenings_ControllersHear(t *testing.T) {
 		ack := func(s *dispatch.Share, seq core.Seq, attempt uint16) { s.Ack(seq, 1, attempt, x.deps.Now(), nil) }
 		x.g.settle(3, 1, ack)
 		hears("one succeeded", 0)
-		time.Sleep(time.Second)
+		x.sleep(time.Second)
 		x.g.want()
 		fail(x.g, 4, 30)
 		if second := hears("all failed again", 1); second == first {
@@ -116,11 +116,11 @@ func TestOpenings_OpenHere(t *testing.T) {
 		x.g.want()
 		fail(x.g, 2, 1)
 		x.ctl.tell(9, elsewhere(x.g, 4))
-		time.Sleep(beatEvery + 10*time.Millisecond)
+		x.sleep(beatEvery + 10*time.Millisecond)
 		if !x.g.open() {
 			t.Fatal("it is closed")
 		}
-		time.Sleep(beatEvery)
+		x.sleep(beatEvery)
 		if open := x.ctl.hears(); len(open) > 0 {
 			t.Errorf("controllers hear of an opening that followed theirs: %v", open)
 		}
@@ -128,7 +128,7 @@ func TestOpenings_OpenHere(t *testing.T) {
 		x.g.settle(3, 1, func(s *dispatch.Share, seq core.Seq, attempt uint16) { s.Ack(seq, 1, attempt, x.deps.Now(), nil) })
 		again := func(what string, want bool) {
 			t.Helper()
-			time.Sleep(2 * time.Second)
+			x.sleep(2 * time.Second)
 			x.g.want()
 			fail(x.g, 4, 1)
 			if x.g.open() != want {
@@ -151,7 +151,7 @@ func TestOpenings_EndWithTheirController(t *testing.T) {
 	for _, how := range []string{"silent", "all silent", "again", "stays"} {
 		leaseBubble(t, others("ctl", "ctl2", "out2"), func(t *testing.T, x *leasedHarness) {
 			x.ctl.tell(9, elsewhere(x.g, 4))
-			time.Sleep(beatEvery + 10*time.Millisecond)
+			x.sleep(beatEvery + 10*time.Millisecond)
 			wait := 2*beatEvery + 10*time.Millisecond
 			switch how {
 			case "silent":
@@ -165,7 +165,7 @@ func TestOpenings_EndWithTheirController(t *testing.T) {
 				x.ctl.again.Store(true)
 				x.ctl.tell(9)
 			}
-			time.Sleep(wait)
+			x.sleep(wait)
 			x.g.want()
 			fail(x.g, 2, 1)
 			if want := how == "stays" || how == "all silent"; x.g.open() != want {
@@ -173,7 +173,7 @@ func TestOpenings_EndWithTheirController(t *testing.T) {
 			}
 			if how == "again" {
 				x.ctl.tell(1, elsewhere(x.g, 4))
-				time.Sleep(wait)
+				x.sleep(wait)
 				if !x.g.open() {
 					t.Error("the other run is not heard")
 				}
