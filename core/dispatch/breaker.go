@@ -301,6 +301,7 @@ func (b *breaker) mixes(now int64) bool {
 // begin opens it, with a round of probes at once.
 func (b *breaker) begin(now int64) {
 	b.open, b.since = true, now
+	b.spend()
 	b.latest, b.row = b.latest[:0], 0
 	b.rounds, b.size, b.good, b.bad = 0, breakerProbes, 0, 0
 	if b.percent == core.BreakerAlways { // else one success does not close it
@@ -310,7 +311,7 @@ func (b *breaker) begin(now int64) {
 }
 
 func (b *breaker) close() {
-	b.spend()
+	b.followed = false
 	*b = breaker{percent: b.percent, widest: b.widest, longest: b.longest, hurry: b.hurry, latest: b.latest[:0], before: b.before, fails: b.fails, worked: b.worked, mixed: b.mixed, elsewhere: b.elsewhere}
 }
 

@@ -18,15 +18,17 @@ type elsewhere struct {
 	followed bool   // it is open only because another one is
 }
 
-// spend has the openings that last elsewhere not open it any more.
-func (x *elsewhere) spend() { x.spent, x.followed = max(x.spent, x.lasts), false }
+// spend has the openings that last elsewhere not open it any more: it is open already.
+func (x *elsewhere) spend() { x.spent = max(x.spent, x.lasts) }
 
 // hear notes the newest opening that lasts elsewhere; 0: none does. led is as that of outcome.
 func (b *breaker) hear(opening uint64, now int64) (led []failing) {
 	if opening > 0 && b.counting() {
 		b.size = breakerProbes // as when a first attempt fails here
 	}
-	b.lasts = opening
+	if b.lasts = opening; b.open {
+		b.spend()
+	}
 	return b.follow(now)
 }
 
