@@ -163,3 +163,22 @@ func BenchmarkPark(b *testing.B) {
 		b.Fatalf("%d of %d messages are parked", parked, b.N)
 	}
 }
+
+// BenchmarkBreaker is what the breaker costs each success, and each failure between successes.
+func BenchmarkBreaker(b *testing.B) {
+	for name, failures := range map[string]int{"success": 0, "failure": 1} {
+		b.Run(name, func(b *testing.B) {
+			x := newBreaker(core.BreakerAlways, time.Minute, false)
+			x.outcome(groupScope, outcome{id: core.Receipt{Seq: 1}}, sec)
+			now := sec
+			b.ReportAllocs()
+			for b.Loop() {
+				now++
+				x.outcome(groupScope, outcome{successes: 1}, now)
+				for range failures {
+					x.outcome(groupScope, outcome{id: core.Receipt{Seq: 1}}, now)
+				}
+			}
+		})
+	}
+}

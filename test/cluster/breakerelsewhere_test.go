@@ -7,6 +7,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // split publishes many messages to an extent, and a handful to each further one, until another output host has one of those. It answers how many there
@@ -34,6 +35,7 @@ func TestRule_Breaker_HandfulOnAnotherHost(t *testing.T) {
 	for _, end := range []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop} {
 		for _, crash := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, crash %v", end, crash), func(t *testing.T) {
+				underrace.One(t, crash && end == core.ExhaustedDLQ)
 				bubble(t, Options{Outputs: 2}, func(w *world) {
 					w.group("g", func(g *core.GroupSpec) {
 						g.LockTimeout, g.MaxDeliveries, g.NoNackThrottle, g.Exhausted = 10*time.Second, 5, true, end
