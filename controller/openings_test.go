@@ -139,6 +139,8 @@ func TestOpenings_TheNewestAreTold(t *testing.T) {
 	if n := slices.IndexFunc(told, func(s string) bool { return s[0] == 'c' }); len(told) != core.MaxOpenings || n != len(told)-10 {
 		t.Errorf("%d are told, those of c from %d on", len(told), n)
 	}
+	k = newTalk(t)
+	k.asks("a", "1:1")
 	for i := range 2 * mostOpeningHosts {
 		k.x.exchange(catalog.HostRun{Host: core.HostID(fmt.Sprint(i))}, []core.BreakerOpening{{Number: 1}}, 0, k.now)
 	}
