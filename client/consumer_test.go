@@ -197,10 +197,9 @@ func TestConsumer_GivenUpReturnsWhatCame(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	con.giveUp(ctx)
-	f.state(func() {
-		if f.mu.returned != 20 || len(f.mu.ready) != 30 {
-			t.Errorf("%d of 20 messages came back, %d of 30 are ready", f.mu.returned, len(f.mu.ready))
-		}
+	eventually(t, "the messages came back", func() (ok bool) {
+		f.state(func() { ok = f.mu.returned == 20 && len(f.mu.ready) == 30 })
+		return ok
 	})
 }
 
