@@ -50,7 +50,7 @@ func TestNoLineIsLostByKills(t *testing.T) {
 	publisher := r.publish(count, "--rate", strconv.Itoa(count/4))
 	for i := range kills {
 		process.Eventually(t, "the publisher goes on", func() bool {
-			return r.acknowledged() >= (i+1)*count/(kills+2)
+			return r.acknowledged() >= (i+1)*count/(2*kills+2) // what is read of its output may lag behind
 		})
 		from := time.Now()
 		r.server.Kill()
