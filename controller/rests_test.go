@@ -34,12 +34,14 @@ func TestRounds_RestWhileNothingChanges(t *testing.T) {
 		queue := r.queue(1, 1)
 		r.group(queue, "g")
 		r.extent(queue, 1)
-		looks := func(during time.Duration) int64 {
-			before := meta.n.Load()
+		before := int64(0)
+		looks := func(during time.Duration) int64 { // since it was called last, too
 			r.sleep(during)
-			return meta.n.Load() - before
+			n := meta.n.Load() - before
+			before += n
+			return n
 		}
-		r.sleep(time.Second)
+		looks(time.Second)
 		if n := looks(6 * time.Minute); n < 4 || n > 6 {
 			t.Errorf("%d looks in six minutes without a change, want after 10, 20, 40, 80 and 160 s", n)
 		}

@@ -93,8 +93,8 @@ func (s *service) load(ctx context.Context) error {
 	return s.loadCopies(ctx)
 }
 
-// Run closes publishers that nobody uses, and tells controllers of changes again, until ctx ends. Then long polls end with what they have, and Run waits for the calls under
-// way, at most Config.DrainTimeout; further calls are still answered.
+// Run closes publishers that nobody uses, and tells controllers of changes again, until ctx ends. Then long polls end with
+// what they have, and Run waits for the calls under way, at most Config.DrainTimeout; further calls are still answered.
 func (h *Host) Run(ctx context.Context) error {
 	sweeps := time.NewTicker(h.svc.cfg.PublisherIdle / 4)
 	defer sweeps.Stop()
@@ -111,9 +111,9 @@ func (h *Host) Run(ctx context.Context) error {
 		break
 	}
 	h.stopPolls()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.svc.cfg.DrainTimeout)
+	draining, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.svc.cfg.DrainTimeout)
 	defer cancel()
-	if err := h.svc.calls.Wait(ctx); err != nil {
+	if err := h.svc.calls.Wait(draining); err != nil {
 		h.svc.log.Warn("stopping with calls under way", "waited", h.svc.cfg.DrainTimeout)
 	}
 	return nil

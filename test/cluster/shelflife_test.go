@@ -29,7 +29,7 @@ func (t *trial) perish(m *client.Message, key verify.Key, random *rand.Rand) {
 	if life < forLong {
 		life = millis(random, life)
 	}
-	m.ExpireAt = from.Add(life).Truncate(time.Millisecond)
+	m.ExpireAt = from.Add(life + 2*time.Millisecond).Truncate(time.Millisecond) // after the millisecond in which it is due
 	t.load.mu.expires[key] = m.ExpireAt
 }
 
