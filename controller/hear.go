@@ -125,6 +125,12 @@ func (s *service) HearShares(ctx context.Context, req *connect.Request[pb.HearSh
 			return nil, convert.RPCError(err)
 		}
 	}
+	if req.Msg.GetWaitMs() == 0 {
+		if err := s.h.takeInHere(ctx, queue, changed); err != nil {
+			return nil, convert.RPCError(err)
+		}
+		return connect.NewResponse(&pb.HearSharesResponse{}), nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(req.Msg.GetWaitMs())*time.Millisecond, hearFor))
 	defer cancel()
 	unheard, err := s.h.heardHere(ctx, queue, changed)
@@ -138,18 +144,27 @@ func (s *service) HearShares(ctx context.Context, req *connect.Request[pb.HearSh
 	return connect.NewResponse(out), nil
 }
 
+// takeInHere takes in extents that were changed, and has the groups of a queue looked at soon that this controller is responsible for.
+// CodeMoved when another controller is responsible for the queue.
+func (h *Host) takeInHere(ctx context.Context, queue core.QueueID, changed []core.ExtentID) error {
+	if !h.duties.Responsible(queue.ID) {
+		return core.Errorf(core.CodeMoved, "this controller is not responsible for queue %s; ask another one", queue)
+	}
+	if err := h.learn(ctx, changed); err != nil {
+		return core.Errorf(core.CodeOf(err), "read the extents that were changed: %w", err)
+	}
+	h.shares.touch(queue)
+	return nil
+}
+
 // heardHere takes in extents that were changed, and waits until the output hosts that are there have confirmed the lists of a queue that this controller is
 // responsible for. When ctx ends it answers those that have not. CodeMoved when another controller is responsible for the queue, or may have been meanwhile.
 func (h *Host) heardHere(ctx context.Context, queue core.QueueID, changed []core.ExtentID) (unheard []core.HostID, err error) {
 	handovers := h.duties.Handovers()
 	stays := func() bool { return h.duties.Responsible(queue.ID) && h.duties.Handovers() == handovers }
-	if !stays() {
-		return nil, core.Errorf(core.CodeMoved, "this controller is not responsible for queue %s; ask another one", queue)
+	if err := h.takeInHere(ctx, queue, changed); err != nil {
+		return nil, err
 	}
-	if err := h.learn(ctx, changed); err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "read the extents that were changed: %w", err)
-	}
-	h.shares.touch(queue)
 	tick := time.NewTicker(hearEvery)
 	defer tick.Stop()
 	var marked []catalog.Marked

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/retell"
@@ -70,6 +71,20 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 		r.eventually("its share has an owner", 3*time.Second, func() bool {
 			return both[responsible].shares.Get(catalog.Share{Group: g.ID, Extent: e.ID}).Owner.Host != ""
 		})
+	})
+}
+
+// TestHear_WithoutAWait: a caller that waits for no lists hears at once that the queue is to be looked at, and need not
+// tell again.
+func TestHear_WithoutAWait(t *testing.T) {
+	bubble(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness) {
+		queue := r.queue(1, 1)
+		e := r.extent(queue, 1)
+		r.sleep(16 * time.Minute)
+		group := r.halfMade(queue, "g")
+		r.edit(queue, "g", func(g *metadata.GroupRecord) { g.Started = true })
+		r.ok(call(r.t.Context(), (&service{r.ctl.Host}).HearShares, &pb.HearSharesRequest{Queue: queue.ID[:]}))
+		r.eventually("its share has an owner", 3*time.Second, func() bool { return r.ownerOf(group, e.ID) != "" })
 	})
 }
 

@@ -66,7 +66,7 @@ func (s *made) Insert(ctx context.Context, t metadata.Table, k metadata.Key, val
 }
 
 // TestCopies_UpdatedWhileAGroupIsMade: the queue is updated after the creation of a group has read it, and before the
-// group's dead letter queue is there. That has as many copies as the queue all the same.
+// group's dead letter queue is there. The dead letter queue has as many copies as the queue all the same.
 func TestCopies_UpdatedWhileAGroupIsMade(t *testing.T) {
 	store := &made{Store: memory.New()}
 	c := newHarness(t, store)

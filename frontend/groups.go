@@ -185,7 +185,7 @@ func (s *service) tellOfGroup(ctx context.Context, queue core.QueueID) {
 func (s *service) toldOfGroup(ctx context.Context, queue core.QueueID) bool {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
-	req := &pb.HearSharesRequest{Queue: queue.ID[:], WaitMs: 1} // the lists of output hosts are not waited for
+	req := &pb.HearSharesRequest{Queue: queue.ID[:]} // the lists of output hosts are not waited for
 	_, _, err := askAll(ctx, s.members.Hosts(roleController), roleController, req, func(addr string) rpc[pb.HearSharesRequest, pb.HearSharesResponse] {
 		return s.peers.Controller(addr).HearShares
 	})

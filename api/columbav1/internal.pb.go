@@ -1513,7 +1513,7 @@ type HearSharesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queue         []byte                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Extents       [][]byte               `protobuf:"bytes,2,rep,name=extents,proto3" json:"extents,omitempty"`              // whose seal rows were changed
-	WaitMs        uint32                 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for the output hosts
+	WaitMs        uint32                 `protobuf:"varint,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"` // for the output hosts; 0: the answer comes when the queue is to be looked at
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
