@@ -198,6 +198,15 @@ func (c *Consumer) refusedSettlement(verb wire.FrameType, at core.Receipt, attem
 	}
 }
 
+// refusal is the error of a settlement that an output host refused.
+func refusal(host core.HostID, code core.Code) error {
+	if code != core.CodeStale {
+		return core.Errorf(code, "output host %s refused the settlement (%s)", host, code)
+	}
+	return core.Errorf(code, "output host %s refused the settlement (%s): the lock has ended, the message was settled, or a seek moved the group; "+
+		"stop the work on this delivery: a message that is not settled comes again", host, code)
+}
+
 // extended notes a lock that was extended by a call.
 func (c *Consumer) extended(at core.Receipt, attempt int, until int64) {
 	if c.opts.watch != nil {

@@ -252,15 +252,6 @@ func (s *consumeStream) refused() {
 	}
 }
 
-// refusal is the error of a settlement that an output host refused.
-func refusal(host core.HostID, code core.Code) error {
-	if code != core.CodeStale {
-		return core.Errorf(code, "output host %s refused the settlement (%s)", host, code)
-	}
-	return core.Errorf(code, "output host %s refused the settlement (%s): the lock has ended, the message was settled, or a seek moved the group; "+
-		"stop the work on this delivery: a message that is not settled comes again", host, code)
-}
-
 // moved sends all unconfirmed settlements of a handle to the extent's new owner: a host lists a bounded number of those
 // that it refuses. It may have applied those that it does not list.
 func (s *consumeStream) moved(handle uint32, ref *extentRef) {
