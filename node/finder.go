@@ -2,9 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -19,14 +17,13 @@ import (
 // finder knows which host can be asked for the metadata.
 //
 // Where metadata are embedded, a host that was found stays the only one: another that claims to be it would be another
-// cluster. Where they are in Cassandra, every controller can be asked. The finder keeps to one of them until a call to it
-// fails; then it turns to the next.
+// cluster. Where they are in Cassandra, every controller can be asked; see relays.
 type finder struct {
 	log     *slog.Logger
 	members membership.Monitor
 	join    []string
-	found   atomic.Pointer[core.HostID]     // holds the embedded metadata
-	relay   atomic.Pointer[core.HostID]     // relays to Cassandra, and was asked last
+	found   atomic.Pointer[core.HostID] // holds the embedded metadata
+	relay   relays
 	met     func(ctx context.Context) error // the metadata have answered; nil: nobody wants to know
 }
 
@@ -46,7 +43,7 @@ func (f *finder) relays() bool {
 func (f *finder) locate() (string, error) {
 	hosts := f.members.Hosts(membership.RoleMetadata)
 	if relays := f.members.Hosts(membership.RoleRelay); len(hosts) == 0 && len(relays) > 0 {
-		return f.chosen(relays).Address, nil
+		return f.relay.choose(f.members.Self().Zone, relays, time.Now()).Address, nil
 	}
 	if len(hosts) == 0 {
 		return "", core.Errorf(core.CodeUnavailable, "no live host holds the cluster's metadata; start the one with the role %s", RoleController)
@@ -64,48 +61,6 @@ func (f *finder) locate() (string, error) {
 		return "", core.Errorf(core.CodeUnavailable, "hosts %s and %s both claim to hold the cluster's metadata; stop the wrong one", hosts[0].ID, hosts[1].ID)
 	}
 	return "", core.Errorf(core.CodeUnavailable, "host %s, which holds the cluster's metadata, is away; %s claims to hold them too and is not asked", id, hosts[0].ID)
-}
-
-// chosen is the relay that was asked last, or any one when that has gone: hosts spread over the relays.
-func (f *finder) chosen(relays []membership.Host) membership.Host {
-	last := f.relay.Load()
-	if last != nil {
-		for _, h := range relays {
-			if h.ID == *last {
-				return h
-			}
-		}
-	}
-	picked := relays[rand.IntN(len(relays))]
-	f.relay.CompareAndSwap(last, &picked.ID)
-	return picked
-}
-
-// turn leaves the relay at an address that did not answer for the next one.
-func (f *finder) turn(addr string) {
-	relays, last := f.members.Hosts(membership.RoleRelay), f.relay.Load()
-	for i, h := range relays {
-		if h.Address == addr && last != nil && h.ID == *last {
-			f.relay.CompareAndSwap(last, &relays[(i+1)%len(relays)].ID)
-		}
-	}
-}
-
-// watch returns a transport that turns to another relay when a call through next gets no answer, or none of the metadata.
-func (f *finder) watch(next http.RoundTripper) http.RoundTripper { return watched{next, f} }
-
-type watched struct {
-	http.RoundTripper
-	finder *finder
-}
-
-func (w watched) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := w.RoundTripper.RoundTrip(r)
-	lost := err != nil && !errors.Is(err, context.Canceled)
-	if lost || err == nil && resp.StatusCode == http.StatusServiceUnavailable { // the relay does not reach Cassandra itself
-		w.finder.turn(r.URL.Host)
-	}
-	return resp, err
 }
 
 // wait returns when the metadata answer. It says in the log what it waits for.

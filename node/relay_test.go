@@ -6,14 +6,16 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
 )
 
-// relays are hosts that relay to Cassandra, beside the one that looks for them.
-func relays(ids ...core.HostID) []membership.Host {
+// relayHosts are hosts that relay to Cassandra, beside the one that looks for them.
+func relayHosts(ids ...core.HostID) []membership.Host {
 	out := []membership.Host{{ID: "self"}}
 	for _, id := range ids {
 		out = append(out, membership.Host{ID: id, Roles: []string{membership.RoleRelay}, Address: string(id) + ":1"})
@@ -36,7 +38,7 @@ func (f failing) RoundTrip(*http.Request) (*http.Response, error) {
 
 // TestFinder_TurnsToTheNextRelay calls a relay until a call is not answered, and leaves one that has gone.
 func TestFinder_TurnsToTheNextRelay(t *testing.T) {
-	hosts := relays("a", "b", "c")
+	hosts := relayHosts("a", "b", "c")
 	members, err := static.New(hosts[0], hosts[1:]...)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +95,7 @@ func TestFinder_TurnsToTheNextRelay(t *testing.T) {
 			left = append(left, id)
 		}
 	}
-	if err := members.Set(relays(left...)); err != nil {
+	if err := members.Set(relayHosts(left...)); err != nil {
 		t.Fatal(err)
 	}
 	if next := locate(); next == last {
@@ -101,9 +103,68 @@ func TestFinder_TurnsToTheNextRelay(t *testing.T) {
 	}
 }
 
+// TestFinder_AsksARelayOfItsZone has relays in two zones. One of the other zone is asked only while the own one does not answer.
+func TestFinder_AsksARelayOfItsZone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hosts := relayHosts("a", "b", "c", "d")
+		for i := range hosts {
+			hosts[i].Zone = "east"
+		}
+		hosts[0].Zone, hosts[3].Zone = "west", "west"
+		members, err := static.New(hosts[0], hosts[1:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &finder{log: slog.New(slog.DiscardHandler), members: members}
+		wantAt := func(when, want string) {
+			t.Helper()
+			if addr, err := f.locate(); addr != want || err != nil {
+				t.Errorf("%s it asks %s (%v), want %s", when, addr, err, want)
+			}
+		}
+		wantAt("at first", "c:1")
+		slow, answer := context.WithCancel(t.Context())
+		defer answer()
+		req, err := http.NewRequestWithContext(slow, http.MethodGet, "http://c:1/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if resp, err := f.watch(standing{}).RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+		}()
+		time.Sleep(relayPatience - time.Millisecond)
+		wantAt("before its patience ends", "c:1")
+		time.Sleep(2 * time.Millisecond)
+		wantAt("beside a call that takes long", "d:1")
+		answer()
+		<-ended
+		wantAt("after its caller gave up", "d:1")
+		time.Sleep(relayHome)
+		wantAt("after a minute", "c:1")
+		if err := members.Set(append(hosts[:3:3], hosts[4])); err != nil {
+			t.Fatal(err)
+		}
+		if addr, err := f.locate(); addr == "c:1" || err != nil {
+			t.Errorf("without a relay in the zone it asks %s (%v)", addr, err)
+		}
+	})
+}
+
+// standing answers no call before its caller gives up.
+type standing struct{}
+
+func (standing) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // TestFinder_PrefersTheHolderOfEmbeddedMetadata has hosts of two kinds: one of them has all metadata by itself.
 func TestFinder_PrefersTheHolderOfEmbeddedMetadata(t *testing.T) {
-	hosts := append(holders("a"), relays("b")[1:]...)
+	hosts := append(holders("a"), relayHosts("b")[1:]...)
 	members, err := static.New(hosts[0], hosts[1:]...)
 	if err != nil {
 		t.Fatal(err)
