@@ -50,7 +50,10 @@ const (
 
 	batchTarget = wire.BatchTarget // a batch is full above it
 	// maxGathering is how many batches may be in flight before one that is not full waits: what comes meanwhile joins it.
-	maxGathering   = 4
+	maxGathering = 4
+	// gatherMost is how long it waits at most: a few batches that a host does not answer, since their extent cannot be
+	// sealed, must not hold up what it could store elsewhere.
+	gatherMost     = 500 * time.Millisecond
 	defaultWindow  = 4 << 20 // bytes in flight, when the host names none
 	connectTimeout = 10 * time.Second
 	answerTimeout  = 10 * time.Second       // then a host that holds a batch counts as lost, although it lives

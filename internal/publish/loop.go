@@ -126,8 +126,8 @@ func (p *Publisher) turnLocked(now int64) turn {
 	case now < s.pace.next && !p.urgentLocked(s, b):
 		t.until = min(t.until, s.pace.next)
 		return t
-	case !s.takes(b, b == p.mu.current):
-		p.mu.stuck = true // an answer or the end of a write wakes the loop
+	case !s.takes(b, b == p.mu.current, now):
+		p.mu.stuck = true // an answer, the end of a write or the next tick wakes the loop
 		return t
 	}
 	p.takeLocked(b)

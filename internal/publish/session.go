@@ -41,15 +41,16 @@ type session struct {
 var _ ws.StreamHandler = (*session)(nil)
 
 // takes reports whether the batch may be sent now. A batch that still gathers records waits for the write under way,
-// and while several batches are in flight; a full batch goes as soon as the window has room.
-func (s *session) takes(b *batch, gathering bool) bool {
+// and while several batches are in flight, the last of them sent a moment ago; a full batch goes as soon as the window
+// has room.
+func (s *session) takes(b *batch, gathering bool, now int64) bool {
 	if s.writing > 0 {
 		return false
 	}
 	if len(s.inflight) > 0 && s.bytes+len(b.buf) > s.window {
 		return false
 	}
-	return !gathering || len(s.inflight) < maxGathering
+	return !gathering || len(s.inflight) < maxGathering || now-s.inflight[len(s.inflight)-1].sentAt >= int64(gatherMost)
 }
 
 // startLocked counts the batch as in flight and numbers its records.

@@ -123,6 +123,43 @@ func TestPublisher_SilentHostIsLeft(t *testing.T) {
 	})
 }
 
+// A host that owes answers to some batches stores what comes after them.
+func TestPublisher_UnansweredBatchesDoNotHoldUpOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const owed = 2 * maxGathering
+		var m memory
+		batches := 0
+		p := m.only(&publishtest.Host{OnBatch: func(b *publishtest.Batch) {
+			if batches++; batches > owed {
+				b.Ack()
+			}
+		}})
+		defer m.stop()
+		began := time.Now()
+		var done []time.Duration
+		var mu sync.Mutex
+		for range 60 {
+			err := p.Append(t.Context(), &wire.Record{Payload: []byte("a")}, 0, DoneFunc(func(_ core.MessageID, _ core.Receipt, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					done = append(done, time.Since(began))
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		want := maxGathering*100*time.Millisecond + (owed-maxGathering)*(gatherMost+tick)
+		if len(done) == 0 || done[0] > want {
+			t.Errorf("records were stored after %s, want the first within %s", done, want)
+		}
+	})
+}
+
 func TestPublisher_SilenceIsUnknownAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory
