@@ -12,11 +12,19 @@ import (
 
 // ofQueue are the live extents of one queue, and those of others that its groups read.
 type ofQueue struct {
-	all    map[core.ExtentID]*Extent
-	open   map[core.ExtentID]*Extent
-	merged map[core.ExtentID]*Extent
-	fresh  []core.Extent // not given to the groups yet
-	last   core.Extent   // the one with the last place of a chain that was ever put; zero: none had a place
+	open   siblings
+	others siblings                 // those that are not open
+	merged map[core.ExtentID]*entry // nil: none was
+	fresh  []*entry                 // not given to the groups yet
+	last   *entry                   // the one with the last place of a chain that was ever put; nil: none had a place
+}
+
+// in are the extents of the queue that are open, or those that are not.
+func (q *ofQueue) in(state core.ExtentState) *siblings {
+	if state == core.ExtentOpen {
+		return &q.open
+	}
+	return &q.others
 }
 
 // Extents are the live ones of all queues. Safe for concurrent use.
@@ -25,15 +33,16 @@ type Extents struct {
 
 	mu struct {
 		sync.Mutex
-		byID       map[core.ExtentID]*Extent
+		byID       map[core.ExtentID]*entry
 		byQueue    map[core.QueueID]*ofQueue
-		byWriter   map[HostRun]map[core.ExtentID]*Extent // the open ones
-		unfinished map[core.ExtentID]*Extent             // whose seal is under way or not told to its holders
-		news       map[core.ExtentID]struct{}            // of TakeUnfinished
-		gone       map[HostRun]struct{}                  // of byWriter: those that were gone when TakeUnfinished was called last
-		minority   map[core.ExtentID]struct{}            // of byID: those that minorities made
-		changed    map[core.QueueID]struct{}             // queues of which extents came, went or changed since they were taken; see takeChanged
-		ends       uint64                                // how often an extent got its end, or other holders
+		byWriter   map[HostRun]map[core.ExtentID]*entry // the open ones
+		unfinished map[core.ExtentID]*entry             // whose seal is under way or not told to its holders
+		news       map[core.ExtentID]struct{}           // of TakeUnfinished
+		gone       map[HostRun]struct{}                 // of byWriter: those that were gone when TakeUnfinished was called last
+		minority   map[core.ExtentID]struct{}           // of byID: those that minorities made
+		changed    map[core.QueueID]struct{}            // queues of which extents came, went or changed since they were taken; see takeChanged
+		ends       uint64                               // how often an extent got its end, or other holders
+		lists      placesTable
 	}
 }
 
@@ -46,10 +55,10 @@ type HostRun struct {
 // NewExtents is an empty catalog.
 func NewExtents() *Extents {
 	e := &Extents{}
-	e.mu.byID = make(map[core.ExtentID]*Extent)
+	e.mu.byID = make(map[core.ExtentID]*entry)
 	e.mu.byQueue = make(map[core.QueueID]*ofQueue)
-	e.mu.byWriter = make(map[HostRun]map[core.ExtentID]*Extent)
-	e.mu.unfinished = make(map[core.ExtentID]*Extent)
+	e.mu.byWriter = make(map[HostRun]map[core.ExtentID]*entry)
+	e.mu.unfinished = make(map[core.ExtentID]*entry)
 	e.mu.news = make(map[core.ExtentID]struct{})
 	e.mu.gone = make(map[HostRun]struct{})
 	e.mu.minority = make(map[core.ExtentID]struct{})
@@ -62,23 +71,25 @@ func (x *Extents) Put(e Extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if known := x.mu.byID[e.ID]; known != nil {
-		known.Made = known.Made || e.Made // its rows were read before its maker came to put it
+		known.made = known.made || e.Made // its rows were read before its maker came to put it
 		return
 	}
-	x.mu.byID[e.ID] = &e
+	at := &entry{}
+	at.set(&e, &x.mu.lists)
+	x.mu.byID[e.ID] = at
 	if e.ofMinority() {
 		x.mu.minority[e.ID] = struct{}{}
 	}
 	q := x.queueLocked(e.Queue)
-	q.all[e.ID] = &e
-	if e.Chain > q.last.Chain {
-		q.last = e.Extent
+	q.in(e.State).add(at)
+	if e.Chain > 0 && (q.last == nil || e.Chain > q.last.chain()) {
+		q.last = at
 	}
 	if e.Home.Kind == core.HomeOwn && !e.ofMinority() {
-		q.fresh = append(q.fresh, e.Extent)
+		q.fresh = append(q.fresh, at)
 	}
-	x.indexLocked(&e)
-	x.lodgeLocked(&e)
+	x.indexLocked(at, &e)
+	x.lodgeLocked(at, &e)
 	x.changedLocked(&e)
 	if e.State.HasEnd() {
 		x.mu.ends++
@@ -124,9 +135,9 @@ func (x *Extents) Each(queue core.QueueID) iter.Seq[Extent] {
 		if q == nil {
 			return
 		}
-		for _, all := range []map[core.ExtentID]*Extent{q.all, q.merged} {
-			for _, e := range all {
-				if !yield(*e) {
+		for _, some := range []iter.Seq[*entry]{q.open.each, q.others.each, maps.Values(q.merged)} {
+			for at := range some {
+				if !yield(at.extent()) {
 					return
 				}
 			}
@@ -137,74 +148,76 @@ func (x *Extents) Each(queue core.QueueID) iter.Seq[Extent] {
 func (x *Extents) queueLocked(id core.QueueID) *ofQueue {
 	q := x.mu.byQueue[id]
 	if q == nil {
-		q = &ofQueue{all: make(map[core.ExtentID]*Extent), open: make(map[core.ExtentID]*Extent), merged: make(map[core.ExtentID]*Extent)}
+		q = &ofQueue{}
 		x.mu.byQueue[id] = q
 	}
 	return q
 }
 
 // lodgeLocked adds an extent to the queue that it was merged into, unlodgeLocked removes it there.
-func (x *Extents) lodgeLocked(e *Extent) {
+func (x *Extents) lodgeLocked(at *entry, e *Extent) {
 	if e.Home.Kind == core.HomeMerged {
 		q := x.queueLocked(e.Home.Queue)
-		q.merged[e.ID] = e
+		if q.merged == nil {
+			q.merged = make(map[core.ExtentID]*entry)
+		}
+		q.merged[e.ID] = at
 		if !e.ofMinority() {
-			q.fresh = append(q.fresh, e.Extent)
+			q.fresh = append(q.fresh, at)
 		}
 	}
 }
 
-func (x *Extents) unlodgeLocked(e *Extent) {
+func (x *Extents) unlodgeLocked(at *entry, e *Extent) {
 	if e.Home.Kind == core.HomeMerged {
 		q := x.mu.byQueue[e.Home.Queue]
 		delete(q.merged, e.ID)
-		q.unfresh(e.ID)
+		q.unfresh(at)
 		x.forgetEmptyLocked(e.Home.Queue)
 	}
 }
 
 // unfresh forgets an extent that nobody has taken from those that are fresh: nobody does of a queue that another controller is responsible for.
-func (q *ofQueue) unfresh(id core.ExtentID) {
-	q.fresh = slices.DeleteFunc(q.fresh, func(e core.Extent) bool { return e.ID == id })
+func (q *ofQueue) unfresh(at *entry) {
+	q.fresh = slices.DeleteFunc(q.fresh, func(is *entry) bool { return is == at })
 }
 
 func (x *Extents) forgetEmptyLocked(id core.QueueID) {
-	if q := x.mu.byQueue[id]; q != nil && len(q.all)+len(q.merged) == 0 {
+	if q := x.mu.byQueue[id]; q != nil && q.open.first == nil && q.others.first == nil && len(q.merged) == 0 {
 		delete(x.mu.byQueue, id)
 	}
 }
 
 // indexLocked keeps the sets in step with the state.
-func (x *Extents) indexLocked(e *Extent) {
-	set(x.mu.byQueue[e.Queue].open, e, e.State == core.ExtentOpen)
+func (x *Extents) indexLocked(at *entry, e *Extent) {
 	unfinished := e.State != core.ExtentOpen && !e.Told
 	if unfinished || x.mu.unfinished[e.ID] != nil {
 		x.mu.news[e.ID] = struct{}{}
 	}
-	set(x.mu.unfinished, e, unfinished)
-	x.indexWriterLocked(e, e.State == core.ExtentOpen)
+	set(x.mu.unfinished, at, unfinished)
+	x.indexWriterLocked(at, e, e.State == core.ExtentOpen)
 }
 
-func (x *Extents) indexWriterLocked(e *Extent, in bool) {
+func (x *Extents) indexWriterLocked(at *entry, e *Extent, in bool) {
 	w := HostRun{e.Input, e.InputRun}
 	m := x.mu.byWriter[w]
 	if m == nil && in {
-		m = make(map[core.ExtentID]*Extent)
+		m = make(map[core.ExtentID]*entry)
 		x.mu.byWriter[w] = m
 	}
 	if _, gone := x.mu.gone[w]; gone && in {
 		x.mu.news[e.ID] = struct{}{}
 	}
-	if set(m, e, in); len(m) == 0 {
+	if set(m, at, in); len(m) == 0 {
 		delete(x.mu.byWriter, w)
 	}
 }
 
-func set(m map[core.ExtentID]*Extent, e *Extent, in bool) {
+func set(m map[core.ExtentID]*entry, at *entry, in bool) {
 	if in {
-		m[e.ID] = e
+		m[at.id] = at
 	} else {
-		delete(m, e.ID)
+		delete(m, at.id)
 	}
 }
 
@@ -212,10 +225,11 @@ func set(m map[core.ExtentID]*Extent, e *Extent, in bool) {
 func (x *Extents) Remove(id core.ExtentID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.mu.byID[id]
-	if e == nil {
+	at := x.mu.byID[id]
+	if at == nil {
 		return
 	}
+	e := at.extent()
 	q := x.mu.byQueue[e.Queue]
 	delete(x.mu.byID, id)
 	delete(x.mu.minority, id)
@@ -223,13 +237,12 @@ func (x *Extents) Remove(id core.ExtentID) {
 		x.mu.news[id] = struct{}{}
 	}
 	delete(x.mu.unfinished, id)
-	x.indexWriterLocked(e, false)
-	delete(q.all, id)
-	delete(q.open, id)
-	q.unfresh(id)
-	x.unlodgeLocked(e)
+	x.indexWriterLocked(at, &e, false)
+	q.in(e.State).remove(at)
+	q.unfresh(at)
+	x.unlodgeLocked(at, &e)
 	x.forgetEmptyLocked(e.Queue)
-	x.changedLocked(e)
+	x.changedLocked(&e)
 }
 
 // Took brings an extent that is there up to its row.
@@ -249,23 +262,29 @@ func (x *Extents) Took(row metadata.SealRecord) {
 func (x *Extents) Change(id core.ExtentID, f func(*Extent)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	e := x.mu.byID[id]
-	if e == nil {
+	at := x.mu.byID[id]
+	if at == nil {
 		return
 	}
-	was := *e
-	f(e)
-	x.indexLocked(e)
+	was := at.extent()
+	e := was
+	f(&e)
+	at.set(&e, &x.mu.lists)
+	if q := x.mu.byQueue[e.Queue]; q.in(was.State) != q.in(e.State) {
+		q.in(was.State).remove(at)
+		q.in(e.State).add(at)
+	}
+	x.indexLocked(at, &e)
 	if e.State != was.State || e.L != was.L || e.Bytes != was.Bytes || e.Removed != was.Removed || e.Home != was.Home {
 		x.changedLocked(&was)
-		x.changedLocked(e)
+		x.changedLocked(&e)
 	}
 	if e.State.HasEnd() && (e.State != was.State || e.Version != was.Version) {
 		x.mu.ends++
 	}
 	if e.Home != was.Home {
-		x.unlodgeLocked(&was)
-		x.lodgeLocked(e)
+		x.unlodgeLocked(at, &was)
+		x.lodgeLocked(at, &e)
 	}
 }
 
@@ -273,8 +292,8 @@ func (x *Extents) Change(id core.ExtentID, f func(*Extent)) {
 func (x *Extents) Get(id core.ExtentID) (Extent, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e := x.mu.byID[id]; e != nil {
-		return *e, true
+	if at := x.mu.byID[id]; at != nil {
+		return at.extent(), true
 	}
 	return Extent{}, false
 }
@@ -284,7 +303,7 @@ func (x *Extents) Of(queue core.QueueID) []Extent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if q := x.mu.byQueue[queue]; q != nil {
-		return sorted(q.all)
+		return sorted(q.open.each, q.others.each)
 	}
 	return nil
 }
@@ -297,7 +316,7 @@ func (x *Extents) ReadBy(queue core.QueueID, group core.GroupID) []Extent {
 	if q == nil {
 		return nil
 	}
-	out := append(sorted(q.merged), sorted(q.all)...)
+	out := append(sorted(maps.Values(q.merged)), sorted(q.open.each, q.others.each)...)
 	return slices.DeleteFunc(out, func(e Extent) bool { return e.ofMinority() || !e.Home.ReadBy(group) })
 }
 
@@ -306,7 +325,7 @@ func (x *Extents) OpenOf(queue core.QueueID) []Extent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if q := x.mu.byQueue[queue]; q != nil {
-		return sorted(q.open)
+		return sorted(q.open.each)
 	}
 	return nil
 }
@@ -319,10 +338,10 @@ func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent)
 	if q == nil {
 		return nil
 	}
-	var later []core.Extent
-	for _, e := range q.fresh {
-		if e.Queue == queue && e.Chain > upTo {
-			later = append(later, e)
+	var later []*entry
+	for _, at := range q.fresh {
+		if e := at.tuple(); e.Queue == queue && e.Chain > upTo {
+			later = append(later, at)
 		} else {
 			out = append(out, e)
 		}
@@ -335,19 +354,10 @@ func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent)
 func (x *Extents) LastOfChain(queue core.QueueID) (last core.Extent, some bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if q := x.mu.byQueue[queue]; q != nil {
-		last = q.last
+	if q := x.mu.byQueue[queue]; q != nil && q.last != nil {
+		last = q.last.tuple()
 	}
 	return last, last.Chain > 0
-}
-
-func sorted(m map[core.ExtentID]*Extent) []Extent {
-	out := make([]Extent, 0, len(m))
-	for _, e := range m {
-		out = append(out, *e)
-	}
-	slices.SortFunc(out, func(a, b Extent) int { return slices.Compare(a.ID.ID[:], b.ID.ID[:]) })
-	return out
 }
 
 // Queues are those that have live extents.
@@ -372,8 +382,8 @@ func (x *Extents) Has(queue core.QueueID) bool {
 func (x *Extents) AnyOn(at core.Place) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, e := range x.mu.byID {
-		if slices.Contains(e.Holders, at) {
+	for _, is := range x.mu.byID {
+		if slices.Contains(is.holders.all, at) {
 			return true
 		}
 	}

@@ -1,8 +1,6 @@
 package catalog
 
 import (
-	"slices"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -14,12 +12,13 @@ func (e *Extent) ofMinority() bool { return e.Minority != metadata.Maker{} }
 func (x *Extents) OfMinority() []Extent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	out := make([]Extent, 0, len(x.mu.minority))
-	for id := range x.mu.minority {
-		out = append(out, *x.mu.byID[id])
-	}
-	slices.SortFunc(out, func(a, b Extent) int { return slices.Compare(a.ID.ID[:], b.ID.ID[:]) })
-	return out
+	return sorted(func(yield func(*entry) bool) {
+		for id := range x.mu.minority {
+			if !yield(x.mu.byID[id]) {
+				return
+			}
+		}
+	})
 }
 
 // Release makes an extent of a minority one like all others: its shares are assigned by the controller that is responsible for its reader. It answers the
@@ -28,14 +27,18 @@ func (x *Extents) Release(id core.ExtentID) (e Extent, released bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	at := x.mu.byID[id]
-	if at == nil || !at.ofMinority() {
+	if at == nil {
 		return e, false
 	}
-	delete(x.mu.minority, id)
-	at.Minority, at.Released = metadata.Maker{}, true
-	if reader, ok := at.Home.Reader(at.Queue); ok {
-		q := x.queueLocked(reader)
-		q.fresh = append(q.fresh, at.Extent)
+	if e = at.extent(); !e.ofMinority() {
+		return Extent{}, false
 	}
-	return *at, true
+	delete(x.mu.minority, id)
+	e.Minority, e.Released = metadata.Maker{}, true
+	at.set(&e, &x.mu.lists)
+	if reader, ok := e.Home.Reader(e.Queue); ok {
+		q := x.queueLocked(reader)
+		q.fresh = append(q.fresh, at)
+	}
+	return e, true
 }

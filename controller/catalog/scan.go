@@ -29,12 +29,15 @@ func (x *Extents) WithoutEnd() iter.Seq[Extent] {
 func (x *Extents) scan(ids []core.ExtentID, which func(*Extent) bool) iter.Seq[Extent] {
 	return func(yield func(Extent) bool) {
 		part := make([]Extent, 0, min(len(ids), scanAtOnce)) // nothing is allocated under the lock
+		var e Extent
 		for some := range slices.Chunk(ids, scanAtOnce) {
 			part = part[:0]
 			x.mu.Lock()
 			for _, id := range some {
-				if e := x.mu.byID[id]; e != nil && which(e) {
-					part = append(part, *e)
+				if at := x.mu.byID[id]; at != nil {
+					if e = at.extent(); which(&e) {
+						part = append(part, e)
+					}
 				}
 			}
 			x.mu.Unlock()
@@ -71,7 +74,7 @@ func (x *Extents) endlessIDs() []core.ExtentID {
 	defer x.mu.Unlock()
 	out := x.listOpenLocked(len(x.mu.unfinished))
 	for id, e := range x.mu.unfinished {
-		if e.State != core.ExtentOpen && !e.State.HasEnd() {
+		if state := e.state.Value(); state != core.ExtentOpen && !state.HasEnd() {
 			out = append(out, id)
 		}
 	}
