@@ -112,11 +112,13 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	return dropped, nil
 }
 
-// mayDrop reports whether a group of a queue has yet to consume an extent with an end. Its owner says by a row that it has.
+// mayDrop reports whether a group of a queue has yet to consume an extent with an end. Its owner says by a row that it has;
+// without output hosts nobody does, see wakeBehind.
 func (h *Host) mayDrop(q *queueShares) bool {
+	consumes := h.hosts.any("outputhost")
 	for _, g := range q.groups {
 		for id := range g.pending {
-			if e, live := h.extents.Get(id); !live || e.State.HasEnd() {
+			if e, live := h.extents.Get(id); !live || consumes && e.State.HasEnd() {
 				return true
 			}
 		}

@@ -246,6 +246,18 @@ func (h *Host) inputs() (out []core.RunID) {
 	return out
 }
 
+// any reports whether a host with a role is there.
+func (x *hosts) any(role string) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, s := range x.mu.byID {
+		if s.gone.IsZero() && s.Has(role) {
+			return true
+		}
+	}
+	return false
+}
+
 // live are the hosts of a role that were not found gone, sorted by id.
 func (x *hosts) live(role string) []membership.Host {
 	x.mu.Lock()

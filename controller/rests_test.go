@@ -56,6 +56,38 @@ func TestRounds_RestWhileNothingChanges(t *testing.T) {
 	})
 }
 
+// TestRounds_RestWithoutOutputHosts: nobody consumes while there is no output host, so that queues rest that are behind. They
+// are looked at soon again once there is one.
+func TestRounds_RestWithoutOutputHosts(t *testing.T) {
+	meta := &looksAt{Store: memory.New()}
+	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta}, func(r *harness) {
+		queue := r.queue(1, 1)
+		group := r.group(queue, "g")
+		old := r.sealed(queue, 1)
+		r.eventually("it has an owner", 5*time.Second, func() bool { return len(r.shared(old)) == 1 })
+		output := r.outputs[0]
+		member := r.mu.members[output.id]
+		r.sleep(10 * time.Minute)
+		before := meta.n.Load()
+		if r.sleep(time.Minute); meta.n.Load()-before < 5 {
+			t.Errorf("%d looks in a minute beside an output host, want each ten seconds", meta.n.Load()-before)
+		}
+		r.kill(output.id)
+		r.leave(output.id)
+		r.sleep(15 * time.Minute)
+		before = meta.n.Load()
+		if r.sleep(time.Hour); meta.n.Load()-before > 13 {
+			t.Errorf("%d looks in an hour without output hosts, want each five minutes", meta.n.Load()-before)
+		}
+		member.Run = newRun()
+		r.upOutput(output)
+		r.join(member)
+		r.sleep(time.Second)
+		r.done(group, old)
+		r.eventually("the consumed share has no owner any more", 15*time.Second, func() bool { return r.ownerOf(group, old.ID) == "" })
+	})
+}
+
 // TestRounds_AnotherControllerStartsAGroup: the controller that is responsible for a queue hears of a group that another
 // one started, and does not wait for its next look.
 func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {

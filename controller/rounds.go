@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, or is being
-// rewound. A queue with open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery,
+// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and there is
+// an output host that may, or while it is being rewound. A queue with open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery,
 // and one without work each idleEvery: what else changes is told, see touch and tellOfGroup.
 const (
 	lookEvery = 10 * time.Second
@@ -86,7 +86,19 @@ func (h *Host) assignDue(ctx context.Context) bool {
 // assignAll gives all shares their owners again: hosts came or went. It does not read queues again that it knows.
 func (h *Host) assignAll(ctx context.Context) bool {
 	h.leaveOthers()
+	h.wakeBehind()
 	return h.round(ctx, h.takeTouched(), h.unseen(), h.extents.Queues(), false)
+}
+
+// wakeBehind ends the rest of queues whose groups have yet to consume an extent with an end, now that a host may have come
+// that does.
+func (h *Host) wakeBehind() {
+	soon := h.deps.now().Add(lookEvery)
+	for _, q := range h.shares.queues {
+		if q.next.After(soon) && h.mayDrop(q) {
+			q.rest, q.next = lookEvery, soon
+		}
+	}
 }
 
 // takeTouched returns and forgets the queues that were touched. They are looked at more often from now on.
