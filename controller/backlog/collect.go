@@ -122,17 +122,25 @@ func (c *Collector) Round(ctx context.Context) {
 	if looks := c.book.takeLooks(began); len(looks) > 0 {
 		c.askOwners(ctx, hosts, looks)
 	}
-	c.computeDirty()
+	for _, l := range c.computeDirty() { // they have their turn in the rounds to come
+		c.book.touch(l.group.Queue)
+	}
 	c.tellRetries(ctx, hosts)
 	if ctx.Err() == nil {
 		c.book.endRound(c.cfg.Now())
 	}
 }
 
-// computeDirty computes what has changed, and answers the shares whose checkpoints are to be read.
+// computeDirty computes what has changed, and answers the shares whose checkpoints are to be read. Queues with more than
+// one round reads stay dirty.
 func (c *Collector) computeDirty() (out []lacking) {
 	for _, id := range c.book.takeDirty() {
-		out = append(out, c.book.compute(id, c.cfg.Extents.Each(id), c.cfg.Now())...)
+		some := c.book.compute(id, c.cfg.Extents.Each(id), c.cfg.Now())
+		if room := savedAtOnce - len(out); len(some) > room {
+			some = some[:room]
+			c.book.touch(id)
+		}
+		out = append(out, some...)
 	}
 	return out
 }
@@ -208,11 +216,7 @@ func (c *Collector) askOwner(ctx context.Context, h membership.Host, o *owner, l
 func (c *Collector) readSaved(ctx context.Context, all []lacking) {
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
-	for i, l := range all {
-		if i >= savedAtOnce { // the others have their turn in the rounds to come
-			c.book.touch(l.group.Queue)
-			continue
-		}
+	for _, l := range all {
 		calls.Go(func() error {
 			p, err := c.cfg.Cluster.Saved(ctx, l.group, l.extent)
 			if err != nil {

@@ -94,6 +94,30 @@ func TestRound_SharesWithoutOwner(t *testing.T) {
 	r.counts("/t/a", "g", &pb.Depth{Ready: 30, Bytes: 300})
 }
 
+// TestRound_ManySharesWithoutOwner: a round reads some of many checkpoints, and the rounds after it read the others.
+func TestRound_ManySharesWithoutOwner(t *testing.T) {
+	const many = savedAtOnce + savedAtOnce/2
+	r := newHarness(t, 10)
+	for i := range many {
+		path := fmt.Sprintf("/t/q%d", i)
+		q := r.queue(path)
+		e := r.extent(q)
+		r.seal(e, 10, 100)
+		r.SetGroups(q, []Group{pending(r.group(q, path, "g"), e)})
+	}
+	counted := func() (n int) {
+		for _, g := range r.book.groups {
+			n += int(g.counted)
+		}
+		return n
+	}
+	for _, want := range []int{savedAtOnce, many} {
+		if r.round(); counted() != want {
+			t.Errorf("%d shares are counted, want %d", counted(), want)
+		}
+	}
+}
+
 // TestRound_RestartedOwner: the run that told is over, the new one tells everything.
 func TestRound_RestartedOwner(t *testing.T) {
 	r := newHarness(t, 1000)
