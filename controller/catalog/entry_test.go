@@ -145,14 +145,15 @@ func TestPlacesTable_IsBounded(t *testing.T) {
 	list := func(i int) *places {
 		return lists.of([]core.HostID{core.HostID(fmt.Sprint(i)), "b"}, []core.DiskID{{ID: core.ID{1}}})
 	}
-	if list(0) != list(0) {
+	first := list(0)
+	if list(0) != first {
 		t.Error("equal lists are kept twice")
 	}
 	for _, other := range []*places{
 		lists.of([]core.HostID{"0b"}, nil), lists.of([]core.HostID{"0", "b"}, nil), lists.of([]core.HostID{"0", "b"}, []core.DiskID{{}}),
 		lists.ofPlaces([]core.Place{{Store: "0", Disk: core.DiskID{ID: core.ID{1}}}, {Store: "b"}}),
 	} {
-		if other == list(0) {
+		if other == first {
 			t.Errorf("%v is taken for another list", other)
 		}
 	}
