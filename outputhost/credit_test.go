@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -202,6 +203,35 @@ func TestFair_LongTurns(t *testing.T) {
 		}
 		if one.held != 750 || two.held != 750 {
 			t.Errorf("they hold %d and %d of 1,500 messages, want a half each", one.held, two.held)
+		}
+	})
+}
+
+// TestFair_LongTurnsOfABacklog: messages that the extent is known to have count like those that were read.
+func TestFair_LongTurnsOfABacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, s := b.small(250)
+		c := b.connect()
+		c.read()
+		c.consume(g).grants(g, 1<<20)
+		c.consume(g).grants(g, 1<<20)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.countCreditsLocked()
+		for _, x := range []struct {
+			last core.Seq // of the extent
+			want int
+		}{{250, turnAtOnce}, {1250, 625}, {1_000_000, takeAtOnce}, {math.MaxUint64, takeAtOnce}} {
+			s.l, s.last = x.last, x.last
+			messages, bytes := g.turnLocked()
+			if messages != x.want || bytes != turnBytesAtOnce/turnAtOnce*x.want {
+				t.Errorf("250 of %d messages were read: a turn is %d messages and %d bytes, want %d messages", x.last, messages, bytes, x.want)
+			}
+		}
+		s.extent.Kind = core.KindTimer
+		if messages, _ := g.turnLocked(); messages != turnAtOnce {
+			t.Errorf("the others may be due in a year: a turn is %d messages, want %d", messages, turnAtOnce)
 		}
 	})
 }

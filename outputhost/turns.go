@@ -149,13 +149,18 @@ func (g *group) demandLocked() (d dispatch.Credit) {
 }
 
 // turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes all
-// that there is. They are longer when there is more for each of them: fewer writes carry the same messages. While many connections leave their
-// deliveries unread, a turn has no more bytes than a connection may have unread.
+// that there is. They are longer when there is more for each of them, read or known to be in the extent: fewer writes
+// carry the same messages. While many connections leave their deliveries unread, a turn has no more bytes than a
+// connection may have unread.
 func (g *group) turnLocked() (messages, bytes int) {
 	x := g.mu.credits
 	messages, bytes = takeAtOnce, takeBytesAtOnce
 	if x.takers > 1 {
-		messages = min(max(g.mu.rules.Waiting()/x.takers, turnAtOnce), takeAtOnce)
+		waiting, next := g.mu.rules.Waiting()
+		if next != nil && !shareOf(next).timers() { // the unread messages of a timer extent may not be due
+			waiting += int(min(next.Unread(shareOf(next).last), uint64(takeAtOnce*x.takers)))
+		}
+		messages = min(max(waiting/x.takers, turnAtOnce), takeAtOnce)
 		bytes = turnBytesAtOnce / turnAtOnce * messages
 	}
 	return messages, min(bytes, max(g.h.unread.Room(0), turnBytesAtOnce))

@@ -27,19 +27,19 @@ func (g *Group) Ready() bool {
 	return g.isolatedReady() || g.turns.ready() || g.mergedTurns.ready()
 }
 
-// Waiting is a lower bound of how many first deliveries there are to hand out: those of the share whose turn is next. In a
-// group with a delay it is 0. It takes no walk.
-func (g *Group) Waiting() int {
+// Waiting is a lower bound of how many first deliveries there are to hand out: those of next, the share whose turn is
+// next. In a group with a delay, and when there is no such share, it is 0, and next is nil. It takes no walk.
+func (g *Group) Waiting() (n int, next *Share) {
 	if g.turns == nil || !g.turns.firstsReady() || g.spec.Delay > 0 {
-		return 0
+		return 0, nil
 	}
 	s := *g.turns.waiting[firstTurn].front()
-	n := s.firsts.len()
+	n = s.firsts.len()
 	if s.mayBegin() {
 		delayed, withheld := s.supply.late()
 		n += min(s.supply.len()-delayed-withheld, s.roomForFirsts())
 	}
-	return n
+	return n, s
 }
 
 // TooLarge is the size of the message that the last Take had no room for, in bytes; 0 while there is none.
