@@ -102,22 +102,30 @@ func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (meta
 	return q, metadata.Create(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), q)
 }
 
+// fill makes the queue of a name that this call has written, or undoes the name.
+type fill func(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error)
+
+// fill makes the queue of a name that this call has written; CodeConflict if it was deleted meanwhile.
+func (s *service) fill(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
+	q, err := s.makeQueue(ctx, name)
+	if core.CodeOf(err) == core.CodeExists { // another call has finished it, and may have deleted it
+		if q, err = s.finish(ctx, name); err == nil && q.Spec.Status == core.StatusDeleted {
+			return q, core.Errorf(core.CodeConflict, "queue %s was deleted meanwhile; create it again", name.Spec.Path)
+		}
+	}
+	return q, halfMade(name, err)
+}
+
 // claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
 // such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished: an earlier call may have
-// failed in between.
-func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
+// failed in between. fill makes the queue once this call has written the name, see service.fill.
+func (s *service) claim(ctx context.Context, name metadata.NameRecord, fill fill, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)
 	for range maxTries {
 		err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
 		if err == nil {
-			q, err := s.makeQueue(ctx, name)
-			if core.CodeOf(err) == core.CodeExists { // another call has finished it, and may have deleted it
-				if q, err = s.finish(ctx, name); err == nil && q.Spec.Status == core.StatusDeleted {
-					return q, core.Errorf(core.CodeConflict, "queue %s was deleted meanwhile; create it again", path)
-				}
-			}
-			return q, halfMade(name, err)
+			return fill(ctx, name)
 		}
 		if core.CodeOf(err) != core.CodeExists {
 			return metadata.QueueRecord{}, err
@@ -135,10 +143,11 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, replace f
 		if err != nil {
 			return metadata.QueueRecord{}, err
 		}
+		if now.Queue == name.Queue {
+			return fill(ctx, name)
+		}
 		q, made, err := s.finished(ctx, now)
 		switch {
-		case now.Queue == name.Queue:
-			return q, halfMade(name, err)
 		case err != nil || made && sameQueue(now, name):
 			return q, err
 		}

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -91,10 +92,19 @@ func (q *queueCount) counted(have int64, began, ended time.Time) {
 	q.have, q.made, q.at, q.til = have, 0, began, began.Add(min(countHolds*max(ended.Sub(began), 0), mostCountHolds))
 }
 
-// claimLimited makes a queue unless its namespace has all that it may have. Near the limit the name is claimed first
-// and counted then, so that however many are made at once, there are never more; one that is too many is given up.
-// Through one frontend they are made one after another there. Far below the limit a count holds for a while, see
-// makeOne.
+// errTooMany: the namespace has more queues than it may have, with the name that was written.
+var errTooMany = errors.New("one queue too many")
+
+// claimLimited makes a queue unless its namespace has all that it may have. Far below the limit a count holds for a
+// while, see makeOne. Near the limit creations through one frontend take turns, and each does this:
+//
+//  1. It writes the name, which is counted from then on. So of those that are made at once, none is overlooked by all.
+//  2. It counts, and makes the queue unless there are too many.
+//  3. Of one too many it writes the row as a deleted queue's, see unmake.
+//
+// A name without a queue is finished by every call that meets it, without a count: by a listing, or by another creation
+// of the same queue. The row decides who was first. So a queue that was answered to anybody stays, and in such a race
+// there may be more queues than the limit, by as many as are made at once.
 func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metadata.QueueRecord, error) {
 	name := core.Namespace(spec.Path)
 	r, _, err := metadata.Read[metadata.NamespaceRecord](ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(name), metadata.Quorum)
@@ -106,7 +116,7 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		return metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}
 	}
 	if most == 0 {
-		return s.claim(ctx, fresh(), nil)
+		return s.claim(ctx, fresh(), s.fill, nil)
 	}
 	count := s.counts.of(name, s.now())
 	free, err := s.turnToCount(ctx, count, name, most)
@@ -114,9 +124,19 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 	case err != nil:
 		return metadata.QueueRecord{}, err
 	case free:
-		return s.claim(ctx, fresh(), nil)
+		return s.claim(ctx, fresh(), s.fill, nil)
 	}
 	defer func() { <-count.turn }()
+	counted := func(ctx context.Context, mine metadata.NameRecord) (metadata.QueueRecord, error) {
+		have, err := s.recount(ctx, count, name, most)
+		if err == nil && have <= most {
+			return s.fill(ctx, mine)
+		}
+		if err == nil {
+			err = errTooMany
+		}
+		return s.unmake(ctx, mine, err)
+	}
 	for range limitTries {
 		if count.full(most, s.now()) {
 			have, err := s.recount(ctx, count, name, most-1)
@@ -130,18 +150,8 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 				break
 			}
 		}
-		q, err := s.claim(ctx, fresh(), nil)
-		if err != nil {
-			return q, err
-		}
-		have, err := s.recount(ctx, count, name, most)
-		if err == nil && have <= most {
-			return q, nil
-		}
-		if berr := s.deletion().Queue(ctx, metadata.NameRecord{Queue: q.ID, Spec: q.Spec}); berr != nil {
-			return q, core.Errorf(core.CodeUnknown, "queue %s was made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", spec.Path, berr)
-		}
-		if err != nil {
+		q, err := s.claim(ctx, fresh(), counted, nil)
+		if !errors.Is(err, errTooMany) {
 			return q, err
 		}
 		select {
@@ -150,6 +160,19 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		}
 	}
 	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
+}
+
+// unmake gives a name up that this call has written, because of why, which is its error then. If another call has made
+// the queue already, unmake answers the queue instead, and changes nothing.
+func (s *service) unmake(ctx context.Context, name metadata.NameRecord, why error) (metadata.QueueRecord, error) {
+	made, err := s.deletion().Unmade(ctx, name)
+	switch {
+	case err != nil:
+		return metadata.QueueRecord{}, core.Errorf(core.CodeUnknown, "queue %s is half made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", name.Spec.Path, err)
+	case made:
+		return s.fill(ctx, name)
+	}
+	return metadata.QueueRecord{}, why
 }
 
 // there looks for the queue of a path in a namespace that is full: CodeExists. A half-made one with the same settings, which counts already, is made.

@@ -123,6 +123,59 @@ func TestNamespaces_QueuesNearTheLimit(t *testing.T) {
 	}
 }
 
+// named is a store that calls a function once, after a name of a queue was written.
+type named struct {
+	metadata.Store
+	then func()
+}
+
+func (s *named) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
+	err := s.Store.Insert(ctx, t, k, value)
+	if then := s.then; then != nil && t == metadata.Names {
+		s.then = nil
+		then()
+	}
+	return err
+}
+
+// TestNamespaces_QueueOfTwoFrontendsStays: one frontend writes the name, another one makes the queue and answers, and
+// then the first one counts too many.
+func TestNamespaces_QueueOfTwoFrontendsStays(t *testing.T) {
+	store := &named{Store: memory.New()}
+	both := twoFrontends(t, store)
+	both[0].limitQueues(1)
+	var made *pb.Queue
+	store.then = func() {
+		made = both[1].createQueue("/t/a")
+		must(call(t, both[1].admin.UpdateNamespace, &pb.UpdateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/t", MaxQueues: 2}}))(t)
+		both[1].createQueue("/t/c")
+	}
+	q, err := call(t, both[0].admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
+	if err != nil || q.GetId() != made.GetId() {
+		t.Errorf("the first frontend answers %q, %v; the other one has made %q", q.GetId(), err, made.GetId())
+	}
+	if now := must(call(t, both[0].admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"}))(t); now.GetId() != made.GetId() {
+		t.Errorf("queue %s is there, and %s was answered", now.GetId(), made.GetId())
+	}
+}
+
+// TestNamespaces_QueueTooManyIsNeverThere: no call meets a queue that its frontend gives up, and its path is free then.
+func TestNamespaces_QueueTooManyIsNeverThere(t *testing.T) {
+	store := &named{Store: memory.New()}
+	both := twoFrontends(t, store)
+	both[0].limitQueues(1)
+	store.then = func() {
+		must(call(t, both[1].admin.UpdateNamespace, &pb.UpdateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/t", MaxQueues: 2}}))(t)
+		both[1].createQueue("/t/c")
+	}
+	_, err := call(t, both[0].admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a"}})
+	wantCode(t, "one too many", err, core.CodeConflict)
+	_, err = call(t, both[1].admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"})
+	wantCode(t, "its queue", err, core.CodeNotFound)
+	_, err = store.Get(t.Context(), metadata.Names, metadata.NameKey("/t/a"), metadata.Serial)
+	wantCode(t, "its name", err, core.CodeNotFound)
+}
+
 // TestNamespaces_QueueThatIsBeingDeleted does not count, also when the names are as many as there may be.
 func TestNamespaces_QueueThatIsBeingDeleted(t *testing.T) {
 	c, s := newCounting(t)

@@ -41,6 +41,28 @@ func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	return nil
 }
 
+// Unmade deletes a name whose queue is not made yet, as Queue does. made: another call has made the queue, and nothing is
+// deleted. The first row of the queue decides, so a queue that was answered to a caller never goes.
+func (d Deletion) Unmade(ctx context.Context, name metadata.NameRecord) (made bool, err error) {
+	at, key := d.Now(), metadata.QueueKey(name.Queue)
+	hint := metadata.DeletedQueueRecord{Queue: name.Queue, Path: name.Spec.Path, At: at.UTC()}
+	if err := metadata.Write(ctx, d.Meta, metadata.Work, metadata.DeletedQueueKey(name.Queue), hint, at, 0, metadata.Quorum); err != nil {
+		return false, err
+	}
+	row := name.Record()
+	row.Spec.Status = core.StatusDeleted
+	if err := metadata.Create(ctx, d.Meta, metadata.Queues, key, row); err != nil {
+		if core.CodeOf(err) != core.CodeExists {
+			return false, err
+		}
+		q, _, err := metadata.Read[metadata.QueueRecord](ctx, d.Meta, metadata.Queues, key, metadata.Serial)
+		if err != nil || q.Spec.Status != core.StatusDeleted {
+			return err == nil, err
+		}
+	}
+	return false, d.Queue(ctx, name)
+}
+
 // hintTimeout bounds the change of a hint after all else is done.
 const hintTimeout = time.Second
 
