@@ -95,12 +95,16 @@ func (d delivery) send() {
 	d.c.s.mux.Conn.PushOwned(d.head, d.records, d.release)
 }
 
-// deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; retries, small and
-// from many places, are gathered.
+// smallRun is the size up to which the bytes of a run are copied behind those of its neighbors: that costs less than a
+// frame of its own.
+const smallRun = 4 << 10
+
+// deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; small runs in
+// a row, as those of retries from many places, are gathered.
 func (c *consumer) deliverLocked(runs []dispatch.Run, now time.Time, out []delivery) []delivery {
 	for len(runs) > 0 {
 		n := 1
-		for n < len(runs) && runs[n].Share == runs[0].Share && (runs[n].Count == 1 || runs[n-1].Count == 1) {
+		for n < len(runs) && runs[n].Share == runs[0].Share && max(len(runs[n-1].Bytes), len(runs[n].Bytes)) <= smallRun {
 			n++
 		}
 		out = append(out, c.frameLocked(runs[:n], now))
