@@ -22,7 +22,10 @@ func (r *Runner) deletedQueues(ctx context.Context) {
 	r.hints(ctx, metadata.PartitionDeletedQueue, &r.dying, r.deletedQueue)
 }
 
-// deletedQueue finishes the deletion of a queue, and removes its hint. Any controller goes on where another one stopped.
+// deletedQueue finishes the deletion of a queue. A frontend that creates a group beside the deletion may write the group,
+// and its dead letter queue, after the deletion has listed the groups; it deletes them, or dies before that. So the groups
+// are listed once more when such a creation has ended, and the hint goes then. Any controller goes on where another one
+// stopped.
 func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 	hint, err := metadata.Decode[metadata.DeletedQueueRecord](metadata.Work, row)
 	if err != nil {
@@ -32,19 +35,20 @@ func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 		return nil
 	}
 	r.isDeleted(hint.Queue)
-	if hint.Done {
-		return r.removeHint(ctx, row)
-	}
 	age := r.cfg.Now().Sub(hint.At)
-	if age < finishAfter {
+	if age < finishAfter || hint.Done && age < deletedFor {
 		return nil
 	}
 	begun, err := r.deletion().Resume(ctx, hint)
 	if err != nil || !begun && age < deletedFor { // its frontend may be slow
 		return err
 	}
-	if begun {
+	if begun && !hint.Done {
 		r.cfg.Log.Info("the deletion of a queue is finished, which a frontend had left", "queue", hint.Path)
+		hint.Done = true
+		if age < deletedFor { // of a later deletion it leaves the hint, which has a later time
+			return metadata.Write(ctx, r.cfg.Meta, metadata.Work, row.Key, hint, row.Written.Add(metadata.Tick), 0, metadata.Quorum)
+		}
 	}
 	return r.removeHint(ctx, row)
 }

@@ -140,10 +140,10 @@ func TestDeletedQueues_CrashAnywhere(t *testing.T) {
 		d := deletion.Deletion{Meta: meta, Now: func() time.Time { return x.now }}
 		err := d.Queue(t.Context(), x.name)
 		x.runner(finishAfter).deletedQueues(t.Context())
-		p, q, g, hints := x.live()
+		p, q, g, _ := x.live()
 		switch {
-		case writes > 1 && (p > 0 || q > 0 || g > 0 || hints > 0):
-			t.Errorf("a crash after %d writes leaves %d paths, %d queues, %d groups, %d hints", writes, p, q, g, hints)
+		case writes > 1 && (p > 0 || q > 0 || g > 0):
+			t.Errorf("a crash after %d writes leaves %d paths, %d queues, %d groups", writes, p, q, g)
 		case writes <= 1 && (p != paths || q != queues || g != groups):
 			t.Errorf("a crash after %d writes, before the mark, leaves %d paths, %d queues, %d groups", writes, p, q, g)
 		}
@@ -177,6 +177,28 @@ func TestDeletedGroups_BuiltInQueues(t *testing.T) {
 		}
 		if err == nil {
 			return
+		}
+	}
+}
+
+// TestDeletedQueues_GroupCreatedBeside: a frontend writes a group and its dead letter queue after the deletion of their
+// queue has listed the groups, and dies. A controller deletes them, also after a deletion that another frontend left.
+func TestDeletedQueues_GroupCreatedBeside(t *testing.T) {
+	for _, writes := range []int64{2, 1000} {
+		x := newEstate(t)
+		meta := &doomed{Store: x.meta}
+		meta.left.Store(writes)
+		err := deletion.Deletion{Meta: meta, Now: func() time.Time { return x.now }}.Queue(t.Context(), x.name)
+		if (err == nil) != (writes > 2) {
+			t.Fatalf("the deletion ends with %v", err)
+		}
+		x.runner(finishAfter).deletedQueues(t.Context())
+		x.group(x.name, "late", false)
+		for _, after := range []time.Duration{2 * finishAfter, deletedFor, 2 * deletedFor} {
+			x.runner(after).deletedQueues(t.Context())
+		}
+		if paths, queues, groups, hints := x.live(); paths > 0 || queues > 0 || groups > 0 || hints > 0 {
+			t.Errorf("a deletion with %d writes leaves %d paths, %d queues, %d groups, %d hints", writes, paths, queues, groups, hints)
 		}
 	}
 }

@@ -66,7 +66,8 @@ func (d Deletion) Unmade(ctx context.Context, name metadata.NameRecord) (made bo
 // hintTimeout bounds the change of a hint after all else is done.
 const hintTimeout = time.Second
 
-// Resume finishes the deletion of a queue from its hint, unless that has not begun: then begun is false.
+// Resume finishes the deletion of a queue from its hint, unless that has not begun: then begun is false. Of one that is
+// done it deletes the groups only which were created beside it, after it had listed the groups.
 func (d Deletion) Resume(ctx context.Context, hint metadata.DeletedQueueRecord) (begun bool, err error) {
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, d.Meta, metadata.Queues, metadata.QueueKey(hint.Queue), metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound || err == nil && q.Spec.Status != core.StatusDeleted {
@@ -77,6 +78,9 @@ func (d Deletion) Resume(ctx context.Context, hint metadata.DeletedQueueRecord) 
 	}
 	name := metadata.NameRecord{Queue: q.ID, Spec: q.Spec, Owner: q.Owner, Home: q.Home}
 	name.Spec.Path = hint.Path
+	if hint.Done {
+		return true, d.groups(ctx, name)
+	}
 	return true, d.queue(ctx, name)
 }
 
@@ -92,6 +96,19 @@ func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
 	if err != nil {
 		return err
 	}
+	if err := d.groups(ctx, name); err != nil {
+		return err
+	}
+	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
+		if err := d.fence(ctx, q); err != nil {
+			return err
+		}
+	}
+	return d.free(ctx, name)
+}
+
+// groups deletes the groups of a queue that is marked deleted.
+func (d Deletion) groups(ctx context.Context, name metadata.NameRecord) error {
 	for g, err := range metadata.All[metadata.GroupRecord](ctx, d.Meta, metadata.Groups, name.Queue.String(), metadata.Serial) {
 		if err == nil {
 			err = d.Group(ctx, g.Value)
@@ -100,12 +117,7 @@ func (d Deletion) queue(ctx context.Context, name metadata.NameRecord) error {
 			return core.Partly(err, fmt.Sprintf("queue %s is deleted, but not all of its groups yet", name.Spec.Path), "")
 		}
 	}
-	if q.Owner.IsZero() { // output hosts say whose built-in queue they mean, so what they append never belongs to another one of that path
-		if err := d.fence(ctx, q); err != nil {
-			return err
-		}
-	}
-	return d.free(ctx, name)
+	return nil
 }
 
 // maxTries bounds how often a row that others change is read again.
