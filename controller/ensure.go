@@ -215,11 +215,12 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	candidates, refusing := h.storeCandidates(avoid)
 	pardon(candidates, avoid, need.Min)
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
-	switch n := len(e.Replicas); {
-	case n < spec.MinReplicas && refusing > 0:
-		return core.Errorf(core.CodeNoSpace, "queue %s wants at least %d replicas; %d stores can take one and %d have no space left or refuse writes: free space, or add stores", spec.Path, spec.MinReplicas, n, refusing)
-	case n < spec.MinReplicas:
-		return core.Errorf(core.CodeUnavailable, "queue %s wants at least %d replicas, and can get %d now; start more stores, or lower --min-replicas with `columba update queue`", spec.Path, spec.MinReplicas, n)
+	if n := len(e.Replicas); n < spec.MinReplicas {
+		code := core.CodeUnavailable
+		if refusing > 0 {
+			code = core.CodeNoSpace
+		}
+		return core.Errorf(code, "queue %s wants at least %d replicas, and can get %d now; %s, or lower --min-replicas with `columba update queue`", spec.Path, spec.MinReplicas, n, h.passedOver())
 	}
 	e.Disks = make([]core.DiskID, len(e.Replicas))
 	for i, id := range e.Replicas {

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -161,14 +162,37 @@ func TestEnsure_StoresThatTakeNothing(t *testing.T) {
 		}
 		r.stores[1].with(func() { r.stores[1].refuses = true })
 		r.sleep(5 * time.Second)
-		if _, err := r.ctl.createExtent(r.t.Context(), r.wish(queue)); core.CodeOf(err) != core.CodeNoSpace {
+		_, err = r.ctl.createExtent(r.t.Context(), r.wish(queue))
+		if core.CodeOf(err) != core.CodeNoSpace {
 			t.Errorf("with one store that takes something: %v", err)
+		}
+		for _, want := range []string{"can get 1 now", "s0 refuses writes", "its log failed", "s1 has no space left", "start more stores"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("error %q lacks %q", err, want)
+			}
 		}
 		r.stores[0].with(func() { r.stores[0].refuses = false })
 		r.eventually("it works again by itself", 5*time.Second, func() bool {
 			_, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
 			return err == nil
 		})
+	})
+}
+
+// TestEnsure_NamesStoresThatDoNotAnswer: of many, the error names some.
+func TestEnsure_NamesStoresThatDoNotAnswer(t *testing.T) {
+	bubble(t, harnessOptions{stores: 6}, func(r *harness) {
+		queue := r.queue(3, 2)
+		for _, s := range r.stores {
+			r.hang(s)
+		}
+		r.sleep(time.Minute)
+		_, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
+		for _, want := range []string{"s0 does not answer", "2 more stores"} {
+			if core.CodeOf(err) != core.CodeUnavailable || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v lacks %q", err, want)
+			}
+		}
 	})
 }
 

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -136,6 +138,32 @@ func (h *Host) storeCandidates(avoid []core.HostID) (out []placement.Candidate, 
 		out = append(out, c)
 	}
 	return out, refusing
+}
+
+// mostPassedOver is how many stores an error names.
+const mostPassedOver = 4
+
+// passedOver says which stores get no replica, why, and what to do.
+func (h *Host) passedOver() string {
+	stores := h.stores.Which(func(st catalog.Store) bool { return st.Refuses || !st.Answering() })
+	if len(stores) == 0 {
+		return "start more stores"
+	}
+	var out []string
+	for _, st := range stores[:min(len(stores), mostPassedOver)] {
+		switch {
+		case !st.Answering():
+			out = append(out, string(st.ID)+" does not answer")
+		case st.Load.NearlyFull():
+			out = append(out, string(st.ID)+" has no space left")
+		default:
+			out = append(out, string(st.ID)+" refuses writes, because its log failed or its disk cannot be written")
+		}
+	}
+	if more := len(stores) - len(out); more > 0 {
+		out = append(out, fmt.Sprintf("%d more stores cannot take one either", more))
+	}
+	return strings.Join(out, ", ") + ": free space, read the logs of these stores and restart them, or start more stores"
 }
 
 // pardon makes the least bad of the avoided stores good, the worst of which come first, until as many are good as are needed: one that broke a

@@ -155,12 +155,15 @@ func (s *Stores) Answers(id core.HostID) bool {
 }
 
 // All that answer, sorted by id.
-func (s *Stores) All() []Store {
+func (s *Stores) All() []Store { return s.Which(Store.Answering) }
+
+// Which are the stores that which is true for, sorted by id.
+func (s *Stores) Which(which func(Store) bool) []Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []Store
 	for _, st := range s.mu.byID {
-		if st.Answering() {
+		if which(*st) {
 			out = append(out, *st)
 		}
 	}
