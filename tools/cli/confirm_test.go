@@ -103,6 +103,44 @@ func TestConfirm_AnotherOneByThen(t *testing.T) {
 	}
 }
 
+// TestConfirm_MoreOrphansByThen: the user agreed to the end of fewer extents.
+func TestConfirm_MoreOrphansByThen(t *testing.T) {
+	s, addr := newFakeServer(t)
+	for more, done := range map[int64]bool{0: true, 1: false, -1: true} {
+		s.strays.Store(1)
+		answer := strings.NewReader("y\n")
+		agrees := readerFunc(func(b []byte) (int, error) {
+			s.strays.Store(1 + more)
+			return answer.Read(b)
+		})
+		stderr, code := onTerminal(t.Context(), addr, "delete orphans", agrees)
+		if last, _ := s.last.(*pb.DeleteOrphansRequest); (code == 0) != done || last.GetDryRun() == done || strings.Contains(stderr, "nothing was changed") == done {
+			t.Errorf("%d more: %q, exit code %d, and the server was asked for %v", more, stderr, code, s.last)
+		}
+	}
+}
+
+// TestPurge_AnotherQueueByThen: after a first operation, which leaves something, another queue has the path.
+func TestPurge_AnotherQueueByThen(t *testing.T) {
+	s, addr := newFakeServer(t)
+	run(addr, "create queue /demo/a")
+	operations := 0
+	s.part = func() {
+		if operations++; operations > 1 {
+			t.Error("messages of another queue are purged")
+			s.part = nil
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q := proto.CloneOf(s.queues["/demo/a"])
+		q.Id = core.NewID(time.Now()).String()
+		s.queues["/demo/a"] = q
+	}
+	if stderr, code := onTerminal(t.Context(), addr, "purge queue /demo/a --yes", strings.NewReader("")); code == 0 || !strings.Contains(stderr, "made anew") {
+		t.Errorf("%q, exit code %d", stderr, code)
+	}
+}
+
 // TestConfirm_NeedsBothEnds refuses where the question could be read but not answered, or answered but not read.
 func TestConfirm_NeedsBothEnds(t *testing.T) {
 	_, addr := newFakeServer(t)

@@ -46,6 +46,8 @@ type fakeServer struct {
 	last    proto.Message // the latest request about tokens or a seal
 	away    atomic.Int32  // so many questions for depths are not answered
 	silent  atomic.Bool   // some controllers do not answer
+	strays  atomic.Int64  // extents of unknown queues, beside one
+	part    func()        // called by an operation without a group, which is done then, and leaves something; nil: none does
 	hang    chan struct{} // when set, ListHosts answers after it is closed
 }
 
@@ -309,7 +311,11 @@ func (s *fakeServer) DeleteOrphans(_ context.Context, r *connect.Request[pb.Dele
 	if s.silent.Load() {
 		silent = []string{"ctl-2", "ctl-3"}
 	}
-	return connect.NewResponse(&pb.DeleteOrphansResponse{Silent: silent, Extents: []*pb.OrphanExtent{{Extent: fakeExtent, Queue: fakeID, Stores: []string{"store-1"}, Since: fakeTime}}, Count: 1}), nil
+	res := &pb.DeleteOrphansResponse{Silent: silent, Extents: []*pb.OrphanExtent{{Extent: fakeExtent, Queue: fakeID, Stores: []string{"store-1"}, Since: fakeTime}}, Count: 1}
+	for range s.strays.Load() {
+		res.Extents, res.Count = append(res.Extents, &pb.OrphanExtent{Extent: fakeSealed, Queue: fakeID, Since: fakeTime}), res.Count+1
+	}
+	return connect.NewResponse(res), nil
 }
 
 func (s *fakeServer) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {

@@ -33,6 +33,11 @@ func (s *fakeServer) StartOperation(_ context.Context, r *connect.Request[pb.Sta
 	asked.Id = ""
 	s.note(asked)
 	o := operation(fakeID, r.Msg.GetKind(), "running")
+	if r.Msg.GetGroup() == "" && s.part != nil {
+		o.Group, o.State, o.Error = "", "done", "something is left"
+		s.part()
+		return connect.NewResponse(o), nil
+	}
 	if r.Msg.GetGroup() == "idle" {
 		o.Group, o.State, o.Done, o.Total, o.Selection = "idle", "done", 0, 0, r.Msg.GetSelection()
 		return connect.NewResponse(o), nil

@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/core"
 )
 
 func (a *app) deleteOrphansCommand() *cobra.Command {
@@ -28,6 +30,9 @@ func (a *app) deleteOrphansCommand() *cobra.Command {
 					return err
 				}
 				if err := sure.ask(ctx, a, fmt.Sprintf("the messages of %s of unknown queues", plural(int(would.GetCount()), "extent"))); err != nil {
+					return err
+				}
+				if err := a.noMoreOrphans(ctx, would); err != nil {
 					return err
 				}
 			}
@@ -57,4 +62,25 @@ func (a *app) deleteOrphansCommand() *cobra.Command {
 	}
 	sure.bind(cmd, "only show them")
 	return cmd
+}
+
+// noMoreOrphans fails if there are extents of unknown queues beside those that the user agreed to delete. Fewer are fine:
+// the others belong to queues again, or are gone. Of more extents than an answer holds, the numbers are compared.
+func (a *app) noMoreOrphans(ctx context.Context, agreed *pb.DeleteOrphansResponse) error {
+	now, err := ask(ctx, a, a.admin().DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true})
+	if err != nil {
+		return err
+	}
+	more := now.GetCount() > agreed.GetCount()
+	if int(agreed.GetCount()) == len(agreed.GetExtents()) {
+		shown := make(map[string]bool, len(agreed.GetExtents()))
+		for _, e := range agreed.GetExtents() {
+			shown[e.GetExtent()] = true
+		}
+		more = more || slices.ContainsFunc(now.GetExtents(), func(e *pb.OrphanExtent) bool { return !shown[e.GetExtent()] })
+	}
+	if more {
+		return core.Errorf(core.CodeConflict, "stores have shown other extents of unknown queues while the question stood; nothing was changed; see them with `columba delete orphans --dry-run`")
+	}
+	return nil
 }

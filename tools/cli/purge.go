@@ -74,9 +74,19 @@ func (a *app) purgedText(ctx context.Context, path string) string {
 	return messagesOf(res.GetGroups())
 }
 
-// purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first.
+// purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first. It ends
+// if the queue is deleted and made anew meanwhile, and leaves the new one alone.
 func (a *app) purgeQueue(ctx context.Context, path string) error {
+	first := ""
 	for {
+		id, err := a.queueID(path)(ctx)
+		if err != nil {
+			return err
+		}
+		if first != "" && id != first {
+			return core.Errorf(core.CodeConflict, "queue %s was deleted and made anew while it was purged; the messages of the new one stay", path)
+		}
+		first = id
 		o, err := change(ctx, a, a.admin().StartOperation, &pb.StartOperationRequest{Id: core.NewID(time.Now()).String(), Kind: "purge", Queue: path})
 		if err != nil {
 			return err
