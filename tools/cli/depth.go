@@ -235,3 +235,19 @@ func passing(err error) bool {
 	}
 	return false
 }
+
+// counted is a number of a depth, or nothing for a 0 while extents could not be counted: 0 would say that nothing is there.
+func counted[T int64 | uint64](d *pb.Depth, n T) any {
+	if n == 0 && d.GetUnknownExtents() > 0 {
+		return nil
+	}
+	return n
+}
+
+// drain is the estimate, or nothing when a group does not get less, or the backlog is not known.
+func drain(d *pb.Depth) any {
+	if d.GetDrainMs() < 0 {
+		return nil
+	}
+	return counted(d, d.GetDrainMs())
+}

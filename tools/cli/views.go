@@ -183,19 +183,19 @@ func depthFields(d *pb.Depth) []field {
 	return []field{
 		{name: "queue", value: d.GetQueue()},
 		{name: "group", value: d.GetGroup()},
-		{name: "ready", value: d.GetReady()},
-		{name: "in_flight", value: d.GetInFlight()},
-		{name: "delayed", value: d.GetDelayed()},
-		{name: "delayed_publish", value: d.GetDelayedPublish(), detail: true},
-		{name: "delayed_retry", value: d.GetDelayedRetry(), detail: true},
-		{name: "delayed_group", value: d.GetDelayedGroup(), detail: true},
-		{name: "retries", value: d.GetRetries(), detail: true},
-		{name: "blocked", value: d.GetBlocked()},
-		{name: "dead", value: d.GetDead()},
-		{name: "oldest_ready_ms", value: d.GetOldestReadyMs()},
+		{name: "ready", value: counted(d, d.GetReady())},
+		{name: "in_flight", value: counted(d, d.GetInFlight())},
+		{name: "delayed", value: counted(d, d.GetDelayed())},
+		{name: "delayed_publish", value: counted(d, d.GetDelayedPublish()), detail: true},
+		{name: "delayed_retry", value: counted(d, d.GetDelayedRetry()), detail: true},
+		{name: "delayed_group", value: counted(d, d.GetDelayedGroup()), detail: true},
+		{name: "retries", value: counted(d, d.GetRetries()), detail: true},
+		{name: "blocked", value: counted(d, d.GetBlocked())},
+		{name: "dead", value: counted(d, d.GetDead())},
+		{name: "oldest_ready_ms", value: counted(d, d.GetOldestReadyMs())},
 		{name: "ack_rate", value: tenths(d.GetAckRate())},
 		{name: "publish_rate", value: tenths(d.GetPublishRate())},
-		{name: "drain_ms", value: drain(d.GetDrainMs())},
+		{name: "drain_ms", value: drain(d)},
 		{name: "unknown_extents", value: d.GetUnknownExtents(), detail: true},
 		{name: "breaker_open_ms", value: d.GetBreakerOpenMs()},
 	}
@@ -223,29 +223,21 @@ func listedQueue(q *pb.Queue) []field {
 	}
 	d := q.GetDepth()
 	return append(fields,
-		field{name: "ready", value: known(d.GetReady())},
-		field{name: "in_flight", value: known(d.GetInFlight())},
-		field{name: "delayed", value: known(d.GetDelayed())},
-		field{name: "delayed_publish", value: known(d.GetDelayedPublish()), detail: true},
-		field{name: "delayed_retry", value: known(d.GetDelayedRetry()), detail: true},
-		field{name: "delayed_group", value: known(d.GetDelayedGroup()), detail: true},
-		field{name: "blocked", value: known(d.GetBlocked()), detail: true},
-		field{name: "dead", value: known(d.GetDead())},
-		field{name: "oldest_ready_ms", value: known(d.GetOldestReadyMs())},
+		field{name: "ready", value: known(counted(d, d.GetReady()))},
+		field{name: "in_flight", value: known(counted(d, d.GetInFlight()))},
+		field{name: "delayed", value: known(counted(d, d.GetDelayed()))},
+		field{name: "delayed_publish", value: known(counted(d, d.GetDelayedPublish())), detail: true},
+		field{name: "delayed_retry", value: known(counted(d, d.GetDelayedRetry())), detail: true},
+		field{name: "delayed_group", value: known(counted(d, d.GetDelayedGroup())), detail: true},
+		field{name: "blocked", value: known(counted(d, d.GetBlocked())), detail: true},
+		field{name: "dead", value: known(counted(d, d.GetDead()))},
+		field{name: "oldest_ready_ms", value: known(counted(d, d.GetOldestReadyMs()))},
 		field{name: "publish_rate", value: known(tenths(d.GetPublishRate()))},
 		field{name: "backlog_bytes", value: known(d.GetBytes()), detail: true},
 	)
 }
 
 func tenths(perSecond float64) float64 { return math.Round(perSecond*10) / 10 }
-
-// drain is the estimate, or nothing when a group does not get less.
-func drain(ms int64) any {
-	if ms < 0 {
-		return nil
-	}
-	return ms
-}
 
 func deadLetterFields(d *pb.DeadLetter) []field {
 	payload := payloadField(d.GetMessage().GetPayload())
