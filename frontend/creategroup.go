@@ -171,7 +171,7 @@ func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metada
 		Replicas: q.Spec.Replicas, MinReplicas: q.Spec.MinReplicas, MaxMessage: q.Spec.MaxMessage,
 		ConsumedRetention: dlqRetention, UnconsumedRetention: dlqRetention, Status: core.StatusEnabled,
 	}
-	return s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, s.fill, func(old metadata.QueueRecord) (bool, error) {
+	return s.claim(ctx, metadata.NameRecord{Queue: g.DLQ, Spec: spec, Owner: g.ID}, s.makeQueue, func(old metadata.QueueRecord) (bool, error) {
 		if old.Owner == g.ID {
 			return false, nil
 		}

@@ -2,6 +2,7 @@ package frontend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -68,21 +69,25 @@ func (s *service) entry(ctx context.Context, path string) (metadata.NameRecord, 
 
 // finish reads the queue of a name, and makes its row when it is missing.
 func (s *service) finish(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
-	q, _, err := s.finished(ctx, name)
+	q, _, err := s.finished(ctx, name, s.makeQueue)
 	return q, err
 }
 
 // finished is finish. made: this call has made the row.
-func (s *service) finished(ctx context.Context, name metadata.NameRecord) (q metadata.QueueRecord, made bool, err error) {
+func (s *service) finished(ctx context.Context, name metadata.NameRecord, create maker) (q metadata.QueueRecord, made bool, err error) {
 	key := metadata.QueueKey(name.Queue)
 	q, _, err = metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
 	if core.CodeOf(err) == core.CodeNotFound {
-		q, err = s.makeQueue(ctx, name)
+		q, err = create(ctx, name)
 		if made = err == nil; core.CodeOf(err) == core.CodeExists {
 			q, _, err = metadata.Read[metadata.QueueRecord](ctx, s.meta, metadata.Queues, key, metadata.Serial)
 		}
 	}
-	if err != nil {
+	var undone unmade
+	switch {
+	case errors.As(err, &undone):
+		return q, false, undone.error
+	case err != nil:
 		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", name.Spec.Path, err)
 	}
 	return q, made, nil
@@ -102,12 +107,19 @@ func (s *service) makeQueue(ctx context.Context, name metadata.NameRecord) (meta
 	return q, metadata.Create(ctx, s.meta, metadata.Queues, metadata.QueueKey(name.Queue), q)
 }
 
-// fill makes the queue of a name that this call has written, or undoes the name.
-type fill func(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error)
+// maker makes the row of a name's queue; CodeExists when another call has made it.
+type maker func(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error)
+
+// unmade is the error of a maker that has deleted the name instead.
+type unmade struct{ error }
 
 // fill makes the queue of a name that this call has written; CodeConflict if it was deleted meanwhile.
-func (s *service) fill(ctx context.Context, name metadata.NameRecord) (metadata.QueueRecord, error) {
-	q, err := s.makeQueue(ctx, name)
+func (s *service) fill(ctx context.Context, name metadata.NameRecord, create maker) (metadata.QueueRecord, error) {
+	q, err := create(ctx, name)
+	var undone unmade
+	if errors.As(err, &undone) {
+		return q, undone.error
+	}
 	if core.CodeOf(err) == core.CodeExists { // another call has finished it, and may have deleted it
 		if q, err = s.finish(ctx, name); err == nil && q.Spec.Status == core.StatusDeleted {
 			return q, core.Errorf(core.CodeConflict, "queue %s was deleted meanwhile; create it again", name.Spec.Path)
@@ -118,14 +130,14 @@ func (s *service) fill(ctx context.Context, name metadata.NameRecord) (metadata.
 
 // claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
 // such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished: an earlier call may have
-// failed in between. fill makes the queue once this call has written the name, see service.fill.
-func (s *service) claim(ctx context.Context, name metadata.NameRecord, fill fill, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
+// failed in between. create makes the queue behind the name.
+func (s *service) claim(ctx context.Context, name metadata.NameRecord, create maker, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)
 	for range maxTries {
 		err := metadata.Create(ctx, s.meta, metadata.Names, key, name)
 		if err == nil {
-			return fill(ctx, name)
+			return s.fill(ctx, name, create)
 		}
 		if core.CodeOf(err) != core.CodeExists {
 			return metadata.QueueRecord{}, err
@@ -144,9 +156,9 @@ func (s *service) claim(ctx context.Context, name metadata.NameRecord, fill fill
 			return metadata.QueueRecord{}, err
 		}
 		if now.Queue == name.Queue {
-			return fill(ctx, name)
+			return s.fill(ctx, name, create)
 		}
-		q, made, err := s.finished(ctx, now)
+		q, made, err := s.finished(ctx, now, create)
 		switch {
 		case err != nil || made && sameQueue(now, name):
 			return q, err

@@ -102,9 +102,9 @@ var errTooMany = errors.New("one queue too many")
 //  2. It counts, and makes the queue unless there are too many.
 //  3. Of one too many it writes the row as a deleted queue's, see unmake.
 //
-// A name without a queue is finished by every call that meets it, without a count: by a listing, or by another creation
-// of the same queue. The row decides who was first. So a queue that was answered to anybody stays, and in such a race
-// there may be more queues than the limit, by as many as are made at once.
+// A creation that meets a name without a queue does the steps 2 and 3 with it. Other calls that meet one, as a listing,
+// make the queue without a count. The first row of the queue decides: a queue that was answered to anybody stays. So only
+// such calls can make more queues than the limit, and at most as many as are being created.
 func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metadata.QueueRecord, error) {
 	name := core.Namespace(spec.Path)
 	r, _, err := metadata.Read[metadata.NamespaceRecord](ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(name), metadata.Quorum)
@@ -116,7 +116,7 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		return metadata.NameRecord{Queue: core.QueueID{ID: core.NewID(s.now())}, Spec: spec}
 	}
 	if most == 0 {
-		return s.claim(ctx, fresh(), s.fill, nil)
+		return s.claim(ctx, fresh(), s.makeQueue, nil)
 	}
 	count := s.counts.of(name, s.now())
 	free, err := s.turnToCount(ctx, count, name, most)
@@ -124,18 +124,18 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 	case err != nil:
 		return metadata.QueueRecord{}, err
 	case free:
-		return s.claim(ctx, fresh(), s.fill, nil)
+		return s.claim(ctx, fresh(), s.makeQueue, nil)
 	}
 	defer func() { <-count.turn }()
-	counted := func(ctx context.Context, mine metadata.NameRecord) (metadata.QueueRecord, error) {
+	counted := func(ctx context.Context, half metadata.NameRecord) (metadata.QueueRecord, error) {
 		have, err := s.recount(ctx, count, name, most)
 		if err == nil && have <= most {
-			return s.fill(ctx, mine)
+			return s.makeQueue(ctx, half)
 		}
 		if err == nil {
 			err = errTooMany
 		}
-		return s.unmake(ctx, mine, err)
+		return s.unmake(ctx, half, err)
 	}
 	for range limitTries {
 		if count.full(most, s.now()) {
@@ -144,7 +144,8 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 				return metadata.QueueRecord{}, err
 			}
 			if have >= most {
-				if q, ok, err := s.there(ctx, spec); err != nil || ok {
+				q, ok, err := s.there(ctx, spec, counted)
+				if ok || err != nil && !errors.Is(err, errTooMany) {
 					return q, err
 				}
 				break
@@ -162,21 +163,22 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
 }
 
-// unmake gives a name up that this call has written, because of why, which is its error then. If another call has made
-// the queue already, unmake answers the queue instead, and changes nothing.
-func (s *service) unmake(ctx context.Context, name metadata.NameRecord, why error) (metadata.QueueRecord, error) {
+// unmake deletes a name whose queue is not made, because of why, which is its error then. CodeExists if another call has
+// made the queue: that one stays.
+func (s *service) unmake(ctx context.Context, name metadata.NameRecord, why error) (none metadata.QueueRecord, _ error) {
 	made, err := s.deletion().Unmade(ctx, name)
 	switch {
 	case err != nil:
-		return metadata.QueueRecord{}, core.Errorf(core.CodeUnknown, "queue %s is half made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", name.Spec.Path, err)
+		return none, unmade{core.Errorf(core.CodeUnknown, "queue %s is half made, is perhaps one too many, and may be given up: %w; see with `columba show queue` whether it is there, or create it again", name.Spec.Path, err)}
 	case made:
-		return s.fill(ctx, name)
+		return none, core.Errorf(core.CodeExists, "queue %s was made meanwhile", name.Spec.Path)
 	}
-	return metadata.QueueRecord{}, why
+	return none, unmade{why}
 }
 
-// there looks for the queue of a path in a namespace that is full: CodeExists. A half-made one with the same settings, which counts already, is made.
-func (s *service) there(ctx context.Context, spec core.QueueSpec) (q metadata.QueueRecord, made bool, err error) {
+// there looks for the queue of a path in a namespace that is full: CodeExists. A half-made one with the same settings,
+// which counts already, is made by create.
+func (s *service) there(ctx context.Context, spec core.QueueSpec, create maker) (q metadata.QueueRecord, made bool, err error) {
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.NameKey(spec.Path), metadata.Serial)
 	switch {
 	case core.CodeOf(err) == core.CodeNotFound || err == nil && name.Queue.IsZero():
@@ -184,7 +186,7 @@ func (s *service) there(ctx context.Context, spec core.QueueSpec) (q metadata.Qu
 	case err != nil:
 		return q, false, core.Errorf(core.CodeOf(err), "look up queue %s: %w", spec.Path, err)
 	}
-	q, made, err = s.finished(ctx, name)
+	q, made, err = s.finished(ctx, name, create)
 	switch {
 	case err != nil || q.Spec.Status == core.StatusDeleted:
 		return q, false, err
