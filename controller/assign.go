@@ -82,7 +82,7 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 		}
 		for _, e := range fresh {
 			if now, ok := h.extents.Get(e.ID); ok && now.Home.ReadBy(id) {
-				g.pending[e.ID] = &e
+				g.pending[e.ID] = e
 			}
 		}
 	}
@@ -187,11 +187,10 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord, last uint6
 	if err != nil {
 		return nil, nil, err
 	}
-	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]*core.Extent)}
+	g = &groupShares{GroupRecord: r, pending: make(map[core.ExtentID]core.Extent)}
 	for _, e := range h.extents.ReadBy(r.Queue, r.ID) {
 		if _, consumed := done[e.ID]; !consumed && e.State != core.ExtentRetired && (e.Queue != r.Queue || e.Chain <= last) {
-			tuple := e.Extent
-			g.pending[e.ID] = &tuple
+			g.pending[e.ID] = e.Extent
 		}
 	}
 	going := h.shares.removals()

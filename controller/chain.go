@@ -264,7 +264,7 @@ func (h *Host) giveChain(g *groupShares, outputs []placement.Candidate, runs map
 			return nil
 		}
 		if next := (catalog.HostRun{Host: owner, Run: runs[owner]}); old.Owner != next {
-			changes = append(changes, h.decide(g, *e, old, next))
+			changes = append(changes, h.decide(g, e, old, next))
 		}
 	}
 	slices.SortFunc(changes, func(a, b change) int { return cmp.Compare(a.Extent.Chain, b.Extent.Chain) })

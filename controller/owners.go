@@ -47,12 +47,12 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 					continue
 				}
 				old := h.shares.Get(catalog.Share{Group: g.ID, Extent: id})
-				owner, _ := placement.Owner(h.ownedBy(g, *e), outputs)
+				owner, _ := placement.Owner(h.ownedBy(g, e), outputs)
 				next := catalog.HostRun{Host: owner, Run: runs[owner]}
 				if old.Owner == next || h.stays(old, now) {
 					continue
 				}
-				changes = append(changes, h.decide(g, *e, old, next))
+				changes = append(changes, h.decide(g, e, old, next))
 			}
 		}
 	}

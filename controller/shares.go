@@ -44,7 +44,7 @@ type queueShares struct {
 // groupShares are what a group has not consumed to the end.
 type groupShares struct {
 	metadata.GroupRecord
-	pending map[core.ExtentID]*core.Extent // a map of large values has room for eight
+	pending map[core.ExtentID]core.Extent
 }
 
 func newShares(self catalog.HostRun, now time.Time) *shares {

@@ -36,10 +36,10 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now ti
 	if q == nil {
 		return nil
 	}
-	pending := make(map[core.ExtentID]*catalog.Extent)
+	pending := make(map[core.ExtentID]catalog.Extent)
 	for _, g := range q.groups {
 		for _, e := range g.pending {
-			pending[e] = nil
+			pending[e] = catalog.Extent{}
 		}
 	}
 	grown := q.grown
@@ -47,8 +47,7 @@ func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now ti
 	seen := make(map[core.ExtentID]position, len(q.seen))
 	for e := range extents {
 		if _, is := pending[e.ID]; is {
-			known := e
-			pending[e.ID] = &known
+			pending[e.ID] = e
 		}
 		if e.Queue == id {
 			counts, known := b.extentLocked(e)
@@ -113,18 +112,18 @@ func (b *book) growLocked(q *queue, e catalog.Extent, counts backlog.Extent, kno
 }
 
 // computeLocked counts one group's backlog.
-func (b *book) computeLocked(g *group, extents map[core.ExtentID]*catalog.Extent, now time.Time) (out []lacking) {
+func (b *book) computeLocked(g *group, extents map[core.ExtentID]catalog.Extent, now time.Time) (out []lacking) {
 	g.depth, g.owners, g.counted, g.unknown = backlog.Depth{}, g.owners[:0], 0, 0
 	ahead := 0 // extents with messages that nobody has read
 	for _, id := range g.pending {
 		e := extents[id]
-		if e == nil || e.State == core.ExtentRetired || !e.Home.ReadBy(g.ID) {
+		if e.ID.IsZero() || e.State == core.ExtentRetired || !e.Home.ReadBy(g.ID) {
 			continue // gone since the last round
 		}
-		counts, known := b.extentLocked(*e)
+		counts, known := b.extentLocked(e)
 		p := g.parts[id]
 		if p == nil || p.orphan || p.host == "" && p.InFlight+p.Delayed.Sum() > 0 && now.Sub(p.at) > staleAfter {
-			out = append(out, lacking{g.GroupRecord, *e})
+			out = append(out, lacking{g.GroupRecord, e})
 		}
 		if p == nil {
 			g.unknown++
