@@ -341,12 +341,17 @@ func (m *machine) update(t *rapid.T) {
 		clear(m.nacks)
 		clear(m.paces)
 	}
-	unwanted := m.unwanted()
+	unwanted, expired := m.unwanted(), make(map[core.Seq]bool)
+	for _, seq := range unwanted {
+		expired[seq] = m.s.table.get(seq).failure == Expired
+	}
 	m.g.Update(m.spec, m.now)
 	for _, seq := range unwanted {
 		f := m.fate(seq)
 		f.dying = false
-		m.failed(seq, time.Time{}, f.rejected)
+		if f.over = expired[seq]; !f.over {
+			m.failed(seq, time.Time{}, f.rejected)
+		}
 	}
 	for seq, f := range m.fates {
 		if slices.Contains(unwanted, seq) {

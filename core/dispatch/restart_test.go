@@ -84,7 +84,9 @@ func (m *machine) start(t *rapid.T) {
 				} else {
 					delete(m.dead, seq) // the policy was changed in between
 					f.letter = !e.held  // should it be changed back, that is not forgotten
-					m.failed(seq, time.Time{}, e.failure == Rejected)
+					if f.over = e.failure == Expired; !f.over {
+						m.failed(seq, time.Time{}, e.failure == Rejected)
+					}
 				}
 			}
 		}

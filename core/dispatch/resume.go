@@ -36,11 +36,12 @@ func (s *Share) rejudgeTransfer(seq core.Seq, m *message) {
 	}
 }
 
-// unwanted judges a message by the rules of a group that were changed.
+// unwanted judges a message by the rules of a group that were changed. One that has expired is dropped: it was on its way
+// only for that, and perhaps nobody ever got it.
 func (s *Share) unwanted(seq core.Seq, m *message) {
 	if m.failure == Expired {
-		m.failure = NoFailure
-		s.setText(seq, "")
+		s.settle(seq, m)
+		return
 	}
 	s.judge(seq, m, 0)
 }
