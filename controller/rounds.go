@@ -9,9 +9,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and there is
-// an output host that may, or while it is being rewound. A queue with open extents alone is looked at after lookEvery, and then after twice as long each time, up to idleEvery,
-// and one without work each idleEvery: what else changes is told, see touch and tellOfGroup.
+// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and an
+// output host is there that may, or while a group is being rewound. A queue with open extents alone is looked at after
+// lookEvery, and then after twice as long each time, up to idleEvery, and one without work each idleEvery: what else
+// changes is told, see touch and tellOfGroup.
 const (
 	lookEvery = 10 * time.Second
 	idleEvery = 5 * time.Minute

@@ -17,13 +17,13 @@ import (
 // finder knows which host can be asked for the metadata.
 //
 // Where metadata are embedded, a host that was found stays the only one: another that claims to be it would be another
-// cluster. Where they are in Cassandra, every controller can be asked; see relays.
+// cluster. Where they are in Cassandra, every controller can be asked; see relayChoice.
 type finder struct {
 	log     *slog.Logger
 	members membership.Monitor
 	join    []string
 	found   atomic.Pointer[core.HostID] // holds the embedded metadata
-	relay   relays
+	relay   relayChoice
 	met     func(ctx context.Context) error // the metadata have answered; nil: nobody wants to know
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// relays is which controller a host asks for metadata in Cassandra. It keeps to one until a call to that one fails or
+// relayChoice is which controller a host asks for metadata in Cassandra. It keeps to one until a call to that one fails or
 // takes long. One of its own zone comes first: when the zones are cut off from each other, no call of the host waits for
 // the other side until membership notices. Safe for concurrent use.
-type relays struct {
+type relayChoice struct {
 	asked atomic.Pointer[asked]
 }
 
@@ -32,7 +32,7 @@ const (
 )
 
 // choose is the relay to ask now. Hosts spread over the relays of their zone, or over all when it has none.
-func (r *relays) choose(zone string, hosts []membership.Host, now time.Time) membership.Host {
+func (r *relayChoice) choose(zone string, hosts []membership.Host, now time.Time) membership.Host {
 	var home []membership.Host
 	for _, h := range hosts {
 		if h.Zone == zone {
@@ -56,7 +56,7 @@ func (r *relays) choose(zone string, hosts []membership.Host, now time.Time) mem
 }
 
 // turn leaves the relay at an address for the next one.
-func (r *relays) turn(addr string, hosts []membership.Host, now time.Time) {
+func (r *relayChoice) turn(addr string, hosts []membership.Host, now time.Time) {
 	last := r.asked.Load()
 	for i, h := range hosts {
 		if h.Address == addr && last != nil && h.ID == last.id {
