@@ -195,6 +195,7 @@ func (s *consumeStream) receive() error {
 	var record wire.Record
 	i := 0
 	for _, run := range d.Runs {
+		s.out.cameAgain(d.Handle, wire.SeqRun{Base: run.Base, Count: run.Count, Attempt: run.Attempt})
 		enqueued := time.UnixMicro(run.Enqueued)
 		for k := range run.Count {
 			n, err := wire.DecodeRecord(rest, &record)

@@ -78,6 +78,39 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	return found
 }
 
+// cameAgain takes a run of deliveries: a message that was given back and is here again is not given back once more if
+// the stream is lost before the host confirms the first time.
+func (o *outbox) cameAgain(handle uint32, run wire.SeqRun) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
+		if len(u.returns) > 0 {
+			u.returns = without(u.returns, settledRun{handle, run})
+		}
+	}
+}
+
+// without takes a run out of others.
+func without(runs []settledRun, cut settledRun) []settledRun {
+	var kept []settledRun
+	for _, r := range runs {
+		from, to := max(r.Base, cut.Base), min(r.Base+core.Seq(r.Count), cut.Base+core.Seq(cut.Count))
+		if r.handle != cut.handle || r.Attempt != cut.Attempt || from >= to {
+			kept = append(kept, r)
+			continue
+		}
+		before, after := r, r
+		before.Count = uint32(from - r.Base)
+		after.Base, after.Count = to, uint32(r.Base+core.Seq(r.Count)-to)
+		for _, part := range [...]settledRun{before, after} {
+			if part.Count > 0 {
+				kept = append(kept, part)
+			}
+		}
+	}
+	return kept
+}
+
 // takeUnconfirmed takes all settlements of an extent that were sent and not confirmed: the stream answers for them no
 // more.
 func (o *outbox) takeUnconfirmed(handle uint32, ref *extentRef) (found []settlement) {

@@ -49,6 +49,34 @@ func TestOutbox_TakeUnconfirmed(t *testing.T) {
 	}
 }
 
+// TestOutbox_WhatCameAgainIsNotGivenBack delivers some of the messages again that were given back, before the host confirms it.
+// When the stream is lost, only the others are given back once more.
+func TestOutbox_WhatCameAgainIsNotGivenBack(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		o := newOutbox()
+		o.expectConfirms()
+		now := int64(time.Hour)
+		if !asked {
+			o.ack(1, 100, 1)
+			now += int64(time.Hour)
+			o.take(nil, now) // the Confirm goes with the ack
+		}
+		for seq := range core.Seq(10) {
+			o.giveBack(1, seq+1, 1)
+		}
+		o.take(nil, now)
+		o.cameAgain(1, wire.SeqRun{Base: 4, Count: 2, Attempt: 1})
+		o.cameAgain(1, wire.SeqRun{Base: 9, Count: 5, Attempt: 1})
+		o.cameAgain(1, wire.SeqRun{Base: 1, Count: 1, Attempt: 2}) // another attempt, and another extent
+		o.cameAgain(2, wire.SeqRun{Base: 1, Count: 1, Attempt: 1})
+		_, unsure, _ := o.end(now)
+		want := []settledRun{{1, wire.SeqRun{Base: 1, Count: 3, Attempt: 1}}, {1, wire.SeqRun{Base: 6, Count: 3, Attempt: 1}}}
+		if !slices.Equal(unsure.returns, want) {
+			t.Errorf("with a Confirm behind them %t: given back again: %v, want %v", asked, unsure.returns, want)
+		}
+	}
+}
+
 // TestOutbox_ConfirmGoesWithSettlements: a Confirm alone costs the host a read and a write. One goes with the settlements of a consumer that goes on,
 // and one alone after the last ones.
 func TestOutbox_ConfirmGoesWithSettlements(t *testing.T) {

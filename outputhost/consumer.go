@@ -128,7 +128,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 		name := wire.Handle{Handle: handle, Extent: s.extent.ID}
 		var flags uint16
 		if c.resumes {
-			flags, name.Token = wire.FlagTokens, []byte(s.deliveryTokenLocked(0, 0).SealExtent(s.group.h.keys))
+			flags, name.Token = wire.FlagTokens, []byte(s.deliveryTokenLocked(c.id, 0, 0).SealExtent(s.group.h.keys))
 		}
 		var at int
 		d.head, at = wire.BeginFrame(d.head, wire.TypeHandle, flags, c.stream)
@@ -148,7 +148,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 	var tokens []byte
 	if c.tokens {
 		flags = wire.FlagTokens
-		tokens = s.tokensLocked(runs)
+		tokens = s.tokensLocked(c.id, runs)
 	}
 	d.head = wire.AppendDeliverHead(d.head, c.stream, flags, handle, frame, bytes, len(tokens))
 	if len(runs) == 1 && tokens == nil {
@@ -166,24 +166,24 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 	return d
 }
 
-// tokensLocked seals a token for each message of the runs.
-func (s *share) tokensLocked(runs []dispatch.Run) []byte {
+// tokensLocked seals a token for each message of the runs that a session was handed.
+func (s *share) tokensLocked(id dispatch.SessionID, runs []dispatch.Run) []byte {
 	var out []byte
 	for _, r := range runs {
 		for i := range r.Count {
-			out = wire.AppendToken(out, []byte(s.tokenLocked(r.Base+core.Seq(i), r.Attempt)))
+			out = wire.AppendToken(out, []byte(s.tokenLocked(id, r.Base+core.Seq(i), r.Attempt)))
 		}
 	}
 	return out
 }
 
-func (s *share) tokenLocked(seq core.Seq, attempt uint16) string {
-	return s.deliveryTokenLocked(seq, attempt).Seal(s.group.h.keys)
+func (s *share) tokenLocked(id dispatch.SessionID, seq core.Seq, attempt uint16) string {
+	return s.deliveryTokenLocked(id, seq, attempt).Seal(s.group.h.keys)
 }
 
-func (s *share) deliveryTokenLocked(seq core.Seq, attempt uint16) deliverytoken.Token {
+func (s *share) deliveryTokenLocked(id dispatch.SessionID, seq core.Seq, attempt uint16) deliverytoken.Token {
 	return deliverytoken.Token{
-		Queue: s.group.queue, Group: s.group.id, Extent: s.extent.ID, Seq: seq, Attempt: attempt,
+		Queue: s.group.queue, Group: s.group.id, Extent: s.extent.ID, Seq: seq, Attempt: attempt, Session: uint32(id),
 		Epoch: s.group.mu.record.Epoch, Generation: s.generation,
 	}
 }

@@ -162,7 +162,7 @@ func (s *share) pulledLocked(seq core.Seq, record []byte, run dispatch.Run) (*pb
 		return nil, err
 	}
 	return &pb.PulledMessage{
-		Token: s.tokenLocked(seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
+		Token: s.tokenLocked(pullSession, seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
 		Enqueued: convert.Time(time.UnixMicro(cmp.Or(r.FirstEnqueue, run.Enqueued))), Message: m, Metadata: bytes.Clone(r.Metadata),
 	}, nil
 }
@@ -276,12 +276,29 @@ func (h *Host) noShare(ctx context.Context, t deliverytoken.Token) error {
 // beyondLocked reports whether the bearer of a derived token, from another owner, names a message behind the end of the
 // extent, as far as this owner knows. An ack of it would settle a message for the group that nobody has published yet.
 func (s *share) beyondLocked(t deliverytoken.Token) bool {
-	return t.Derived && t.Generation != s.generation && t.Seq > s.last && t.Seq >= s.rules.ReadFrom() && !s.rules.Inherited(t.Seq)
+	return t.Derived && t.Generation != s.generation && t.Seq > s.last && t.Seq >= s.rules.ReadFrom() && !s.inheritedLocked(t.Seq)
+}
+
+// inheritedLocked reports whether an earlier owner made the current delivery of a message.
+func (s *share) inheritedLocked(seq core.Seq) bool {
+	id, _ := s.rules.Holder(seq)
+	return id == dispatch.EarlierSession
+}
+
+// otherLocked reports whether another delivery than that of a token is the current one, as far as their sessions tell: the
+// message was given back, and is handed out again under the same attempt.
+func (s *share) otherLocked(t deliverytoken.Token) bool {
+	id, locked := s.rules.Holder(t.Seq)
+	return locked && id != dispatch.EarlierSession && id != dispatch.SessionID(t.Session)
 }
 
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, now time.Time) error {
-	if req.Verb != "ack" && t.Generation != s.generation && !s.rules.Inherited(t.Seq) {
+	switch {
+	case req.Verb == "ack":
+	case t.Generation != s.generation && !s.inheritedLocked(t.Seq):
 		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
+	case s.otherLocked(t):
+		return core.Errorf(core.CodeStale, "message %s was given back, and delivered to somebody else since", t.Receipt())
 	}
 	switch req.Verb {
 	case "ack":

@@ -25,7 +25,7 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	token := func(seq core.Seq) string {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return core.DeliveryToken(s.deliveryTokenLocked(0, 0).SealExtent(b.keys), seq, 1)
+		return core.DeliveryToken(s.deliveryTokenLocked(1, 0, 0).SealExtent(b.keys), seq, 1)
 	}
 	tokens := []string{token(1), token(2), token(3), token(4)}
 	settle := func(verb, token string) error {
@@ -58,8 +58,44 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	if err := settle("ack", tokens[0]); err != nil {
 		t.Errorf("ack: %v", err)
 	}
-	if s.rules.Inherited(2) || dispatch.EarlierSession == pullSession {
+	if s.inheritedLocked(2) || dispatch.EarlierSession == pullSession {
 		t.Error("what was returned is inherited no more")
+	}
+}
+
+// TestToken_OfADeliveryThatWasGivenBack gives a message back twice, since the first answer was lost. Meanwhile it was handed
+// out again, under the same attempt, to another session, which keeps it.
+func TestToken_OfADeliveryThatWasGivenBack(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.share(10, 4)
+	g.mu.Lock()
+	tokens := map[string]string{
+		"stream": core.DeliveryToken(s.deliveryTokenLocked(1, 0, 0).SealExtent(b.keys), 1, 1),
+		"sealed": s.tokenLocked(1, 2, 1),
+	}
+	g.mu.Unlock()
+	settle := func(verb, token string) error {
+		req := &pb.SettleRequest{Verb: verb, Delay: durationpb.New(time.Minute), Reason: "no"}
+		return b.settleToken(t.Context(), req, token, map[core.ExtentID]bool{})
+	}
+	for name, token := range tokens {
+		if err := settle("return", token); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	g.mu.Lock()
+	g.mu.rules.Want(dispatch.Credit{Messages: 2, Bytes: 1 << 20}, true)
+	g.mu.rules.Take(2, dispatch.Credit{Messages: 2, Bytes: 1 << 20}, b.deps.Now(), nil)
+	g.mu.Unlock()
+	for name, token := range tokens {
+		for _, verb := range []string{"return", "nack", "reject", "extend"} {
+			if err := settle(verb, token); core.CodeOf(err) != core.CodeStale {
+				t.Errorf("%s: %s of a delivery that was given back: %v, want stale", name, verb, err)
+			}
+		}
+	}
+	if n := g.mu.rules.InFlightOf(2); n != 2 {
+		t.Errorf("the other session has %d messages, want its 2", n)
 	}
 }
 
@@ -147,7 +183,7 @@ func TestToken_OfMessagesThatNobodyWasHanded(t *testing.T) {
 	g, s := b.share(10, 4)
 	g.mu.Lock()
 	s.last = 10
-	extent := s.deliveryTokenLocked(0, 0).SealExtent(b.keys)
+	extent := s.deliveryTokenLocked(1, 0, 0).SealExtent(b.keys)
 	s.generation++
 	g.mu.Unlock()
 	ack := func(seq core.Seq) error {

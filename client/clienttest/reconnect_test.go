@@ -160,6 +160,27 @@ func TestConsumer_SettlesAfterAReset(t *testing.T) {
 	})
 }
 
+// TestConsumer_ReleasedAndTakenAgain loses the connection that took a release and handed the message out again, before it
+// confirmed the release: the consumer keeps the message.
+func TestConsumer_ReleasedAndTakenAgain(t *testing.T) {
+	bubble(t, core.GroupSpec{LockTimeout: time.Hour}, func(t *testing.T, b *clienttest.Broker) {
+		con := consumer(t, b)
+		b.Publish(t, queue, "confirmed", "message")
+		ok(t, take(t, con).Ack()) // a Confirm goes with it, and the next one 50 ms later
+		ok(t, take(t, con).Release())
+		d := take(t, con)
+		b.Disconnect()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for again, err := range con.Deliveries(ctx) {
+			t.Fatalf("while the consumer has it: %v, %v", again, err)
+		}
+		ok(t, d.Ack())
+		ok(t, con.Close(t.Context()))
+		b.WaitEmpty(t, queue, "billing", time.Second)
+	})
+}
+
 // TestConsumer_UnseenOutlivesAReset resets the connection while messages wait at the client: they are yielded, no attempt is lost.
 func TestConsumer_UnseenOutlivesAReset(t *testing.T) {
 	for _, limit := range []int{0, 50} {

@@ -22,7 +22,8 @@ type Token struct {
 	Extent     core.ExtentID
 	Seq        core.Seq
 	Attempt    uint16 // from 1
-	Epoch      uint64 // of the group; raised by each rewind
+	Session    uint32 // that the message was handed to; 0: a unary pull
+	Epoch      uint64 // of the group, below 2³²; raised by each seek
 	Generation uint64 // of the ownership of the share
 	// Derived: the consumer has named seq and attempt itself, on the strength of a token of the extent. It proves that its bearer was delivered
 	// messages of the extent in this epoch, under this or a later generation.
@@ -37,9 +38,9 @@ const version = 1
 
 // Sizes in bytes:
 //
-//	version u8 | queue 16 | group 16 | extent 16 | seq u64 | attempt u16 | epoch u64 | generation u64 | mac 16
+//	version u8 | queue 16 | group 16 | extent 16 | seq u64 | attempt u16 | session u32 | epoch u32 | generation u64 | mac 16
 const (
-	bodyLen = 1 + 3*16 + 8 + 2 + 8 + 8
+	bodyLen = 1 + 3*16 + 8 + 2 + 4 + 4 + 8
 	macLen  = 16
 )
 
@@ -68,12 +69,13 @@ func (t Token) Seal(keys Keys) string {
 	b = append(b, t.Extent.ID[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(t.Seq))
 	b = binary.BigEndian.AppendUint16(b, t.Attempt)
-	b = binary.BigEndian.AppendUint64(b, t.Epoch)
+	b = binary.BigEndian.AppendUint32(b, t.Session)
+	b = binary.BigEndian.AppendUint32(b, uint32(t.Epoch))
 	b = binary.BigEndian.AppendUint64(b, t.Generation)
 	return encoding.EncodeToString(append(b, mac(keys.Current, b)...))
 }
 
-// SealExtent seals the token of the extent, for consumers who were delivered messages of it: Seq and Attempt are
+// SealExtent seals the token of the extent, for the session that was delivered messages of it: Seq and Attempt are
 // ignored. It is no delivery token by itself.
 func (t Token) SealExtent(keys Keys) string {
 	t.Seq, t.Attempt = 0, 0
@@ -129,7 +131,8 @@ func open(keys Keys, s string) (Token, error) {
 	}
 	t.Seq = core.Seq(binary.BigEndian.Uint64(b))
 	t.Attempt = binary.BigEndian.Uint16(b[8:])
-	t.Epoch = binary.BigEndian.Uint64(b[10:])
+	t.Session = binary.BigEndian.Uint32(b[10:])
+	t.Epoch = uint64(binary.BigEndian.Uint32(b[14:]))
 	t.Generation = binary.BigEndian.Uint64(b[18:])
 	return t, nil
 }

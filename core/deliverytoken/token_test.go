@@ -21,7 +21,7 @@ func sample() Token {
 	now := time.UnixMilli(1_790_000_000_000)
 	return Token{
 		Queue: core.QueueID{ID: core.NewID(now)}, Group: core.GroupID{ID: core.NewID(now)}, Extent: core.ExtentID{ID: core.NewID(now)},
-		Seq: 1<<40 + 7, Attempt: 3, Epoch: 5, Generation: 1<<63 + 1,
+		Seq: 1<<40 + 7, Attempt: 3, Session: 8, Epoch: 5, Generation: 1<<63 + 1,
 	}
 }
 
@@ -30,7 +30,7 @@ func TestToken_RoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := Token{
 			Seq: core.Seq(rapid.Uint64Min(1).Draw(t, "seq")), Attempt: rapid.Uint16().Draw(t, "attempt"),
-			Epoch: rapid.Uint64().Draw(t, "epoch"), Generation: rapid.Uint64().Draw(t, "generation"),
+			Session: rapid.Uint32().Draw(t, "session"), Epoch: uint64(rapid.Uint32().Draw(t, "epoch")), Generation: rapid.Uint64().Draw(t, "generation"),
 		}
 		for _, id := range []*core.ID{&want.Queue.ID, &want.Group.ID, &want.Extent.ID} {
 			copy(id[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
@@ -55,9 +55,14 @@ func TestToken_Golden(t *testing.T) {
 	key[0] = 1
 	tok := Token{Seq: 258, Attempt: 2, Epoch: 3, Generation: 4}
 	tok.Queue.ID[0], tok.Group.ID[0], tok.Extent.ID[0] = 0xa, 0xb, 0xc
-	const want = "AQoAAAAAAAAAAAAAAAAAAAALAAAAAAAAAAAAAAAAAAAADAAAAAAAAAAAAAAAAAAAAAAAAAAAAAECAAIAAAAAAAAAAwAAAAAAAAAE345_sNw-TQsPSQyCZbY96Q"
-	if got := tok.Seal(Keys{Current: key}); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
+	const pulled = "AQoAAAAAAAAAAAAAAAAAAAALAAAAAAAAAAAAAAAAAAAADAAAAAAAAAAAAAAAAAAAAAAAAAAAAAECAAIAAAAAAAAAAwAAAAAAAAAE345_sNw-TQsPSQyCZbY96Q"
+	if got := tok.Seal(Keys{Current: key}); got != pulled {
+		t.Errorf("of a pull: got  %s\nwant %s", got, pulled)
+	}
+	const streamed = "AQoAAAAAAAAAAAAAAAAAAAALAAAAAAAAAAAAAAAAAAAADAAAAAAAAAAAAAAAAAAAAAAAAAAAAAECAAIAAAAFAAAAAwAAAAAAAAAETU4V2rKJDinkkwFRPfacXg"
+	tok.Session = 5
+	if got := tok.Seal(Keys{Current: key}); got != streamed {
+		t.Errorf("of a session: got  %s\nwant %s", got, streamed)
 	}
 }
 

@@ -169,11 +169,14 @@ func (s *Share) current(seq core.Seq, attempt uint16) *message {
 	return nil
 }
 
-// Inherited reports whether an earlier owner made the current delivery of a message. Two deliveries may have the same
-// attempt: a crash may forget a first attempt, which is then made again.
-func (s *Share) Inherited(seq core.Seq) bool {
+// Holder is the session that has the current, locked delivery of a message; EarlierSession if an earlier owner made it.
+// Two deliveries may have the same attempt: one that was given back does not count, and a crash may forget a first one.
+func (s *Share) Holder(seq core.Seq) (id SessionID, locked bool) {
 	m := s.table.get(seq)
-	return m != nil && m.phase == inFlight && m.session == EarlierSession
+	if m == nil || m.phase != inFlight {
+		return 0, false
+	}
+	return m.session, true
 }
 
 // Nack fails the current delivery of a message: it comes back after delay (at most core.MaxNackDelay), or if delay < 0
