@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"context"
 
-	"golang.org/x/sync/errgroup"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -64,18 +63,11 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 		}
 	}
 	unsaved := h.saveGivenOf(ctx, taken)
-	var gives errgroup.Group
-	gives.SetLimit(givesAtOnce)
-	for i, a := range taken {
-		if of[i].failed = unsaved[a.queue]; of[i].failed != nil {
-			continue
-		}
-		gives.Go(func() error {
+	lifecycle.Each(givesAtOnce, taken, func(i int, a accepted) {
+		if of[i].failed = unsaved[a.queue]; of[i].failed == nil {
 			of[i].failed = h.give(ctx, a)
-			return nil
-		})
-	}
-	gives.Wait() // no function fails
+		}
+	})
 	for i, a := range taken {
 		of[i].newest = a.newest()
 		if unsaved[a.queue] != nil {
@@ -125,18 +117,7 @@ func (h *Host) give(ctx context.Context, l accepted) error {
 		}
 		x.shares = append(x.shares, listed{e, a})
 	}
-	var gives errgroup.Group
-	gives.SetLimit(groupsAtOnce)
-	for _, x := range groups {
-		if !l.current() || ctx.Err() != nil {
-			break
-		}
-		gives.Go(func() error {
-			x.resume(ctx)
-			return nil
-		})
-	}
-	gives.Wait() // no function fails
+	lifecycle.Each(groupsAtOnce, groups, func(_ int, x *giving) { x.resume(ctx) })
 	if !l.current() {
 		return nil
 	}

@@ -5,13 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
-	"github.com/columbamq/columba/outputhost/claims"
 )
 
 const (
@@ -44,25 +42,19 @@ func (g *group) giveAway(s *share, now time.Time) {
 	g.h.saver.note(g, saveNow)
 }
 
-// givenShare is a share that was given away, as it is saved.
-type givenShare struct {
-	s     *share
-	claim *claims.Claim // nil: none
-}
-
 // saveGiven saves the state of the shares of these groups that were given away. The controller informs the new owner
 // after that. So the new owner resumes from the last state of this host, with the locks of the messages in flight. It
 // answers the queues of the shares that are not saved, and why; those hold up no others.
 func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.QueueID]error) {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
-	var all []givenShare
+	var all []*share
 	var rows []metadata.Row
 	for _, g := range groups {
 		g.mu.Lock()
 		for id, s := range g.mu.given {
 			if !s.late.durable {
 				row := metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)}
-				rows, all = append(rows, row), append(all, givenShare{s, s.claim})
+				rows, all = append(rows, row), append(all, s)
 			}
 		}
 		g.mu.Unlock()
@@ -70,62 +62,36 @@ func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.
 	if len(rows) == 0 {
 		return nil
 	}
-	failed = make(map[core.QueueID]error)
 	unstored, err := h.saver.putGiven(ctx, rows)
-	var ended []released
-	for i, x := range all {
-		if _, not := slices.BinarySearch(unstored, i); not {
-			failed[x.s.group.queue] = core.Errorf(core.CodeOf(err), "save shares that were given away, %d of %d of all queues: %w", len(unstored), len(rows), err)
-			all[i].s = nil
-		} else if x.claim != nil {
-			ended = append(ended, released{x, rows[i].Value})
+	errs := make([]error, len(all))
+	for _, i := range unstored {
+		errs[i] = core.Errorf(core.CodeOf(err), "save shares that were given away, %d of %d of all queues: %w", len(unstored), len(rows), err)
+	}
+	var claimed []int
+	for i, s := range all {
+		if s.claim != nil && errs[i] == nil {
+			claimed = append(claimed, i)
 		}
 	}
-	claimed := releaseClaims(ctx, ended)
-	for _, x := range all {
-		if x.s == nil {
+	lifecycle.Each(settledAtOnce, claimed, func(_, i int) {
+		err := all[i].claim.Release(ctx, rows[i].Value)
+		if err != nil && core.CodeOf(err) != core.CodeStale { // one that another owner has taken is ended already
+			errs[i] = core.Errorf(core.CodeOf(err), "give back what was claimed of a share that was given away: %w", err)
+		}
+	})
+	failed = make(map[core.QueueID]error)
+	for i, s := range all {
+		if errs[i] != nil {
+			failed[s.group.queue] = errs[i]
 			continue
 		}
-		if err := claimed[x.s]; err != nil {
-			failed[x.s.group.queue] = core.Errorf(core.CodeOf(err), "give back what was claimed of a share that was given away: %w", err)
-			continue
+		s.group.mu.Lock()
+		if s.late != nil { // else it came back, or was forgotten
+			s.late.durable = true
 		}
-		x.s.group.mu.Lock()
-		if x.s.late != nil { // else it came back, or was forgotten
-			x.s.late.durable = true
-		}
-		x.s.group.mu.Unlock()
+		s.group.mu.Unlock()
 	}
 	return failed
-}
-
-// released is a share that was given away and had a claim, and what is done of the share.
-type released struct {
-	givenShare
-	state []byte
-}
-
-// releaseClaims ends claims, several at a time, and answers those that it could not end. One that another owner has taken is ended already.
-func releaseClaims(ctx context.Context, ended []released) map[*share]error {
-	failed := make([]error, len(ended))
-	var all errgroup.Group
-	all.SetLimit(settledAtOnce)
-	for i, c := range ended {
-		all.Go(func() error {
-			if err := c.claim.Release(ctx, c.state); core.CodeOf(err) != core.CodeStale {
-				failed[i] = err
-			}
-			return nil
-		})
-	}
-	all.Wait() // no function fails
-	out := make(map[*share]error)
-	for i, c := range ended {
-		if failed[i] != nil {
-			out[c.s] = failed[i]
-		}
-	}
-	return out
 }
 
 // ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away. It appends the

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/errgroup"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost/inspect"
 )
@@ -55,7 +55,7 @@ func (h *Host) watch(ctx context.Context) {
 		if len(quiet) > 0 { // answers may be slow in coming: meanwhile others are lost
 			probing <- struct{}{}
 			probes.Go(func() {
-				h.probe(ctx, quiet)
+				probe(ctx, quiet)
 				<-probing
 			})
 		}
@@ -114,16 +114,8 @@ func (r *reader) owedLocked() bool {
 }
 
 // probe asks others how far the extents of readers go.
-func (h *Host) probe(ctx context.Context, readers []*reader) {
-	var probes errgroup.Group
-	probes.SetLimit(probesAtOnce)
-	for _, r := range readers {
-		probes.Go(func() error {
-			r.ask(ctx)
-			return nil
-		})
-	}
-	probes.Wait() // no function fails
+func probe(ctx context.Context, readers []*reader) {
+	lifecycle.Each(probesAtOnce, readers, func(_ int, r *reader) { r.ask(ctx) })
 }
 
 // ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later. A store

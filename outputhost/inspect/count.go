@@ -10,6 +10,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
 )
 
 const (
@@ -98,7 +99,7 @@ func (x *Inspector) lookAtShares(ctx context.Context, looks []*pb.CountSharesReq
 		}
 		g.Unlock()
 	}
-	each(found, func(_ int, a lookedAt) {
+	lifecycle.Each(lookAtOnce, found, func(_ int, a lookedAt) {
 		if a.longer { // a store has to say so: anybody may call, and what is never there would be waited for
 			if err := x.UpdateLength(ctx, a.Group, a.Share); err != nil {
 				x.cfg.Log.Debug("no store answers with the length of an extent", "extent", a.Extent().ID, "group", a.Name(), "err", err)

@@ -4,12 +4,11 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/backlog"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -105,19 +104,6 @@ const (
 	ownTimes = 16
 )
 
-// each calls f for all items, lookAtOnce at a time.
-func each[T any](items []T, f func(i int, item T)) {
-	var calls errgroup.Group
-	calls.SetLimit(lookAtOnce)
-	for i, item := range items {
-		calls.Go(func() error {
-			f(i, item)
-			return nil
-		})
-	}
-	calls.Wait() // no function fails
-}
-
 // updateLengths asks how far the extents of shares go that no read stream keeps known: the metadata for the ends of
 // sealed ones, stores for the others. It answers those of which no store could tell.
 func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Share]bool, err error) {
@@ -138,7 +124,7 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 		return nil, err
 	}
 	failed := make([]error, len(open))
-	each(open, func(i int, s Share) {
+	lifecycle.Each(lookAtOnce, open, func(i int, s Share) {
 		if seal, sealed := ends[keys[i]]; sealed && seal.State.HasEnd() {
 			g.Sealed(s, seal)
 		} else {
@@ -203,7 +189,7 @@ type timersAsleep struct {
 
 // countDue asks stores how many of them are due. Messages of stores that do not answer count as not due.
 func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, now time.Time) {
-	each(all, func(_ int, a *timersAsleep) {
+	lifecycle.Each(lookAtOnce, all, func(_ int, a *timersAsleep) {
 		g.Lock()
 		stores := a.s.Stores(now)
 		until := now
@@ -224,7 +210,7 @@ func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, 
 // enqueuedNext are the enqueue times, unix µs, of what the shares would read next; 0 where it cannot be read.
 func (x *Inspector) enqueuedNext(ctx context.Context, g Group, shares []Share) []int64 {
 	out := make([]int64, len(shares))
-	each(shares, func(i int, s Share) { out[i] = x.enqueuedNextOf(ctx, g, s) })
+	lifecycle.Each(lookAtOnce, shares, func(i int, s Share) { out[i] = x.enqueuedNextOf(ctx, g, s) })
 	return out
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/stuck"
+	"github.com/columbamq/columba/internal/lifecycle"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -165,7 +166,7 @@ func dueOf(record []byte) time.Time {
 // readBlocked reads the messages that are not in memory, of the oldest shares.
 func (x *Inspector) readBlocked(ctx context.Context, g Group, all []*blocked) {
 	all = slices.DeleteFunc(slices.Clone(all), func(b *blocked) bool { return b.enqueued > 0 || b.lost })
-	each(all[:min(ownTimes, len(all))], func(_ int, b *blocked) {
+	lifecycle.Each(lookAtOnce, all[:min(ownTimes, len(all))], func(_ int, b *blocked) {
 		enqueued, record, err := x.readOne(ctx, g, b.s, b.seq)
 		g.Lock()
 		defer g.Unlock()
