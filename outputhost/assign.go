@@ -192,9 +192,7 @@ func (x *giving) resume(ctx context.Context) {
 
 // hasShare reports whether a share of a list is there; then it takes over where the extent is held.
 func (h *Host) hasShare(extent core.ExtentID, group core.GroupID, a *pb.Assignment) bool {
-	h.mu.Lock()
-	g := h.mu.groups[group]
-	h.mu.Unlock()
+	g := h.loaded(group)
 	if g == nil {
 		return false
 	}

@@ -210,21 +210,9 @@ func clipName(s string) string {
 	return s[:n]
 }
 
-// tellRoutes tells the consumers of all groups, whenever hosts came or went, until ctx ends. It has a loop of its own: the metadata may
-// be slow.
+// tellRoutes tells the consumers of all groups, once hosts came or went. It gives up those that it does not come to within Config.CallTimeout:
+// refresh tells them.
 func (h *Host) tellRoutes(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.routing:
-			h.tellRoutesNow(ctx)
-		}
-	}
-}
-
-// tellRoutesNow gives up those it does not come to within Config.CallTimeout: refresh tells them.
-func (h *Host) tellRoutesNow(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
 	for _, g := range h.groupList() {

@@ -36,9 +36,7 @@ func (g *group) giveAway(s *share, now time.Time) {
 	}
 	g.mu.given[s.extent.ID] = s
 	g.mu.Unlock()
-	if r != nil {
-		r.stop()
-	}
+	r.stop()
 	g.h.saver.note(g, saveNow)
 }
 

@@ -64,9 +64,7 @@ func (x inspectedHost) Group(ctx context.Context, path, name string) (inspect.Gr
 }
 
 func (x inspectedHost) Loaded(id core.GroupID) inspect.Group {
-	x.h.mu.Lock()
-	defer x.h.mu.Unlock()
-	if g := x.h.mu.groups[id]; g != nil {
+	if g := x.h.loaded(id); g != nil {
 		return inspectedGroup{g}
 	}
 	return nil

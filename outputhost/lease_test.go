@@ -69,7 +69,7 @@ func runLeased(t *testing.T, others []membership.Host, f func(t *testing.T, x *l
 	x.list(x.ctl, x.g)
 	ctx, cancel := context.WithCancel(t.Context())
 	running.Go(func() { b.leases.Run(ctx) })
-	running.Go(func() { b.tellOpenings(ctx) })
+	running.Go(func() { onEach(ctx, b.openings.again, b.tellOpenings) })
 	defer time.Sleep(silence) // connections that nobody waits for any more are still being made
 	defer running.Wait()
 	defer func() {

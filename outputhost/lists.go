@@ -32,7 +32,7 @@ type queueList struct {
 type offered struct {
 	queue       core.QueueID
 	version     core.ListVersion
-	maker       lease.Maker // of a list of a minority; else zero
+	maker       lease.Maker
 	assignments []*pb.Assignment
 	shares      map[listedShare]uint64 // with the counters of their assignments
 }
@@ -49,9 +49,7 @@ func offer(p *pb.AssignmentList) (o offered, err error) {
 	if o.version, err = convert.ListVersion(p.GetVersion()); err != nil {
 		return o, err
 	}
-	if p.GetMinority() {
-		o.maker = lease.Maker{Controller: o.version.Controller, Run: o.version.Run, Minority: true}
-	}
+	o.maker = lease.Maker{Controller: o.version.Controller, Run: o.version.Run, Minority: p.GetMinority()}
 	o.assignments, o.shares = p.GetAssignments(), make(map[listedShare]uint64, len(p.GetAssignments()))
 	for _, a := range o.assignments {
 		var s listedShare
@@ -141,7 +139,7 @@ func (a *accepted) adopt() (newest core.ListVersion, ok bool) {
 	if a.version != l.version || l.lease == nil || a.maker.Minority && !l.lease.Holds(h.deps.Now()) {
 		l.changes.Add(1)
 		l.resumed = false
-		l.lease = h.leases.Of(leaseOf(a.maker, a.version))
+		l.lease = h.leases.Of(a.maker)
 	}
 	l.version, l.shares, l.shed = a.version, int32(len(a.shares)), false
 	l.resumed = l.resumed || l.shares == 0

@@ -7,21 +7,13 @@ import (
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// leaseOf is whose lease a list is under: that of a minority's list is one of its own.
-func leaseOf(minority lease.Maker, v core.ListVersion) lease.Maker {
-	if minority.Minority {
-		return minority
-	}
-	return lease.MakerOf(v)
-}
-
 // listLocked is what the host knows of a list of a queue: of the queue's own, or of that of a minority. nil: nothing.
-func (h *Host) listLocked(queue core.QueueID, minority lease.Maker) *queueList {
-	if !minority.Minority {
+func (h *Host) listLocked(queue core.QueueID, maker lease.Maker) *queueList {
+	if !maker.Minority {
 		return h.mu.lists[queue]
 	}
 	for _, l := range h.mu.minority[queue] {
-		if l.lease.Maker() == minority {
+		if l.lease.Maker() == maker {
 			return l
 		}
 	}

@@ -165,24 +165,10 @@ func (x *openings) takeChanged() (groups []core.GroupID) {
 	return groups
 }
 
-// tellOpenings tells groups of openings on other hosts until ctx ends.
-func (h *Host) tellOpenings(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.openings.again:
-			h.tellOpeningsNow()
-		}
-	}
-}
-
-func (h *Host) tellOpeningsNow() {
+// tellOpenings tells groups of openings on other hosts.
+func (h *Host) tellOpenings(context.Context) {
 	for _, id := range h.openings.takeChanged() {
-		h.mu.Lock()
-		g := h.mu.groups[id]
-		h.mu.Unlock()
-		if g != nil { // else groupOf asks
+		if g := h.loaded(id); g != nil { // else groupOf asks
 			g.hearOpenings()
 			g.pump()
 		}

@@ -187,7 +187,7 @@ func TestOpenings_GroupThatComesLater(t *testing.T) {
 	b := newHarness(t)
 	record, a := b.group()
 	b.openings.answered("ctl", core.RunID{}, 1, []core.BreakerOpening{{Group: record.ID, Run: core.RunID{ID: core.ID{1}}, Number: 1}}, b.deps.Now())
-	b.tellOpeningsNow()
+	b.tellOpenings(t.Context())
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
 	}

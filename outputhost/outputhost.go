@@ -10,6 +10,7 @@
 package outputhost
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -145,10 +146,29 @@ func (h *Host) groupList() []*group {
 	return slices.AppendSeq(make([]*group, 0, len(h.mu.groups)), maps.Values(h.mu.groups))
 }
 
+// loaded is the loaded group of an id, or nil.
+func (h *Host) loaded(id core.GroupID) *group {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.groups[id]
+}
+
 func (h *Host) sessionList() []*session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.AppendSeq(make([]*session, 0, len(h.mu.sessions)), maps.Keys(h.mu.sessions))
+}
+
+// onEach calls f whenever c was poked, until ctx ends.
+func onEach(ctx context.Context, c <-chan struct{}, f func(ctx context.Context)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c:
+			f(ctx)
+		}
+	}
 }
 
 // poke wakes the goroutine that waits for c, of capacity 1, or lets it go round once more.

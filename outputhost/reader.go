@@ -196,9 +196,9 @@ func (r *reader) credit(n int) {
 	r.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeReadCredit, r.stream, wire.AppendPosition(nil, uint64(n))))
 }
 
-// stop ends the stream; the share may be read again by another reader.
+// stop ends the stream; the share may be read again by another reader. A nil reader has none.
 func (r *reader) stop() {
-	if r.end() {
+	if r != nil && r.end() {
 		r.g.mu.Lock()
 		r.leaveLocked()
 		r.g.mu.Unlock()

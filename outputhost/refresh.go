@@ -316,9 +316,7 @@ func (g *group) mendShares(now time.Time) {
 	}
 	g.mu.Unlock()
 	for _, m := range all {
-		if m.reader != nil {
-			m.reader.stop()
-		}
+		m.reader.stop()
 		g.h.metrics.mended.Inc()
 		g.h.log.Warn("the state of a share was damaged by a bug, and the host rebuilt it; no message is lost. Report this log line", "queue", g.queuePath, "group", g.name, "extent", m.extent, "why", m.cause)
 	}
@@ -376,9 +374,7 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 			s.others[metadata.CheckpointKey(g.id, id, from, g.h.deps.Members.Self().Run)] = &other{} // removed when the one of this epoch has all of it
 			continue
 		}
-		if r := s.dropLocked(); r != nil {
-			readers = append(readers, r)
-		}
+		readers = append(readers, s.dropLocked())
 		g.forgetHandlesLocked(s, forgottenShare)
 	}
 	for id, s := range g.mu.given {

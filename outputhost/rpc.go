@@ -194,9 +194,7 @@ func (s *service) HoldTimers(_ context.Context, req *connect.Request[pb.HoldTime
 
 // holdTimers withholds messages in a group's share; nil when that is not here.
 func (h *Host) holdTimers(group core.GroupID, extent core.ExtentID, messages []*pb.HoldTimersRequest_Timer) *pb.HoldTimersResponse_GroupHold {
-	h.mu.Lock()
-	g := h.mu.groups[group]
-	h.mu.Unlock()
+	g := h.loaded(group)
 	if g == nil {
 		return nil
 	}

@@ -90,12 +90,12 @@ func (h *Host) Run(ctx context.Context) error {
 	loops.Go(func() { h.deadlines.Run(ctx, h.deps.Now, (*group).pump) })
 	loops.Go(func() { h.saver.run(ctx) })
 	loops.Go(func() { h.watch(ctx) })
-	loops.Go(func() { h.tellRoutes(ctx) })
+	loops.Go(func() { onEach(ctx, h.routing, h.tellRoutes) }) // the metadata may be slow
 	loops.Go(func() { h.leases.Run(ctx) })
-	loops.Go(func() { h.tellOpenings(ctx) })
+	loops.Go(func() { onEach(ctx, h.openings.again, h.tellOpenings) })
 	<-ctx.Done()
 	h.draining.Store(true) // the last checkpoint says that nothing is handed out after it
-	h.tellRoutesNow(h.tasks.Context())
+	h.tellRoutes(h.tasks.Context())
 	for _, s := range h.sessionList() {
 		s.drain()
 	}

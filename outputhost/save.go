@@ -325,7 +325,5 @@ func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 		g.forgetHandlesLocked(p.s, forgottenShare)
 	}
 	g.mu.Unlock()
-	if r != nil {
-		r.stop()
-	}
+	r.stop()
 }

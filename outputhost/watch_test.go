@@ -73,7 +73,7 @@ func TestWatch_SlowMetadata(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var loops sync.WaitGroup
 		loops.Go(func() { b.watch(ctx) })
-		loops.Go(func() { b.tellRoutes(ctx) })
+		loops.Go(func() { onEach(ctx, b.routing, b.tellRoutes) })
 		time.Sleep(watchEvery)
 		members := []membership.Host{b.deps.Members.Self(), {ID: "a", Roles: []string{"storehost"}, Address: "a:1", Run: core.RunID{ID: core.NewID(time.Now())}}}
 		for i := range membership.ConsumeHosts {

@@ -166,16 +166,15 @@ const unusedFor = time.Minute
 func (x *Leases) forget(all map[Maker]*grant, h heard) {
 	listed := make(map[core.HostID]bool)
 	for maker, g := range all {
-		switch {
-		case x.listsOf(g) > 0:
+		if x.listsOf(g) > 0 {
 			listed[maker.Controller] = true
-		default:
-			x.mu.Lock()
-			if !g.confirming && h.asked.Sub(g.used) > unusedFor {
-				delete(x.mu.granted, maker)
-			}
-			x.mu.Unlock()
+			continue
 		}
+		x.mu.Lock()
+		if !g.confirming && h.asked.Sub(g.used) > unusedFor {
+			delete(x.mu.granted, maker)
+		}
+		x.mu.Unlock()
 	}
 	if len(h.renewed) > 0 || h.nobody {
 		x.known.forget(h.asked, listed)

@@ -108,13 +108,13 @@ func (x *Leases) refuse(ctx context.Context, controllers []membership.Host, rene
 	var mu sync.Mutex
 	refused := make(map[core.HostID]bool, len(silent))
 	each(ctx, silent, func(ctx context.Context, m membership.Host) bool {
-		is := x.refuses(ctx, m)
+		if !isRefused(x.dial(ctx, m)) {
+			return false
+		}
 		mu.Lock()
 		defer mu.Unlock()
-		if is {
-			refused[m.ID] = true
-		}
-		return is
+		refused[m.ID] = true
+		return true
 	})
 	return refused
 }
@@ -174,11 +174,6 @@ func (x *Leases) reaches(ctx context.Context, m membership.Host) bool {
 	return err == nil || isRefused(err)
 }
 
-// refuses reports whether nobody listens at that machine.
-func (x *Leases) refuses(ctx context.Context, m membership.Host) bool {
-	return isRefused(x.dial(ctx, m))
-}
-
 func (x *Leases) dial(ctx context.Context, m membership.Host) error {
 	conn, err := x.owner.Dial(ctx, "tcp", m.Address)
 	if err == nil {
@@ -187,6 +182,7 @@ func (x *Leases) dial(ctx context.Context, m membership.Host) error {
 	return err
 }
 
+// isRefused reports whether nobody listens at the machine that was dialed.
 func isRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, net.ErrClosed) // the latter: in memory
 }

@@ -54,8 +54,7 @@ func (s *Stores) ShunnedUntil(store core.HostID, now time.Time) time.Time {
 type source struct {
 	membership.Host
 	until time.Time // not before, if there is another
-	far   bool      // in another zone
-	rank  int
+	rank  int       // those of other zones come last
 }
 
 // Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else its
@@ -99,24 +98,17 @@ func (s *Stores) among(e core.Extent, ids []core.HostID, failed map[core.HostID]
 		if !ok {
 			continue
 		}
-		x := source{Host: m, far: m.Zone != zone, rank: rank, until: s.ShunnedUntil(id, now)}
+		if m.Zone != zone {
+			rank += len(ids)
+		}
+		x := source{Host: m, rank: rank, until: s.ShunnedUntil(id, now)}
 		if f := failed[id]; f.After(now) && f.After(x.until) {
 			x.until = f
 		}
 		out = append(out, x)
 	}
 	slices.SortFunc(out, func(a, b source) int {
-		return cmp.Or(a.until.Compare(b.until), compareBool(a.far, b.far), cmp.Compare(a.rank, b.rank))
+		return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.rank, b.rank))
 	})
 	return out
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
 }
