@@ -55,14 +55,16 @@ func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAns
 	}
 	answers := make([]listAnswer, len(lists))
 	taken, of := make([]accepted, 0, len(lists)), make([]*listAnswer, 0, len(lists))
+	var groups []*group
 	for i, o := range offers {
 		a, newest, ok := h.accept(o)
 		if answers[i].newest = newest; ok {
 			taken, of = append(taken, a), append(of, &answers[i])
+			groups = append(groups, h.groupsOf(a.queue)...)
 			defer a.release()
 		}
 	}
-	unsaved := h.saveGivenOf(ctx, taken)
+	unsaved := h.saveGiven(ctx, groups)
 	lifecycle.Each(givesAtOnce, taken, func(i int, a accepted) {
 		if of[i].failed = unsaved[a.queue]; of[i].failed == nil {
 			of[i].failed = h.give(ctx, a)

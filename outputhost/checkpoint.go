@@ -125,16 +125,11 @@ func (s *saver) run(ctx context.Context) {
 			beside := s.draft(again, &p)
 			settling.Go(func() { s.finish(ctx, beside) })
 		}
-		cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-		settles := s.put(cctx, w)
+		s.write(ctx, w, &settling)
 		s.window.spend(p.rows, p.urgent, s.h.elapsed(p.now))
 		if s.bytes.Wait(p.now) == 0 { // what does not wait for the others owes nothing then
 			s.bytes.Take(min(p.bytes, saveBytes), p.now)
 		}
-		for _, settle := range settles {
-			settling.Go(func() { settle(ctx) })
-		}
-		cancel()
 		busy.Reset(min(next, soon))
 	}
 }
@@ -264,10 +259,15 @@ func (s *saver) save(ctx context.Context, due []*group, final bool) {
 
 // finish does a write, with all that follows from it.
 func (s *saver) finish(ctx context.Context, w write) {
-	cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
-	defer cancel()
 	var settling sync.WaitGroup
 	defer settling.Wait()
+	s.write(ctx, w, &settling)
+}
+
+// write puts checkpoints, and goes on beside with what is still to be done of their groups.
+func (s *saver) write(ctx context.Context, w write, settling *sync.WaitGroup) {
+	cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
+	defer cancel()
 	for _, settle := range s.put(cctx, w) {
 		settling.Go(func() { settle(ctx) })
 	}

@@ -1,7 +1,6 @@
 package outputhost
 
 import (
-	"context"
 	"slices"
 	"sync/atomic"
 
@@ -249,13 +248,4 @@ func (h *Host) groupsOf(queue core.QueueID) []*group {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.groupsOfLocked(queue)
-}
-
-// saveGivenOf saves the shares of these lists' queues that were given away, see saveGiven.
-func (h *Host) saveGivenOf(ctx context.Context, lists []accepted) (failed map[core.QueueID]error) {
-	var groups []*group
-	for _, a := range lists {
-		groups = append(groups, h.groupsOf(a.queue)...)
-	}
-	return h.saveGiven(ctx, groups)
 }

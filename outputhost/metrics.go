@@ -146,7 +146,7 @@ const events = len(words.Events)
 type groupSeries struct {
 	id           core.GroupID
 	queue, group string
-	depth        dispatch.Depth
+	depth        [len(depthStates)]int
 	oldest       float64 // seconds
 	opened       float64 // seconds: for how long the breaker is open
 	limited      float64 // 1: the limit of retries holds first deliveries back
@@ -158,9 +158,10 @@ type groupSeries struct {
 func (g *group) series(now time.Time) groupSeries {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c := g.mu.rules.Counters()
+	c, d := g.mu.rules.Counters(), g.mu.rules.Depth()
 	x := groupSeries{
-		id: g.id, queue: g.queuePath, group: g.name, depth: g.mu.rules.Depth(), unsaved: g.unsavedSharesLocked(),
+		id: g.id, queue: g.queuePath, group: g.name, unsaved: g.unsavedSharesLocked(),
+		depth: [...]int{d.Ready, d.InFlight, d.Delayed + d.RetryQueueing, d.DeadLettering, d.Blocked},
 		events: [events]uint64{
 			c.Delivered, c.Redelivered, c.Acked, c.Nacked, c.LockTimeouts, c.Rejected, c.Returned, c.Dead, c.RetryQueued, c.Dropped, c.Skipped, c.Expired, c.NotCounted, c.Cancelled,
 		},
@@ -172,16 +173,18 @@ func (g *group) series(now time.Time) groupSeries {
 	if g.mu.rules.RetryLimit().Reached {
 		x.limited = 1
 	}
-	if x.depth.OldestReady > 0 {
-		x.oldest = now.Sub(time.UnixMicro(x.depth.OldestReady)).Seconds()
+	if d.OldestReady > 0 {
+		x.oldest = now.Sub(time.UnixMicro(d.OldestReady)).Seconds()
 	}
 	return x
 }
 
 // weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
-	d := x.depth
-	w := float64(d.Ready+d.InFlight+d.Delayed+d.RetryQueueing+d.DeadLettering+d.Blocked) + 60*x.rate
+	w := 60 * x.rate
+	for _, n := range x.depth {
+		w += float64(n)
+	}
 	if x.opened > 0 || x.limited > 0 {
 		w += 1e9
 	}
@@ -193,12 +196,9 @@ func (x groupSeries) weight() float64 {
 
 // add has the rest say what a group would: sums, and the greatest age.
 func (x *groupSeries) add(o groupSeries) {
-	x.depth.Ready += o.depth.Ready
-	x.depth.InFlight += o.depth.InFlight
-	x.depth.Delayed += o.depth.Delayed
-	x.depth.RetryQueueing += o.depth.RetryQueueing
-	x.depth.DeadLettering += o.depth.DeadLettering
-	x.depth.Blocked += o.depth.Blocked
+	for i, n := range o.depth {
+		x.depth[i] += n
+	}
 	x.oldest, x.opened, x.limited = max(x.oldest, o.oldest), max(x.opened, o.opened), max(x.limited, o.limited)
 	x.unsaved += o.unsaved
 }
@@ -260,8 +260,7 @@ func (x *groupSeries) send(out chan<- prometheus.Metric) {
 	gauge(groupLimited, x.limited)
 	gauge(groupUnsaved, float64(x.unsaved))
 	gauge(groupOldest, x.oldest)
-	d := x.depth
-	for i, n := range [...]int{d.Ready, d.InFlight, d.Delayed + d.RetryQueueing, d.DeadLettering, d.Blocked} {
+	for i, n := range x.depth {
 		gauge(groupDepth, float64(n), depthStates[i])
 	}
 	for i, n := range x.events {

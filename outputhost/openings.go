@@ -62,27 +62,21 @@ func (x *openings) note(group core.GroupID, number uint64) {
 	}
 }
 
-// ask answers what a controller is to be told: the breakers that are open here, and what it answered last.
+// ask answers what a controller is to be told: the core.MaxOpenings breakers that opened here last, the newest last, and what it answered last.
 func (x *openings) ask(controller core.HostID) (own []core.BreakerOpening, counter uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	own = x.newestLocked()
 	if t := x.mu.told[controller]; t != nil {
 		counter = t.counter
 	}
-	return own, counter
-}
-
-// newestLocked are the core.MaxOpenings breakers that opened here last, the newest last.
-func (x *openings) newestLocked() (own []core.BreakerOpening) {
 	if len(x.mu.own) == 0 {
-		return nil
+		return nil, counter
 	}
 	groups := slices.SortedFunc(maps.Keys(x.mu.own), func(a, b core.GroupID) int { return cmp.Compare(x.mu.own[a].at, x.mu.own[b].at) })
 	for _, group := range groups[max(len(groups)-core.MaxOpenings, 0):] {
 		own = append(own, core.BreakerOpening{Group: group, Number: x.mu.own[group].number})
 	}
-	return own
+	return own, counter
 }
 
 // answered takes over what a run of a controller answered to ask.
@@ -120,10 +114,7 @@ func (x *openings) countLocked() {
 	known, newest := make(map[core.BreakerOpening]uint64), make(map[core.GroupID]uint64)
 	for _, t := range x.mu.told {
 		for _, o := range t.open {
-			n := x.mu.known[o]
-			if n == 0 {
-				n = known[o]
-			}
+			n := cmp.Or(x.mu.known[o], known[o])
 			if n == 0 {
 				x.mu.last++
 				n = x.mu.last

@@ -101,12 +101,11 @@ func (g *group) takeUnsavedLocked(p *pass) (due []*share, left urgency) {
 			due = append(due, s)
 		}
 	}
-	for _, s := range g.mu.shares {
-		if !p.all {
-			break
-		}
-		if s.unsaved && s.urgency == saveSoon {
-			due = append(due, s)
+	if p.all {
+		for _, s := range g.mu.shares {
+			if s.unsaved && s.urgency == saveSoon {
+				due = append(due, s)
+			}
 		}
 	}
 	g.mu.need, g.mu.told = left, left

@@ -3,6 +3,7 @@ package outputhost
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,15 +67,13 @@ func (h *Host) watch(ctx context.Context) {
 func (h *Host) leaveLostStores() {
 	for _, g := range h.groupList() {
 		g.mu.Lock()
-		readers := g.readersLocked()
+		left := slices.DeleteFunc(g.readersLocked(), func(r *reader) bool {
+			_, there := membership.Find(h.deps.Members, r.store)
+			return r.mux == nil || there
+		})
 		g.mu.Unlock()
-		for _, r := range readers {
-			g.mu.Lock()
-			store, open := r.store, r.mux != nil
-			g.mu.Unlock()
-			if _, ok := membership.Find(h.deps.Members, store); open && !ok {
-				r.lost(core.Errorf(core.CodeUnavailable, "store %s has left", store))
-			}
+		for _, r := range left {
+			r.lost(core.Errorf(core.CodeUnavailable, "store %s has left", r.store))
 		}
 	}
 }

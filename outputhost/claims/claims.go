@@ -25,21 +25,18 @@ type Claim struct {
 func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.RunID, term core.ID) (*Claim, []byte, error) {
 	c := &Claim{meta: meta, key: key, term: term}
 	mine := metadata.ClaimRecord{Owner: run, Term: term}
+	var before metadata.ClaimRecord
 	err := metadata.Create(ctx, meta, metadata.Claims, key, mine)
-	if err == nil {
-		return c, nil, nil
+	if core.CodeOf(err) == core.CodeExists {
+		before, err = metadata.Change(ctx, meta, metadata.Claims, key, func(r *metadata.ClaimRecord) error {
+			r.Owner, r.Term = run, term
+			return nil
+		})
 	}
-	if core.CodeOf(err) != core.CodeExists {
-		return nil, nil, core.Errorf(core.CodeOf(err), "claim the share: %w", err)
-	}
-	r, err := metadata.Change(ctx, meta, metadata.Claims, key, func(r *metadata.ClaimRecord) error {
-		r.Owner, r.Term = run, term
-		return nil
-	})
 	if err != nil {
 		return nil, nil, core.Errorf(core.CodeOf(err), "claim the share: %w", err)
 	}
-	return c, r.State, nil
+	return c, before.State, nil
 }
 
 // Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner:

@@ -113,7 +113,7 @@ func (x *Inspector) lookAtShares(ctx context.Context, looks []*pb.CountSharesReq
 // lookAt has a share know the age of its next message, or how many of its delayed ones are due.
 func (x *Inspector) lookAt(ctx context.Context, g Group, s Share, now time.Time) {
 	if !timers(s) {
-		x.enqueuedNextOf(ctx, g, s)
+		x.enqueuedNext(ctx, g, s)
 		g.Lock()
 		s.Counted().read = now.UnixNano()
 		g.Unlock()

@@ -71,7 +71,8 @@ func (x *Inspector) Depth(ctx context.Context, g Group) (*pb.Depth, error) {
 			older(a.oldest)
 		}
 	}
-	enqueued := x.enqueuedNext(ctx, g, unseen)
+	enqueued := make([]int64, len(unseen)) // unix µs; 0: it cannot be read
+	lifecycle.Each(lookAtOnce, unseen, func(i int, s Share) { enqueued[i] = x.enqueuedNext(ctx, g, s) })
 	g.Lock()
 	for i, s := range unseen {
 		if s.Rules().KeepsBack(enqueued[i], now) { // and so what is younger
@@ -207,14 +208,8 @@ func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, 
 	})
 }
 
-// enqueuedNext are the enqueue times, unix µs, of what the shares would read next; 0 where it cannot be read.
-func (x *Inspector) enqueuedNext(ctx context.Context, g Group, shares []Share) []int64 {
-	out := make([]int64, len(shares))
-	lifecycle.Each(lookAtOnce, shares, func(i int, s Share) { out[i] = x.enqueuedNextOf(ctx, g, s) })
-	return out
-}
-
-func (x *Inspector) enqueuedNextOf(ctx context.Context, g Group, s Share) int64 {
+// enqueuedNext is the enqueue time, unix µs, of what the share would read next; 0 when it cannot be read.
+func (x *Inspector) enqueuedNext(ctx context.Context, g Group, s Share) int64 {
 	g.Lock()
 	seq, known := s.Rules().ReadFrom(), s.Counted().next
 	g.Unlock()

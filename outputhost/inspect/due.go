@@ -173,7 +173,7 @@ func (x *Inspector) lookUpDueIn(ctx context.Context, e core.Extent, group core.G
 
 // dueAt calls f for the records of a timer extent that are due just then.
 func (x *Inspector) dueAt(ctx context.Context, stores []membership.Host, extent core.ExtentID, upTo core.Seq, due int64, f func(*pb.ListDueResponse_Record) error) error {
-	req := &pb.ListDueRequest{Extent: extent.ID[:], After: due - 1, AfterSeq: math.MaxUint64, UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: MaxPage}
+	req := &pb.ListDueRequest{Extent: extent.ID[:], After: due - 1, AfterSeq: math.MaxUint64, UpTo: uint64(upTo), MaxBytes: peekBytes, MaxRecords: maxPage}
 	for range dueRounds {
 		resp, err := untilHeard(ctx, func() (*pb.ListDueResponse, error) { return x.listDue(ctx, stores, req) })
 		if err != nil {
@@ -192,5 +192,5 @@ func (x *Inspector) dueAt(ctx context.Context, stores []membership.Host, extent 
 		}
 		req.After, req.AfterSeq = resp.Passed, resp.PassedSeq
 	}
-	return core.Errorf(core.CodeTooLarge, "more than %d messages are due at once", dueRounds*MaxPage)
+	return core.Errorf(core.CodeTooLarge, "more than %d messages are due at once", dueRounds*maxPage)
 }

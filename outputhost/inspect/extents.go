@@ -69,7 +69,7 @@ func (x *Inspector) scanExtent(ctx context.Context, e core.Extent, group core.Gr
 // eachStored calls f for the messages of an extent between two seqs, until it says false.
 func (x *Inspector) eachStored(ctx context.Context, stores []membership.Host, extent core.ExtentID, from, upTo core.Seq, f func(stored) (bool, error)) (more bool, err error) {
 	for from <= upTo {
-		batches, err := x.readSoon(ctx, stores, extent, from, upTo)
+		batches, err := untilHeard(ctx, func() ([]byte, error) { return x.readRange(ctx, stores, extent, from, upTo, peekBytes) })
 		if err != nil {
 			return false, err
 		}
@@ -111,11 +111,6 @@ func nextBatch(batches []byte) (batch wire.Batch, rest []byte, err error) {
 // soon is how long a store may take to hear how far an extent goes that it has: after a crash that is when the extent
 // is sealed.
 const soon = 5 * time.Second
-
-// readSoon is readRange, again for a while when the stores have not heard of what is to be read.
-func (x *Inspector) readSoon(ctx context.Context, stores []membership.Host, extent core.ExtentID, from, upTo core.Seq) ([]byte, error) {
-	return untilHeard(ctx, func() ([]byte, error) { return x.readRange(ctx, stores, extent, from, upTo, peekBytes) })
-}
 
 // untilHeard asks stores again for a while that have not heard of what is to be read.
 func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, err error) {

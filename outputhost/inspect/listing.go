@@ -15,8 +15,8 @@ import (
 
 // Limits of a page of messages.
 const (
-	MaxPage      = 1000
-	MaxPageBytes = 8 << 20
+	maxPage      = 1000
+	maxPageBytes = 8 << 20
 )
 
 // stored is a message that a listing comes by.
@@ -37,7 +37,7 @@ type listing struct {
 
 // newListing goes on after a receipt; with an id it looks for one message, and has more to read.
 func (x *Inspector) newListing(after core.Receipt, limit int, id string) listing {
-	l := listing{limit: limit, most: MaxPageBytes, last: after}
+	l := listing{limit: limit, most: maxPageBytes, last: after}
 	if id != "" {
 		l.most = x.cfg.SearchBytes
 	}
@@ -64,7 +64,7 @@ func (x *Inspector) Peek(ctx context.Context, req *pb.PeekRequest) (*pb.PeekResp
 	if err != nil {
 		return nil, err
 	}
-	out, l := &pb.PeekResponse{}, listing{limit: limit, most: MaxPageBytes, last: after}
+	out, l := &pb.PeekResponse{}, listing{limit: limit, most: maxPageBytes, last: after}
 	err = x.scan(ctx, queue, reader, after, nil, func(s stored) (more bool, err error) {
 		if out.Next, more = l.take(s, len(out.Messages)); !more || s.taken {
 			return more, nil
@@ -164,8 +164,8 @@ func (x *Inspector) page(ctx context.Context, path, after string, limit int32) (
 	if err == nil && after != "" {
 		at, err = core.ParseReceipt(after)
 	}
-	if limit <= 0 || limit > MaxPage {
-		limit = MaxPage
+	if limit <= 0 || limit > maxPage {
+		limit = maxPage
 	}
 	return id, at, int(limit), err
 }

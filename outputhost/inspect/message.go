@@ -37,7 +37,7 @@ func Message(record []byte) (m *pb.Message, r wire.Record, err error) {
 }
 
 func recordMessage(r *wire.Record) (*pb.Message, error) {
-	m := &pb.Message{Payload: append([]byte{}, r.Payload...), Key: ValidText(r.Key), TraceParent: ValidText(r.TraceParent)}
+	m := &pb.Message{Payload: append([]byte{}, r.Payload...), Key: validText(r.Key), TraceParent: validText(r.TraceParent)}
 	if !r.ID.IsZero() {
 		m.Id = r.ID.String()
 	}
@@ -51,37 +51,33 @@ func recordMessage(r *wire.Record) (*pb.Message, error) {
 		if m.Headers == nil {
 			m.Headers = make(map[string]string)
 		}
-		m.Headers[ValidText(name)] = ValidText(value)
+		m.Headers[validText(name)] = validText(value)
 		return true
 	})
 	return m, err
 }
 
-// ValidText is text of a client, with a replacement character for bytes that are no text: a client may have cut a
+// validText is text of a client, with a replacement character for bytes that are no text: a client may have cut a
 // character in the middle. One message must not make a listing, or a pull of many, fail.
-func ValidText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+func validText(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
 
 // deadLetterOf reads a record of a dead letter queue.
 func deadLetterOf(record []byte, at core.Receipt, enqueued int64) (*pb.DeadLetter, error) {
-	var r wire.Record
-	if _, err := wire.DecodeRecord(record, &r); err != nil {
-		return nil, err
-	}
-	m, err := recordMessage(&r)
+	m, r, err := Message(record)
 	if err != nil {
 		return nil, err
 	}
 	var history []*pb.EarlierFailure
 	for _, l := range wire.Lives(r.Extra) {
 		history = append(history, &pb.EarlierFailure{
-			Attempts: int32(l.Attempts), Reason: ValidText(l.ReasonCode), Error: ValidText(l.Reason), DeadSince: convert.Time(time.UnixMicro(l.DeadSince)), LastConsumer: ValidText(l.LastConsumer),
+			Attempts: int32(l.Attempts), Reason: validText(l.ReasonCode), Error: validText(l.Reason), DeadSince: convert.Time(time.UnixMicro(l.DeadSince)), LastConsumer: validText(l.LastConsumer),
 		})
 	}
 	return &pb.DeadLetter{
 		History: history,
-		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: ValidText(r.ReasonCode), Error: ValidText(r.Reason),
+		Id:      m.Id, Receipt: at.String(), Message: m, Attempts: int32(r.Attempts), Reason: validText(r.ReasonCode), Error: validText(r.Reason),
 		FirstEnqueued: convert.Time(time.UnixMicro(r.FirstEnqueue)), DeadSince: convert.Time(time.UnixMicro(enqueued)),
-		LastConsumer: ValidText(r.LastConsumer), Origin: r.Origin.String(),
+		LastConsumer: validText(r.LastConsumer), Origin: r.Origin.String(),
 	}, nil
 }
 
@@ -93,8 +89,8 @@ func retryQueueMessage(record []byte, at core.Receipt, delayed int64) (*pb.Retry
 	}
 	m.Payload = nil
 	return &pb.RetryQueueMessage{
-		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: ValidText(r.ReasonCode),
-		Error: ValidText(r.Reason), LastConsumer: ValidText(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), DelayedSince: unixMicro(delayed),
+		Id: m.Id, Receipt: at.String(), Origin: r.Origin.String(), Message: m, Until: m.DeliverAt, Attempts: int32(r.Attempts), Reason: validText(r.ReasonCode),
+		Error: validText(r.Reason), LastConsumer: validText(r.LastConsumer), FirstEnqueued: unixMicro(r.FirstEnqueue), DelayedSince: unixMicro(delayed),
 	}, nil
 }
 
@@ -113,7 +109,7 @@ func (x *Inspector) Status(g Group, at core.Receipt) (*pb.Standing, error) {
 func (x *Inspector) status(g Group, s Share, st dispatch.Standing) *pb.Standing {
 	out := &pb.Standing{
 		State: words.StateOf(st.Place), Receipt: core.Receipt{Extent: s.Extent().ID, Seq: st.Seq}.String(), Attempts: int32(st.Attempts),
-		LastFailure: st.Failure.String(), LastError: ValidText([]byte(st.Text)), Owner: string(x.host.Self().ID),
+		LastFailure: st.Failure.String(), LastError: validText([]byte(st.Text)), Owner: string(x.host.Self().ID),
 	}
 	if st.Record != nil {
 		addRecord(out, s, st.Record)
@@ -147,6 +143,6 @@ func addRecord(out *pb.Standing, s Share, record []byte) {
 		out.Attempts = int32(r.Attempts - min(r.Attempts, wire.ReadHistory(r.Extra).Settled))
 	}
 	if out.LastFailure == "" {
-		out.LastFailure, out.LastError = ValidText(r.ReasonCode), ValidText(r.Reason)
+		out.LastFailure, out.LastError = validText(r.ReasonCode), validText(r.Reason)
 	}
 }

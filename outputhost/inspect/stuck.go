@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,9 +26,7 @@ type blocked struct {
 	waits    bool   // a message that is not due
 }
 
-// older orders by enqueue time, or when that is not known by the time the extent was made.
-func (b *blocked) older(o *blocked) bool { return b.since() < o.since() }
-
+// since is when the message was enqueued, or when that is not known the extent made, unix µs.
 func (b *blocked) since() int64 {
 	if b.enqueued > 0 {
 		return b.enqueued
@@ -46,16 +45,11 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 	x.findDue(ctx, g, all)
 	all = slices.DeleteFunc(all, func(b *blocked) bool { return b.waits })
 	out := &pb.WhyStuckResponse{Queue: g.Queue(), Group: g.Name(), Extents: uint32(len(all))}
-	var worst *blocked
-	for _, b := range all {
-		if worst == nil || b.older(worst) {
-			worst = b
-		}
-	}
-	if worst == nil {
+	if len(all) == 0 {
 		out.Reason, out.Text = string(stuck.Nothing), stuck.Nothing.Text()
 		return out, nil
 	}
+	worst := slices.MinFunc(all, func(a, b *blocked) int { return cmp.Compare(a.since(), b.since()) })
 	failed, saveErr := x.host.SaveFailure()
 	now := x.host.Now()
 	g.Lock()

@@ -33,8 +33,6 @@ type publisher struct {
 	told   []Group // who got outcomes since they were pumped; of the publisher's goroutine that tells them
 }
 
-func (p *publishers) init() { p.open = make(map[address]*publisher) }
-
 // publish hands a record to the publisher of a queue, which tells done of the outcome unless there is an error.
 func (m *Mover) publish(ctx context.Context, g Group, to address, record *wire.Record, timeout time.Duration, done func(error)) error {
 	p, err := m.publisher(to)

@@ -90,9 +90,7 @@ type Mover struct {
 
 // New makes a mover; it does no I/O.
 func New(cfg Config) *Mover {
-	m := &Mover{cfg: cfg}
-	m.publishers.init()
-	return m
+	return &Mover{cfg: cfg, publishers: publishers{open: make(map[address]*publisher)}}
 }
 
 // Begin sends messages of one destination that an Outbox took. They wait for room at a publisher, which may need what
@@ -106,7 +104,7 @@ func (m *Mover) Begin(g Group, began time.Time, some []dispatch.Transfer) {
 		var looks sync.WaitGroup
 		if len(again) > 0 && m.mayLook(g, again) {
 			looks.Go(func() { // it has all of the time, however long the publisher has no room
-				m.look(ctx, g, again)
+				m.lookAndSend(ctx, g, again)
 				g.Pump()
 			})
 		}
@@ -155,7 +153,7 @@ func (m *Mover) letters(ctx context.Context, g Group, some []dispatch.Transfer) 
 // errLooking has messages come again later: a look-up reads much, and is made for many at a time.
 var errLooking = core.Errorf(core.CodeUnavailable, "an earlier look-up for messages that may be in the queue is under way")
 
-// mayLook reports whether a look-up for messages may begin, which look ends. Else another one is under way, and they
+// mayLook reports whether a look-up for messages may begin, which lookAndSend ends. Else another one is under way, and they
 // come again later.
 func (m *Mover) mayLook(g Group, some []letter) bool {
 	if g.Outbox().beginLook(some[0].To) {
@@ -168,16 +166,8 @@ func (m *Mover) mayLook(g Group, some []letter) bool {
 	return false
 }
 
-// look looks in the queue for messages that may be there already, and appends the others. Meanwhile other messages
-// leave, but for those that are to be looked for, too.
-func (m *Mover) look(ctx context.Context, g Group, some []letter) {
-	to := some[0].To
-	defer g.Outbox().endLook(to)
-	m.lookAndSend(ctx, g, &routes[to], some)
-}
-
 // find tells which messages the queue has. An error says that it may have others.
-func (m *Mover) find(ctx context.Context, g Group, r *route, some []letter) (map[history.Copy]bool, error) {
+func (m *Mover) find(ctx context.Context, g Group, some []letter) (map[history.Copy]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	to, there := some[0].To, make(map[history.Copy]bool, len(some))
@@ -185,7 +175,7 @@ func (m *Mover) find(ctx context.Context, g Group, r *route, some []letter) (map
 		there[history.CopyOf(to, x.record)] = false
 	}
 	left := len(there)
-	err := r.search(ctx, m, g, some, func(record *wire.Record) (more bool) {
+	err := routes[to].search(ctx, m, g, some, func(record *wire.Record) (more bool) {
 		c := history.CopyOf(to, record)
 		if found, wanted := there[c]; wanted && !found {
 			there[c] = true
@@ -196,10 +186,12 @@ func (m *Mover) find(ctx context.Context, g Group, r *route, some []letter) (map
 	return there, err
 }
 
-// lookAndSend appends the messages that the queue does not have, and will not get by an earlier append.
-func (m *Mover) lookAndSend(ctx context.Context, g Group, r *route, some []letter) {
+// lookAndSend looks in the queue for messages that may be there already, and appends those that it does not have, and will not get by an earlier
+// append. Meanwhile other messages leave, but for those that are to be looked for, too.
+func (m *Mover) lookAndSend(ctx context.Context, g Group, some []letter) {
 	to, now := some[0].To, m.cfg.Now()
-	there, err := m.find(ctx, g, r, some)
+	defer g.Outbox().endLook(to)
+	there, err := m.find(ctx, g, some)
 	if !g.Outbox().looked(to, err, now) {
 		if g.Outbox().warns(now) {
 			m.cfg.Log.Warn("cannot search a built-in queue for earlier copies of messages, and appends them: the queue may have them twice. Check the stores of the queue", "to", to.String(), "queue", g.Record().Spec.Queue, "group", g.Record().Spec.Name, "messages", len(some), "err", err)
