@@ -6,66 +6,47 @@ import (
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// leaseSet is the leases of the lists with a queue's shares: of the queue's own list, and of those of minorities. It does not change.
-type leaseSet struct {
-	own      *lease.Lease // nil: there is no such list, or its shares were given up
-	minority []*lease.Lease
+// leaseSet is the leases of the lists with a queue's shares: of the queue's own list, unless there is none or its shares were given up, and then those
+// of minorities. It does not change.
+type leaseSet []*lease.Lease
+
+// leases are those that the group is under.
+func (g *group) leases() leaseSet {
+	if x := g.under.Load(); x != nil {
+		return *x
+	}
+	return nil
 }
 
-// every reports whether f is true for all of them. A nil set has none.
-func (x *leaseSet) every(f func(*lease.Lease) bool) bool {
-	if x == nil {
-		return true
-	}
-	if x.own != nil && !f(x.own) {
-		return false
-	}
-	for _, l := range x.minority {
-		if !f(l) {
+// mayGive reports whether messages of the group may be handed out, by the leases of the controllers that list its shares.
+func (g *group) mayGive(now time.Time) bool {
+	for _, l := range g.leases() {
+		if !l.MayGive(now) {
 			return false
 		}
 	}
 	return true
 }
 
-func (x *leaseSet) equal(o *leaseSet) bool {
-	if x == nil || o == nil {
-		return x == o
-	}
-	return x.own == o.own && slices.Equal(x.minority, o.minority)
-}
-
-// mayGive reports whether messages of the group may be handed out, by the leases of the controllers that list its shares.
-func (g *group) mayGive(now time.Time) bool {
-	return g.under.Load().every(func(l *lease.Lease) bool { return l.MayGive(now) })
-}
-
 // leaseHolds reports whether these leases go on.
 func (g *group) leaseHolds(now time.Time) bool {
-	return g.under.Load().every(func(l *lease.Lease) bool { return l.Holds(now) })
-}
-
-// isUnder reports whether one of these leases is that one.
-func (g *group) isUnder(l *lease.Lease) bool {
-	return !g.under.Load().every(func(o *lease.Lease) bool { return o != l })
+	return !slices.ContainsFunc(g.leases(), func(l *lease.Lease) bool { return !l.Holds(now) })
 }
 
 // lister is the controller that lists the shares of the group; "": none does.
-func (g *group) lister() (c core.HostID) {
-	g.under.Load().every(func(l *lease.Lease) bool {
-		c = l.Maker().Controller
-		return false
-	})
-	return c
+func (g *group) lister() core.HostID {
+	if all := g.leases(); len(all) > 0 {
+		return all[0].Maker().Controller
+	}
+	return ""
 }
 
 // putUnder puts the groups of a queue under the leases of its lists, once what a list lacks is dropped. It answers those that were under others.
@@ -81,7 +62,7 @@ func (h *Host) putUnderLocked(queue core.QueueID) (others []*group) {
 		return nil
 	}
 	for _, g := range h.mu.byQueue[queue] {
-		if before := g.under.Swap(h.underLocked(g, now)); before != nil && !before.equal(now) {
+		if before := g.under.Swap(h.underLocked(g, now)); before != nil && !slices.Equal(*before, *now) {
 			others = append(others, g)
 		}
 	}
@@ -91,7 +72,7 @@ func (h *Host) putUnderLocked(queue core.QueueID) (others []*group) {
 // underLocked is what a group of the queue with these leases is under.
 func (h *Host) underLocked(g *group, all *leaseSet) *leaseSet {
 	if l := h.mu.lists[g.queue]; l != nil && l.shed && g.once() {
-		return &leaseSet{own: l.lease}
+		return &leaseSet{l.lease}
 	}
 	return all
 }
@@ -102,20 +83,17 @@ func (h *Host) leasesOfLocked(queue core.QueueID) *leaseSet {
 	if l == nil && len(minority) == 0 {
 		return nil
 	}
-	x := &leaseSet{}
+	var x leaseSet
 	if l != nil && !l.shed {
-		x.own = l.lease
+		x = append(x, l.lease)
 	}
 	for _, l := range minority {
 		if l.shares > 0 {
-			x.minority = append(x.minority, l.lease)
+			x = append(x, l.lease)
 		}
 	}
-	if len(x.minority) > 0 {
-		return x
-	}
-	if last := h.mu.leases; last == nil || last.own != x.own { // most queues are under the same ones
-		h.mu.leases = x
+	if last := h.mu.leases; last == nil || !slices.Equal(*last, x) { // most queues are under the same ones
+		h.mu.leases = &x
 	}
 	return h.mu.leases
 }
@@ -130,23 +108,23 @@ func (x leased) Now() time.Time { return x.h.deps.Now() }
 func (x leased) Renew(ctx context.Context, controller membership.Host) (r lease.Renewal, err error) {
 	self := x.h.deps.Members.Self()
 	own, counter := x.h.openings.ask(controller.ID)
-	resp, err := x.h.deps.Peers.Controller(controller.Address).RenewShares(ctx, connect.NewRequest(&pb.RenewSharesRequest{
+	resp, err := peer.Call(ctx, 0, x.h.deps.Peers.Controller(controller.Address).RenewShares, &pb.RenewSharesRequest{
 		Owner: string(self.ID), Run: self.Run.ID[:], Openings: convert.OpeningsToProto(own), OpeningsCounter: counter,
-	}))
-	if err != nil {
-		return r, convert.FromRPC(err)
-	}
-	r.Handovers, r.Held, r.Minority = resp.Msg.Handovers, resp.Msg.Held, resp.Msg.Minority
-	if len(resp.Msg.Run) > 0 {
-		if r.Run.ID, err = core.IDFromBytes(resp.Msg.Run); err != nil {
-			return r, err
-		}
-	}
-	open, err := convert.OpeningsFromProto(resp.Msg.Openings)
+	})
 	if err != nil {
 		return r, err
 	}
-	x.h.openings.answered(controller.ID, r.Run, resp.Msg.OpeningsCounter, open, x.h.deps.Now())
+	r.Handovers, r.Held, r.Minority = resp.Handovers, resp.Held, resp.Minority
+	if len(resp.Run) > 0 {
+		if r.Run.ID, err = core.IDFromBytes(resp.Run); err != nil {
+			return r, err
+		}
+	}
+	open, err := convert.OpeningsFromProto(resp.Openings)
+	if err != nil {
+		return r, err
+	}
+	x.h.openings.answered(controller.ID, r.Run, resp.OpeningsCounter, open, x.h.deps.Now())
 	return r, nil
 }
 
@@ -158,7 +136,7 @@ func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error
 // Changed implements lease.Owner.
 func (x leased) Changed(l *lease.Lease) {
 	for _, g := range x.h.groupList() {
-		if g.isUnder(l) {
+		if slices.Contains(g.leases(), l) {
 			g.pump()
 		}
 	}

@@ -145,7 +145,7 @@ func (p *pumped) pass() {
 	p.now = p.now.Add(10 * time.Microsecond)
 	if p.now.Sub(p.leased) > dispatch.OwnerLease/2 {
 		p.leased = p.now
-		p.g.under.Store(&leaseSet{own: lease.New(lease.Config{Members: p.deps.Members, Log: p.log, Lapses: p.metrics.lapses}, leased{p.Host}).Of(lease.Maker{Controller: "controller"})})
+		p.g.under.Store(&leaseSet{lease.New(lease.Config{Members: p.deps.Members, Log: p.log, Lapses: p.metrics.lapses}, leased{p.Host}).Of(lease.Maker{Controller: "controller"})})
 	}
 }
 

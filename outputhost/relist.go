@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/outputhost/lease"
 )
@@ -116,10 +115,12 @@ type pulled struct {
 // pullLists compares the host's lists with those of a controller, page by page, and uses those that differ, or of which not all is here. Lists
 // are used as far as they are newer than the host's.
 func (h *Host) pullLists(ctx context.Context, p *pulled) error {
+	self := h.deps.Members.Self()
 	var failed []error
 	var after []byte
 	for {
-		page, err := h.askVersions(ctx, p.controller, after)
+		page, err := peer.Call(ctx, h.cfg.CallTimeout, h.deps.Peers.Controller(p.controller.Address).ListAssignments,
+			&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:], After: after})
 		if err != nil {
 			p.away = true
 			return errors.Join(append(failed, err)...)
@@ -154,17 +155,6 @@ func queueVersion(p *pb.QueueVersion) (queue core.QueueID, v core.ListVersion, e
 	return queue, v, err
 }
 
-func (h *Host) askVersions(ctx context.Context, c membership.Host, after []byte) (*pb.ListAssignmentsResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
-	self := h.deps.Members.Self()
-	resp, err := h.deps.Peers.Controller(c.Address).ListAssignments(ctx, connect.NewRequest(&pb.ListAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:], After: after}))
-	if err != nil {
-		return nil, convert.FromRPC(err)
-	}
-	return resp.Msg, nil
-}
-
 // fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has. The controller sends no list
 // of a queue that it is not responsible for.
 func (h *Host) fetch(ctx context.Context, p *pulled, queues []core.QueueID) error {
@@ -191,17 +181,11 @@ func (h *Host) fetch(ctx context.Context, p *pulled, queues []core.QueueID) erro
 const listsAtOnce = 1000
 
 func (h *Host) askLists(ctx context.Context, c membership.Host, queues []core.QueueID) (*pb.GetAssignmentsResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
-	defer cancel()
 	self := h.deps.Members.Self()
 	req := &pb.GetAssignmentsRequest{Owner: string(self.ID), Run: self.Run.ID[:], Known: make([]*pb.QueueVersion, len(queues))}
 	for i, queue := range queues {
 		version, _ := h.known(queue)
 		req.Known[i] = &pb.QueueVersion{Queue: queue.ID[:], Version: convert.ListVersionToProto(version)}
 	}
-	resp, err := h.deps.Peers.Controller(c.Address).GetAssignments(ctx, connect.NewRequest(req))
-	if err != nil {
-		return nil, convert.FromRPC(err)
-	}
-	return resp.Msg, nil
+	return peer.Call(ctx, h.cfg.CallTimeout, h.deps.Peers.Controller(c.Address).GetAssignments, req)
 }

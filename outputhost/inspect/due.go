@@ -8,11 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
-
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
@@ -119,13 +117,11 @@ func (x *Inspector) peekTimersOf(ctx context.Context, e core.Extent, from timers
 func (x *Inspector) listDue(ctx context.Context, stores []membership.Host, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
 	var err error
 	for i, s := range stores {
-		cctx, cancel := within(ctx, rangeTimeout, i < len(stores)-1)
-		resp, rerr := x.host.Store(s.Address).ListDue(cctx, connect.NewRequest(req))
-		cancel()
+		resp, rerr := peer.Call(ctx, within(rangeTimeout, i < len(stores)-1), x.host.Store(s.Address).ListDue, req)
 		if rerr == nil {
-			return resp.Msg, nil
+			return resp, nil
 		}
-		err = foremost(err, convert.FromRPC(rerr))
+		err = foremost(err, rerr)
 	}
 	if err == nil {
 		err = core.Errorf(core.CodeUnavailable, "no store of extent %x is there", req.Extent)

@@ -6,11 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"connectrpc.com/connect"
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
@@ -131,26 +130,23 @@ func untilHeard[T any](ctx context.Context, ask func() (T, error)) (answer T, er
 // none does, the error says that one is behind, if one is, else what the first of them said.
 func (x *Inspector) readRange(ctx context.Context, stores []membership.Host, extent core.ExtentID, from, upTo core.Seq, bytes uint32) (batches []byte, err error) {
 	note := func(e error) { err = foremost(err, e) }
+	req := &pb.ReadRangeRequest{Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: bytes}
 	for i, s := range stores {
-		cctx, cancel := within(ctx, rangeTimeout, i < len(stores)-1)
-		resp, rerr := x.host.Store(s.Address).ReadRange(cctx, connect.NewRequest(&pb.ReadRangeRequest{
-			Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: bytes,
-		}))
-		cancel()
+		resp, rerr := peer.Call(ctx, within(rangeTimeout, i < len(stores)-1), x.host.Store(s.Address).ReadRange, req)
 		if rerr != nil {
-			note(convert.FromRPC(rerr))
+			note(rerr)
 			continue
 		}
-		if len(resp.Msg.Batches) == 0 { // it is behind: not the end of what may be read
+		if len(resp.Batches) == 0 { // it is behind: not the end of what may be read
 			note(core.Errorf(core.CodeIncomplete, "store %s has nothing of extent %s from seq %d on; try again", s.ID, extent, from))
 			continue
 		}
-		first, _, bad := nextBatch(resp.Msg.Batches)
+		first, _, bad := nextBatch(resp.Batches)
 		if bad == nil && first.Last() < from { // who reads on behind it would ask the same again, and again
 			bad = core.Errorf(core.CodeCorrupt, "store %s sends extent %s up to seq %d when it is asked for %d", s.ID, extent, first.Last(), from)
 		}
 		if bad == nil {
-			return resp.Msg.Batches, nil
+			return resp.Batches, nil
 		}
 		note(bad)
 	}
@@ -171,11 +167,11 @@ const (
 )
 
 // within bounds a question to a store while there is another store to ask.
-func within(ctx context.Context, timeout time.Duration, another bool) (context.Context, context.CancelFunc) {
+func within(timeout time.Duration, another bool) time.Duration {
 	if another {
-		return context.WithTimeout(ctx, timeout)
+		return timeout
 	}
-	return context.WithCancel(ctx)
+	return 0
 }
 
 // readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the
@@ -199,12 +195,10 @@ func (x *Inspector) readable(ctx context.Context, e core.Extent, group core.Grou
 	all := x.host.Replicas(e)
 	known, best := false, -1
 	for i, s := range all {
-		cctx, cancel := within(ctx, replicaTimeout, i < len(all)-1 || best >= 0)
-		resp, rerr := x.host.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
-		cancel()
-		switch rerr = convert.FromRPC(rerr); {
-		case rerr == nil && !resp.Msg.Damaged:
-			if r := ReadableTo(resp.Msg); best < 0 || r > upTo { // one that lost its end knows less than the others
+		resp, rerr := peer.Call(ctx, within(replicaTimeout, i < len(all)-1 || best >= 0), x.host.Store(s.Address).GetReplica, &pb.GetReplicaRequest{Extent: e.ID.ID[:]})
+		switch {
+		case rerr == nil && !resp.Damaged:
+			if r := ReadableTo(resp); best < 0 || r > upTo { // one that lost its end knows less than the others
 				upTo, best = r, i
 			}
 		case core.CodeOf(rerr) == core.CodeNotFound:

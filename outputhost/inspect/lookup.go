@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/columbamq/columba/api/columbav1"
-	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/wire"
@@ -129,19 +128,17 @@ func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Ti
 	heard := 0
 	err = core.Errorf(core.CodeUnavailable, "extent %s is not sealed, and a store of it is not there", e.ID)
 	for _, s := range all {
-		cctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-		resp, rerr := x.host.Store(s.Address).GetReplica(cctx, connect.NewRequest(&pb.GetReplicaRequest{Extent: e.ID.ID[:]}))
-		cancel()
-		switch rerr = convert.FromRPC(rerr); {
+		resp, rerr := peer.Call(ctx, replicaTimeout, x.host.Store(s.Address).GetReplica, &pb.GetReplicaRequest{Extent: e.ID.ID[:]})
+		switch {
 		case core.CodeOf(rerr) == core.CodeNotFound: // it was never opened there
 			heard++
 		case rerr != nil:
 			err = rerr
-		case resp.Msg.Damaged:
+		case resp.Damaged:
 			err = core.Errorf(core.CodeUnavailable, "extent %s is not sealed, and its replica on store %s is damaged", e.ID, s.ID)
 		default:
 			heard++
-			if last := core.Seq(resp.Msg.Last); last > upTo {
+			if last := core.Seq(resp.Last); last > upTo {
 				upTo, from = last, []membership.Host{s}
 			}
 		}
@@ -155,11 +152,9 @@ func (x *Inspector) appendedTo(ctx context.Context, e core.Extent, since time.Ti
 // seekSoon is the first seq that was appended since an instant, or 1 when no store says.
 func (x *Inspector) seekSoon(ctx context.Context, stores []membership.Host, extent core.ExtentID, since time.Time) core.Seq {
 	for _, s := range stores {
-		cctx, cancel := context.WithTimeout(ctx, replicaTimeout)
-		resp, err := x.host.Store(s.Address).Seek(cctx, connect.NewRequest(&pb.SeekRequest{Extent: extent.ID[:], Time: timestamppb.New(since)}))
-		cancel()
+		resp, err := peer.Call(ctx, replicaTimeout, x.host.Store(s.Address).Seek, &pb.SeekRequest{Extent: extent.ID[:], Time: timestamppb.New(since)})
 		if err == nil {
-			return core.Seq(max(resp.Msg.Seq, 1))
+			return core.Seq(max(resp.Seq, 1))
 		}
 	}
 	return 1

@@ -5,13 +5,12 @@ package selection
 import (
 	"context"
 
-	"connectrpc.com/connect"
-
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/acklevel"
+	"github.com/columbamq/columba/internal/peer"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -91,11 +90,11 @@ func Copy(ctx context.Context, store columbav1connect.StoreServiceClient, stage 
 	if !disk.IsZero() {
 		expected.Disk = disk.ID[:]
 	}
-	resp, err := store.Fence(ctx, connect.NewRequest(&pb.FenceRequest{Extent: convert.ExtentToProto(stage), Expected: expected}))
+	resp, err := peer.Call(ctx, 0, store.Fence, &pb.FenceRequest{Extent: convert.ExtentToProto(stage), Expected: expected})
 	if err != nil {
-		return core.Errorf(core.CodeOf(convert.FromRPC(err)), "begin on store %s: %w", on, convert.FromRPC(err))
+		return core.Errorf(core.CodeOf(err), "begin on store %s: %w", on, err)
 	}
-	has, err := convert.FenceAnswer(resp.Msg)
+	has, err := convert.FenceAnswer(resp)
 	if err != nil {
 		return err
 	}
@@ -109,8 +108,8 @@ func Copy(ctx context.Context, store columbav1connect.StoreServiceClient, stage 
 	if len(rest) == 0 {
 		return nil
 	}
-	if _, err := store.Copy(ctx, connect.NewRequest(&pb.CopyRequest{Extent: stage.ID.ID[:], Batches: rest, Expected: expected})); err != nil {
-		return core.Errorf(core.CodeOf(convert.FromRPC(err)), "copy to store %s: %w", on, convert.FromRPC(err))
+	if _, err := peer.Call(ctx, 0, store.Copy, &pb.CopyRequest{Extent: stage.ID.ID[:], Batches: rest, Expected: expected}); err != nil {
+		return core.Errorf(core.CodeOf(err), "copy to store %s: %w", on, err)
 	}
 	return nil
 }
