@@ -99,7 +99,7 @@ func (h *Host) give(ctx context.Context, l accepted) error {
 	}
 	sortChains(l.assignments)
 	if !l.maker.Minority { // which lists no chain
-		h.setGaps(l.queue, h.gapsIn(l.queue, l.assignments))
+		h.setGaps(l.queue, l.assignments)
 	}
 	var groups []*giving
 	byID := make(map[core.GroupID]*giving)
@@ -159,7 +159,7 @@ type listed struct {
 // shares behind a gap of a chain, and those that are left when ctx ends, come with the next list.
 func (x *giving) resume(ctx context.Context) {
 	var found *group
-	missing := make(gaps)
+	missing := uint64(0) // the lowest place of the chain that is not resumed; 0: none
 	defer func() {
 		if found != nil {
 			found.pump()
@@ -170,12 +170,12 @@ func (x *giving) resume(ctx context.Context) {
 		switch {
 		case !x.l.current(), ctx.Err() != nil: // and what is not resumed stays a gap
 			return
-		case missing.before(x.id, s.extent):
+		case missing > 0 && s.extent.Chain > missing:
 			continue
 		}
 		g, err := x.h.giveShare(ctx, x.l, s.extent, s.assignment, x.id)
 		if err != nil {
-			missing.note(x.id, s.extent)
+			missing = lower(missing, s.extent.Chain)
 			x.failures++ // the others must not wait for it; the controller sends its list again
 			x.failed = cmp.Or(x.failed, err)
 		}
@@ -188,7 +188,7 @@ func (x *giving) resume(ctx context.Context) {
 		}
 	}
 	if found != nil {
-		found.setGap(missing[x.id])
+		found.setGap(missing)
 	}
 }
 

@@ -51,29 +51,20 @@ func sortChains(list []*pb.Assignment) {
 	})
 }
 
-// gaps are the lowest places of chains that are a group's and not resumed yet: later ones have to wait for them.
-type gaps map[core.GroupID]uint64
-
-// note adds a place that is missing.
-func (x gaps) note(group core.GroupID, e core.Extent) {
-	if old, known := x[group]; e.Chain > 0 && (!known || e.Chain < old) {
-		x[group] = e.Chain
+// lower of two places of a chain; 0 is none.
+func lower(a, b uint64) uint64 {
+	if a == 0 || b == 0 {
+		return max(a, b)
 	}
+	return min(a, b)
 }
 
-// before reports whether an earlier place than that of e is missing.
-func (x gaps) before(group core.GroupID, e core.Extent) bool {
-	gap, known := x[group]
-	return known && e.Chain > gap
-}
-
-// gapsIn are the gaps that the list of a queue will close, or else leave.
-func (h *Host) gapsIn(queue core.QueueID, list []*pb.Assignment) gaps {
-	groups := make(map[core.GroupID]*group)
+// setGaps tells the groups of a queue which places they have to wait for: the lowest that the list of the queue names and that is not here.
+func (h *Host) setGaps(queue core.QueueID, list []*pb.Assignment) {
+	groups, missing := make(map[core.GroupID]*group), make(map[core.GroupID]uint64)
 	for _, g := range h.groupsOf(queue) {
 		groups[g.id] = g
 	}
-	out := make(gaps)
 	for _, a := range list {
 		chain := a.GetExtent().GetChain()
 		g := groups[core.GroupID{ID: core.ID(a.Group)}]
@@ -85,16 +76,11 @@ func (h *Host) gapsIn(queue core.QueueID, list []*pb.Assignment) gaps {
 		there := s != nil && s.generation == a.Counter && a.Epoch <= g.mu.record.Epoch
 		g.mu.Unlock()
 		if !there {
-			out.note(g.id, core.Extent{Chain: chain})
+			missing[g.id] = lower(missing[g.id], chain)
 		}
 	}
-	return out
-}
-
-// setGaps tells the groups of a queue which places they have to wait for.
-func (h *Host) setGaps(queue core.QueueID, x gaps) {
-	for _, g := range h.groupsOf(queue) {
-		g.setGap(x[g.id])
+	for id, g := range groups {
+		g.setGap(missing[id])
 	}
 }
 

@@ -235,8 +235,8 @@ func (g *group) others(a accepted) (out []*share) {
 		if ofList && listed && counter == s.generation || !ofList && !listed { // another list has it
 			continue
 		}
-		if chain := s.extent.Chain; listed && chain > 0 && (g.mu.gap == 0 || chain < g.mu.gap) {
-			g.mu.gap, g.mu.reorder = chain, true
+		if gap := lower(g.mu.gap, s.extent.Chain); listed && gap != g.mu.gap {
+			g.mu.gap, g.mu.reorder = gap, true
 		}
 		out = append(out, s)
 	}

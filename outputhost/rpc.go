@@ -44,13 +44,10 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	if most < 1 || most > maxPull || wait < 0 || wait > maxPullWait {
 		return nil, convert.RPCError(core.Errorf(core.CodeBadArgument, "a pull takes 1 … %d messages and waits up to %s", maxPull, maxPullWait))
 	}
-	g, err := s.h.lookUp(ctx, req.Msg.Queue, req.Msg.Group)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	defer g.release()
-	messages, err := g.pull(ctx, most, wait)
-	return respond(&pb.PullResponse{Messages: messages}, err)
+	return ofGroup(ctx, s.h, req.Msg.Queue, req.Msg.Group, func(g *group) (*pb.PullResponse, error) {
+		messages, err := g.pull(ctx, most, wait)
+		return &pb.PullResponse{Messages: messages}, err
+	})
 }
 
 func (s *service) Settle(ctx context.Context, req *connect.Request[pb.SettleRequest]) (*connect.Response[pb.SettleResponse], error) {
@@ -110,12 +107,7 @@ func (h *Host) groupNames(ctx context.Context, queue core.QueueID, c metadata.Co
 }
 
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
-	g, err := s.h.lookUp(ctx, req.Msg.Queue, req.Msg.Group)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	defer g.release()
-	return respond(s.h.inspector.WhyStuck(ctx, inspectedGroup{g}))
+	return ofGroup(ctx, s.h, req.Msg.Queue, req.Msg.Group, func(g *group) (*pb.WhyStuckResponse, error) { return s.h.inspector.WhyStuck(ctx, inspectedGroup{g}) })
 }
 
 func (s *service) GetStanding(ctx context.Context, req *connect.Request[pb.StandingRequest]) (*connect.Response[pb.Standing], error) {
@@ -123,12 +115,7 @@ func (s *service) GetStanding(ctx context.Context, req *connect.Request[pb.Stand
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	g, err := s.h.lookUp(ctx, req.Msg.Queue, req.Msg.Group)
-	if err != nil {
-		return nil, convert.RPCError(err)
-	}
-	defer g.release()
-	return respond(s.h.inspector.Status(inspectedGroup{g}, at))
+	return ofGroup(ctx, s.h, req.Msg.Queue, req.Msg.Group, func(g *group) (*pb.Standing, error) { return s.h.inspector.Status(inspectedGroup{g}, at) })
 }
 
 func (s *service) CountShares(ctx context.Context, req *connect.Request[pb.CountSharesRequest]) (*connect.Response[pb.CountSharesResponse], error) {
@@ -161,6 +148,16 @@ func (s *service) ListTimers(ctx context.Context, req *connect.Request[pb.ListTi
 
 func (s *service) ListWaiting(ctx context.Context, req *connect.Request[pb.ListWaitingRequest]) (*connect.Response[pb.ListWaitingResponse], error) {
 	return respond(s.h.inspector.ListWaiting(ctx, req.Msg))
+}
+
+// ofGroup is the answer of a call about the group that it names.
+func ofGroup[T any](ctx context.Context, h *Host, queue, name string, f func(*group) (*T, error)) (*connect.Response[T], error) {
+	g, err := h.lookUp(ctx, queue, name)
+	if err != nil {
+		return nil, convert.RPCError(err)
+	}
+	defer g.release()
+	return respond(f(g))
 }
 
 // respond is the answer of a call.

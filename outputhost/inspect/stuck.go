@@ -74,7 +74,8 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 		out.Detail = errorText(saveErr)
 	}
 	if out.Detail == "" && slices.Contains(reasons, stuck.RetryLimit) {
-		out.Detail = retryLimitText(g.Rules().RetryLimit())
+		l := g.Rules().RetryLimit()
+		out.Detail = fmt.Sprintf("the limit is %d; the group has about %d retries, and %d messages are in flight for the first time, each of which may become one", l.Most, l.Retries, l.Firsts)
 	}
 	addUnreadable(out, all, now)
 	if v.Standing.Record == nil {
@@ -105,10 +106,6 @@ func addUnreadable(out *pb.WhyStuckResponse, all []*blocked, now time.Time) {
 		}
 		return
 	}
-}
-
-func retryLimitText(l dispatch.RetryLimit) string {
-	return fmt.Sprintf("the limit is %d; the group has about %d retries, and %d messages are in flight for the first time, each of which may become one", l.Most, l.Retries, l.Firsts)
 }
 
 func errorText(err error) string {

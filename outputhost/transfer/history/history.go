@@ -48,7 +48,10 @@ func Record(t dispatch.Transfer, consumer string, epoch uint64) (*wire.Record, e
 		return nil, core.Errorf(core.CodeOf(err), "message %d of extent %s, for the %s: %w", t.Seq, t.Of.Extent, t.To, err)
 	}
 	life := wire.History{Epoch: epochOf(t.Of, r, epoch)}
-	live(r, before, t.Attempts, t.Enqueued)
+	if r.FirstEnqueue == 0 {
+		r.FirstEnqueue = t.Enqueued
+	}
+	r.Attempts = uint16(min(uint32(before)+uint32(t.Attempts), math.MaxUint16))
 	r.DeliverAt, r.Delay = 0, 0 // a dead letter is there at once
 	if t.To == dispatch.RetryQueue {
 		r.DeliverAt = core.UnixMillis(t.Due)
@@ -98,14 +101,6 @@ func withLife(r *wire.Record, since int64) []byte {
 		return r.Extra
 	}
 	return extra
-}
-
-// live notes the attempts of this life.
-func live(r *wire.Record, before, attempts uint16, enqueued int64) {
-	if r.FirstEnqueue == 0 {
-		r.FirstEnqueue = enqueued
-	}
-	r.Attempts = uint16(min(uint32(before)+uint32(attempts), math.MaxUint16))
 }
 
 // say notes why the last attempt failed. Where a record has no room for all attributes, what was said goes first.
