@@ -252,9 +252,9 @@ type saved struct {
 // writes reports whether rows of the part alone are to be written once its checkpoint is.
 func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 
-// save writes the checkpoints of groups, with all that follows from them.
-func (s *saver) save(ctx context.Context, due []*group, final bool) {
-	s.finish(ctx, s.draft(due, &pass{all: true, final: final, now: s.h.deps.Now()}))
+// save writes the checkpoints of every group that has changed, with all that follows from them.
+func (s *saver) save(ctx context.Context, final bool) {
+	s.finish(ctx, s.draft(s.all(final), &pass{all: true, final: final, now: s.h.deps.Now()}))
 }
 
 // finish does a write, with all that follows from it.

@@ -78,7 +78,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	c := &consumer{h: b.Host, handles: map[*share]uint32{s: 0}, shares: []*share{s}}
 	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
 	g.giveAway(s, b.deps.Now())
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	state, others, _, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
 	if err != nil || state.Frontier() != 2 || len(others) != 0 {
 		t.Fatalf("saved: frontier %d, %d others, %v", state.Frontier(), len(others), err)
@@ -100,7 +100,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 		t.Errorf("refused %v, want 2, which was settled, and 9, which was not handed out", bad)
 	}
 	b.saver.note(g, saveNow)
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 
 	rows, err := b.checkpoints(t.Context(), metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One)
 	if err != nil || len(rows) != 1 {
@@ -149,7 +149,7 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	}
 	s.rules.AckProven(8, b.deps.Now())
 	b.saver.note(g, saveNow)
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	for range 3 { // the first one asks for ours at Quorum, the last one finds that the other is gone
 		g.mu.merged = 0
 		if err := g.mergeOthers(t.Context()); err != nil {
@@ -195,7 +195,7 @@ func TestShare_HandlesOfConsumersThatLeft(t *testing.T) {
 	g.mu.Unlock()
 
 	g.giveAway(back, b.deps.Now())
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	g.mu.Lock()
 	if late := left.lateLocked(0); late != back {
 		t.Errorf("the share was given away, and late acks go to %p, not to %p", late, back)
@@ -217,7 +217,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 		s.rules.Ack(seq%2000+1, 1, 1, harness.deps.Now(), nil)
 		seq += 7
 		harness.saver.note(g, saveNow)
-		harness.saver.save(b.Context(), harness.saver.all(false), false)
+		harness.saver.save(b.Context(), false)
 	}
 }
 

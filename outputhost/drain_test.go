@@ -22,7 +22,7 @@ func TestPump_TransfersNothingWhileItDrains(t *testing.T) {
 	}
 	b.draining.Store(true)
 	b.saver.note(g, saveNow)
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	g.pump()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -69,7 +69,7 @@ func TestHost_GroupsWithoutWorkAreUnloaded(t *testing.T) {
 	if b.unload(g); b.loaded() != 1 {
 		t.Error("a group was unloaded before late acks of its last share were saved")
 	}
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
 	if b.unload(g); b.loaded() != 0 {
 		t.Error("a group without work stays loaded")
@@ -102,7 +102,7 @@ func TestGroup_EndOfAnUnreadExtentIsFound(t *testing.T) {
 	if err := b.lookForEnds(t.Context(), b.groupList()); err != nil {
 		t.Fatal(err)
 	}
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	d, _, err := metadata.Read[metadata.DoneRecord](t.Context(), b.meta, metadata.Dones, metadata.DoneKey(r.ID, e.ID, 0), metadata.One)
 	if err != nil || d.L != 7 {
 		t.Errorf("done row %+v, %v; want 7", d, err)
@@ -152,7 +152,7 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	if c.shareLocked(0) != nil || c.lateLocked(0) != s || shareOf(s.rules) != nil {
 		t.Errorf("a share of %s that was given away is still delivered, or its late acks are not taken", g.id)
 	}
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
 	if c.shares[0] != movedShare || c.lackLocked(0) != errMoved || c.lackLocked(1) != errForgotten || len(c.handles) != 0 || len(g.mu.given) != 0 {
 		t.Errorf("the consumer of %s keeps a share that was given away long ago", g.id)

@@ -35,7 +35,7 @@ func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.saver.note(g, saveNow)
-		b.saver.save(t.Context(), b.saver.all(false), false)
+		b.saver.save(t.Context(), false)
 	}
 	if rows, err := b.checkpoints(t.Context(), metadata.CheckpointPartition(g.id, s.extent.ID), metadata.One); err != nil || len(rows) != 1 {
 		t.Fatalf("%d rows, %v; want that of this host alone", len(rows), err)
@@ -74,7 +74,7 @@ func TestMerge_OwnerOfBeforeSettlesLate(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.saver.note(g, saveNow)
-			b.saver.save(t.Context(), b.saver.all(false), false)
+			b.saver.save(t.Context(), false)
 		}
 		for began := time.Now(); time.Since(began) < lateFor; {
 			round()

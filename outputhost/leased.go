@@ -98,13 +98,11 @@ func (h *Host) leasesOfLocked(queue core.QueueID) *leaseSet {
 	return h.mu.leases
 }
 
-// leased is what the leases need of this host.
+// leased is what the leases need of this host. It implements lease.Owner.
 type leased struct{ h *Host }
 
-// Now implements lease.Owner.
 func (x leased) Now() time.Time { return x.h.deps.Now() }
 
-// Renew implements lease.Owner.
 func (x leased) Renew(ctx context.Context, controller membership.Host) (r lease.Renewal, err error) {
 	self := x.h.deps.Members.Self()
 	own, counter := x.h.openings.ask(controller.ID)
@@ -128,12 +126,10 @@ func (x leased) Renew(ctx context.Context, controller membership.Host) (r lease.
 	return r, nil
 }
 
-// Dial implements lease.Owner.
 func (x leased) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return x.h.deps.Peers.Dial(ctx, network, addr)
 }
 
-// Changed implements lease.Owner.
 func (x leased) Changed(l *lease.Lease) {
 	for _, g := range x.h.groupList() {
 		if slices.Contains(g.leases(), l) {
@@ -142,7 +138,7 @@ func (x leased) Changed(l *lease.Lease) {
 	}
 }
 
-// Confirm implements lease.Owner: it gives up what a controller says is not this host's any more; new shares follow. Lists that the controller does
+// Confirm gives up what a controller says is not this host's any more; new shares follow. Lists that the controller does
 // not name, because another one is responsible for their queues, stay as they are.
 func (x leased) Confirm(ctx context.Context, controller membership.Host) (lease.Named, error) {
 	h := x.h
@@ -158,7 +154,6 @@ func (x leased) Confirm(ctx context.Context, controller membership.Host) (lease.
 	return p.named, nil
 }
 
-// Move implements lease.Owner.
 func (x leased) Move(named lease.Named, to *lease.Lease) {
 	x.h.accepting <- struct{}{} // a list that is being accepted first drops what it lacks
 	defer func() { <-x.h.accepting }()
@@ -172,7 +167,6 @@ func (x leased) Move(named lease.Named, to *lease.Lease) {
 	}
 }
 
-// Lists implements lease.Owner.
 func (x leased) Lists(of *lease.Lease) (n int) {
 	x.h.mu.Lock()
 	defer x.h.mu.Unlock()
@@ -272,7 +266,7 @@ func (h *Host) giveUpOf(queue core.QueueID, minority uint32) {
 	}
 }
 
-// End implements lease.Owner: it gives up the shares of the lists under a minority's lease. Their controller sends the lists again if they are still this host's.
+// End gives up the shares of the lists under a minority's lease. Their controller sends the lists again if they are still this host's.
 func (x leased) End(of *lease.Lease) {
 	h := x.h
 	h.accepting <- struct{}{}

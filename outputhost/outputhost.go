@@ -221,7 +221,7 @@ func (h *Host) Run(ctx context.Context) error {
 	h.awaitTransfers(h.tasks.Context())
 	last, cancel := context.WithTimeout(h.tasks.Context(), h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, h.saver.all(true), true)
+	h.saver.save(last, true)
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (h *Host) Stop(ctx context.Context) error {
 	h.tasks.Stop(core.Errorf(core.CodeDraining, "output host is stopping"))
 	last, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()
-	h.saver.save(last, h.saver.all(true), true)
+	h.saver.save(last, true)
 	return nil
 }
 

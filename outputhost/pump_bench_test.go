@@ -53,7 +53,7 @@ func BenchmarkSaver_1000BusyShares(b *testing.B) {
 		for _, s := range p.shares {
 			p.round(s)
 		}
-		p.saver.save(b.Context(), p.saver.all(false), false)
+		p.saver.save(b.Context(), false)
 	}
 }
 

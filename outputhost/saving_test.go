@@ -41,7 +41,7 @@ func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 		s.rules.Ack(seq+1, 1, 1, now, nil)
 		for range 600 {
 			b.saver.note(g, saveNow)
-			b.saver.save(t.Context(), b.saver.all(false), false)
+			b.saver.save(t.Context(), false)
 			now = now.Add(100 * time.Millisecond)
 		}
 		if n := strings.Count(log.String(), "checkpoints are not saved"); n != 6 {
@@ -50,7 +50,7 @@ func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 		meta.is.Store(false)
 		for range 2 {
 			b.saver.note(g, saveNow)
-			b.saver.save(t.Context(), b.saver.all(false), false)
+			b.saver.save(t.Context(), false)
 		}
 		if n := strings.Count(log.String(), "saved again"); n != 1 {
 			t.Errorf("that it is over is said %d times", n)
@@ -76,7 +76,7 @@ func TestSaver_TellsWhatIsUnsaved(t *testing.T) {
 	}
 	save := func() {
 		b.saver.note(g, saveNow)
-		b.saver.save(t.Context(), b.saver.all(false), false)
+		b.saver.save(t.Context(), false)
 	}
 	save()
 	check("at rest", 0)

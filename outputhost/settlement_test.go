@@ -197,7 +197,7 @@ func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
 	if n := b.memory.Held(); n != 10_000 || b.notes.Held() != n {
 		t.Errorf("%d bytes are counted, %d of them metadata; want 10,000", n, b.notes.Held())
 	}
-	b.saver.save(t.Context(), b.saver.all(false), false)
+	b.saver.save(t.Context(), false)
 	g.mu.Lock()
 	g.forgetGivenLocked(b.deps.Now().Add(lateFor + time.Second))
 	g.mu.Unlock()

@@ -62,13 +62,13 @@ type source struct {
 // have failed lately, the other replicas are asked, too: they may have a part of it, and be all that there is.
 func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []membership.Host {
 	if len(holders) == 0 {
-		return hosts(s.among(e, e.Replicas, failed, now))
+		holders = e.Replicas
 	}
 	out := s.among(e, holders, failed, now)
-	if slices.ContainsFunc(out, func(x source) bool { return x.until.IsZero() }) {
-		return hosts(out)
+	if !slices.ContainsFunc(out, func(x source) bool { return x.until.IsZero() }) {
+		out = s.among(e, append(slices.Clone(holders), others(e, holders)...), failed, now)
 	}
-	return hosts(s.among(e, append(slices.Clone(holders), others(e, holders)...), failed, now))
+	return hosts(out)
 }
 
 // All is Of, and the other replicas of a sealed extent after its holders.
