@@ -59,7 +59,8 @@ func lower(a, b uint64) uint64 {
 	return min(a, b)
 }
 
-// setGaps tells the groups of a queue which places they have to wait for: the lowest that the list of the queue names and that is not here.
+// setGaps tells each group of a queue which place it has to wait for: the lowest one that the list of the queue names
+// and that is not here.
 func (h *Host) setGaps(queue core.QueueID, list []*pb.Assignment) {
 	groups, missing := make(map[core.GroupID]*group), make(map[core.GroupID]uint64)
 	for _, g := range h.groupsOf(queue) {

@@ -210,8 +210,8 @@ func clipName(s string) string {
 	return s[:n]
 }
 
-// tellRoutes tells the consumers of all groups, once hosts came or went. It gives up those that it does not come to within Config.CallTimeout:
-// refresh tells them.
+// tellRoutes tells the consumers of all groups, once hosts came or went. It gives up those that it does not come to
+// within Config.CallTimeout: refresh tells them.
 func (h *Host) tellRoutes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// leaseSet is the leases of the lists with a queue's shares: of the queue's own list, unless there is none or its shares were given up, and then those
-// of minorities. It does not change.
+// leaseSet is the leases of the lists with a queue's shares: first that of the queue's own list, unless there is none or
+// its shares were given up, then those of minorities. It does not change.
 type leaseSet []*lease.Lease
 
 // leases are those that the group is under.

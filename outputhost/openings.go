@@ -62,7 +62,8 @@ func (x *openings) note(group core.GroupID, number uint64) {
 	}
 }
 
-// ask answers what a controller is to be told: the core.MaxOpenings breakers that opened here last, the newest last, and what it answered last.
+// ask answers what a controller is to be told: the core.MaxOpenings breakers that opened here last, the newest last, and
+// what it answered last.
 func (x *openings) ask(controller core.HostID) (own []core.BreakerOpening, counter uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

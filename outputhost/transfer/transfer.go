@@ -186,8 +186,8 @@ func (m *Mover) find(ctx context.Context, g Group, some []letter) (map[history.C
 	return there, err
 }
 
-// lookAndSend looks in the queue for messages that may be there already, and appends those that it does not have, and will not get by an earlier
-// append. Meanwhile other messages leave, but for those that are to be looked for, too.
+// lookAndSend looks in the queue for messages that may be there already, and appends those that it does not have, and
+// will not get by an earlier append. Meanwhile other messages leave, but for those that are to be looked for, too.
 func (m *Mover) lookAndSend(ctx context.Context, g Group, some []letter) {
 	to, now := some[0].To, m.cfg.Now()
 	defer g.Outbox().endLook(to)
