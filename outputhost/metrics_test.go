@@ -144,7 +144,7 @@ func BenchmarkMetrics_Groups(b *testing.B) {
 	b.ResetTimer()
 	for b.Loop() {
 		n := len(scrape(b, m, "columba_outputhost_group_messages"))
-		if n != 6*(telemetry.MostSeries+1) {
+		if n != len(depthStates)*(telemetry.MostSeries+1) {
 			b.Fatal(n)
 		}
 	}
