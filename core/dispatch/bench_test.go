@@ -130,7 +130,7 @@ func BenchmarkUnread(b *testing.B) {
 // BenchmarkPark is one message's way to the retry queue, 250 at a time.
 func BenchmarkPark(b *testing.B) {
 	const n = 250
-	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
+	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true, MaxDelayedRetries: core.MaxMaxDelayedRetries}.WithDefaults())
 	now := time.Unix(1_700_000_000, 0)
 	s := g.AddShare(core.ExtentID{}, State{}, now)
 	r := records(1, n, nil)
