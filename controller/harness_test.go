@@ -25,9 +25,11 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time.
+// harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time, or in real
+// time where real metadata need it.
 type harness struct {
 	t       *testing.T
+	real    bool
 	meta    metadata.Store // of the test's goroutine
 	stores  []*fakeStore
 	outputs []*fakeOutput
@@ -63,6 +65,7 @@ type harnessOptions struct {
 	zones           []string // of the stores
 	edit            func(*Config)
 	meta            metadata.Store // of the first controller, and of the test; nil: new ones
+	real            bool           // in real time
 }
 
 // seldom is for tests of many minutes, in which stores come and go by membership only. Each description is a call.
@@ -81,7 +84,7 @@ func bubble(t *testing.T, o harnessOptions, f func(r *harness)) {
 func newRun() core.RunID { return core.RunID{ID: core.NewID(time.Now())} }
 
 func newHarness(t *testing.T, o harnessOptions) *harness {
-	r := &harness{t: t}
+	r := &harness{t: t, real: o.real}
 	if r.use(o.meta); o.meta == nil {
 		r.use(memory.New())
 	}
@@ -158,8 +161,15 @@ func (r *harness) startAs(members *static.Monitor, edit func(*Config)) *running 
 			r.t.Errorf("run: %v", err)
 		}
 	})
-	synctest.Wait()
+	r.settle()
 	return c
+}
+
+// settle waits, in virtual time, until nothing more happens before time passes.
+func (r *harness) settle() {
+	if !r.real {
+		synctest.Wait()
+	}
 }
 
 func (c *running) end() {
@@ -196,7 +206,7 @@ func (r *harness) ok(err error) {
 
 func (r *harness) sleep(d time.Duration) {
 	time.Sleep(d)
-	synctest.Wait()
+	r.settle()
 }
 
 // eventually waits, in virtual time, and answers how long it took.

@@ -9,13 +9,20 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/cassandra"
 	"github.com/columbamq/columba/metadata/memory"
+	"github.com/columbamq/columba/metadata/pebble"
 	"github.com/columbamq/columba/metadata/scale"
 )
 
-var scaleFlag = flag.Int("scale", 40, "queues of TestScale, each with a group and ten extents")
+var (
+	scaleFlag     = flag.Int("scale", 40, "queues of TestScale, each with a group and ten extents")
+	cassandraFlag = flag.String("cassandra", "", "the URL of an empty keyspace for TestScale_OnCassandra")
+)
 
 // rowsRead counts the rows, and the lists of rows, that are asked for.
 type rowsRead struct {
@@ -67,6 +74,75 @@ func TestScale_Idle(t *testing.T) {
 			t.Errorf("%d extents are known, want %d", n, len(c.Extents))
 		}
 	})
+}
+
+// mostIdle is how much of a processor an idle controller may use.
+const mostIdle = 0.02
+
+// TestScale_OnCassandra is TestScale_Idle in real time, with the metadata in Cassandra. The figures are of the whole process:
+// the fakes of stores and output hosts are in them.
+//
+//	test/cassandra/cassandra.sh with DIR 1 go test ./controller -run TestScale_OnCassandra -v -timeout 2h -scale 10000 -cassandra URL
+func TestScale_OnCassandra(t *testing.T) {
+	if *cassandraFlag == "" {
+		t.Skip("for measurements only; set -cassandra to a URL")
+	}
+	cfg, err := cassandra.ParseURL(*cassandraFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cassandra.Apply(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	store, err := cassandra.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := &rowsRead{Store: store}
+	r := newHarness(t, harnessOptions{stores: 3, outputs: 2, real: true})
+	defer r.stop()
+	r.ctl.end()
+	began := time.Now()
+	c := r.load(store, scale.Size{Queues: *scaleFlag, Extents: 10})
+	r.use(meta)
+	t.Logf("%d queues are there after %s", len(c.Queues), time.Since(began).Round(time.Second))
+
+	empty, began, used := living(), time.Now(), processor()
+	r.ctl = r.startController(beside)
+	r.eventually("all extents are known", time.Hour, func() bool { return r.ctl.loaded() == nil })
+	t.Logf("%d extents are known after %s, %s of processor; %d MiB", len(c.Extents), time.Since(began), processor()-used, (living()-empty)>>20)
+	const minutes = 18 // all rows are read again and again for ten minutes
+	for minute := range minutes {
+		before, read := processor(), meta.n.Load()
+		r.sleep(time.Minute)
+		spent := processor() - before
+		t.Logf("minute %2d: %s of processor, %d rows; %d MiB", minute+1, spent, meta.n.Load()-read, (living()-empty)>>20)
+		if share := spent.Minutes(); minute == minutes-1 && share > mostIdle {
+			t.Errorf("an idle controller uses %.1f%% of a processor, want at most %.1f%%", 100*share, 100*mostIdle)
+		}
+	}
+}
+
+// load is fill for Cassandra, which takes rows that are there already many times faster.
+func (r *harness) load(to *cassandra.Store, size scale.Size) scale.Cluster {
+	r.t.Helper()
+	rows, err := pebble.Open(r.t.TempDir(), 0, nil)
+	r.ok(err)
+	defer rows.Close()
+	r.use(rows)
+	c := r.fill(size)
+	var all []metadata.Stored
+	r.ok(rows.Stored(r.t.Context(), "", "", "", func(row metadata.Stored) error {
+		all = append(all, row)
+		return nil
+	}))
+	var loads errgroup.Group
+	loads.SetLimit(64)
+	for _, part := range to.Parts(all) {
+		loads.Go(func() error { return to.Load(r.t.Context(), part) })
+	}
+	r.ok(loads.Wait())
+	return c
 }
 
 // fill has the metadata and the stores hold a cluster whose hosts are those of the harness.

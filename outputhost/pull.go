@@ -285,8 +285,8 @@ func (s *share) inheritedLocked(seq core.Seq) bool {
 	return id == dispatch.EarlierSession
 }
 
-// otherLocked reports whether another delivery than that of a token is the current one, as far as their sessions tell: the
-// message was given back, and is handed out again under the same attempt.
+// otherLocked reports whether another session than that of a token has the message now. It may have it under the same
+// attempt, if the message was given back.
 func (s *share) otherLocked(t deliverytoken.Token) bool {
 	id, locked := s.rules.Holder(t.Seq)
 	return locked && id != dispatch.EarlierSession && id != dispatch.SessionID(t.Session)
@@ -298,7 +298,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, 
 	case t.Generation != s.generation && !s.inheritedLocked(t.Seq):
 		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
 	case s.otherLocked(t):
-		return core.Errorf(core.CodeStale, "message %s was given back, and delivered to somebody else since", t.Receipt())
+		return core.Errorf(core.CodeStale, "message %s was delivered to somebody else since", t.Receipt())
 	}
 	switch req.Verb {
 	case "ack":
