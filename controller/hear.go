@@ -153,6 +153,7 @@ func (h *Host) takeInHere(ctx context.Context, queue core.QueueID, changed []cor
 	if err := h.learn(ctx, changed); err != nil {
 		return core.Errorf(core.CodeOf(err), "read the extents that were changed: %w", err)
 	}
+	h.retirement.Changed(queue)
 	h.shares.touch(queue)
 	return nil
 }

@@ -112,6 +112,7 @@ func TestDeleted_SlowReadsOfManyQueues(t *testing.T) {
 		change := func(queue core.QueueID, f func(*core.QueueSpec)) {
 			_, err := metadata.Change(r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), func(q *metadata.QueueRecord) error { f(&q.Spec); return nil })
 			r.ok(err)
+			r.ok(r.ctl.takeInHere(r.t.Context(), queue, nil)) // as a frontend tells
 		}
 		change(deleted, func(q *core.QueueSpec) { q.Status = core.StatusDeleted })
 		hint := metadata.DeletedQueueRecord{Queue: deleted, At: time.Now(), Done: true}

@@ -57,7 +57,7 @@ func New(cfg Config, deps Deps) (*Host, error) {
 		counts: newQueueCounts(), calls: gate.New(cfg.MaxCalls, cfg.MaxPolls), turns: turns.New(pullTurns),
 	}
 	svc.known = newKnown(func() time.Time { return svc.now() })
-	svc.retell = retell.New(svc.toldOfGroup, retellFor, time.Now)
+	svc.retell = retell.New(svc.toldOfQueue, retellFor, time.Now)
 	svc.keys.Store(&tokenKeys{})
 	svc.publishers = publishers.New(cfg.MaxPublishers, cfg.PublisherIdle, svc.newPublisher)
 	return &Host{svc: svc, reg: deps.Metrics, stopPolls: stopPolls}, nil

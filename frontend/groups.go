@@ -163,26 +163,26 @@ func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.Updat
 	if err != nil {
 		return nil, err
 	}
-	s.tellOfGroup(ctx, q.ID)
+	s.tellOfQueue(ctx, q.ID)
 	return connect.NewResponse(groupToProto(now)), nil
 }
 
 const (
-	// tellWithin bounds one try of tellOfGroup.
+	// tellWithin bounds one try of tellOfQueue.
 	tellWithin = 500 * time.Millisecond
 	// retellFor is for how long it is tried: a controller looks at each of its queues that often by itself.
 	retellFor = 5 * time.Minute
 )
 
-// tellOfGroup has the controller that is responsible for a queue look at its groups now, or when it can be reached.
-func (s *service) tellOfGroup(ctx context.Context, queue core.QueueID) {
-	if !s.toldOfGroup(ctx, queue) {
+// tellOfQueue has the controller that is responsible for a queue look at the queue and its groups now, or when it can be reached.
+func (s *service) tellOfQueue(ctx context.Context, queue core.QueueID) {
+	if !s.toldOfQueue(ctx, queue) {
 		s.retell.Add(queue)
 	}
 }
 
-// toldOfGroup is one try of tellOfGroup. All are told side by side: one that hangs holds up no other.
-func (s *service) toldOfGroup(ctx context.Context, queue core.QueueID) bool {
+// toldOfQueue is one try of tellOfQueue. All are told side by side: one that hangs holds up no other.
+func (s *service) toldOfQueue(ctx context.Context, queue core.QueueID) bool {
 	ctx, cancel := context.WithTimeout(ctx, tellWithin)
 	defer cancel()
 	req := &pb.HearSharesRequest{Queue: queue.ID[:]} // the lists of output hosts are not waited for

@@ -256,7 +256,9 @@ func TestGroups_ControllersHearOfChanges(t *testing.T) {
 	}
 	heard("a new group, which the controller starts", 0)
 	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", MaxDeliveries: 3}}))(t)
-	heard("changed", 1)
+	heard("the group is changed", 1)
+	must(call(t, c.admin.UpdateQueue, &pb.UpdateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/a", ConsumedRetention: durationpb.New(time.Hour)}}))(t)
+	heard("the queue is changed", 2)
 }
 
 // TestGroups_AHangingControllerKeepsNoOtherFromHearing: the controller that is likely to be responsible for a queue hangs,

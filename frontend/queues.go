@@ -239,6 +239,7 @@ func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.Updat
 		return s.checkStores(q.Spec)
 	})
 	if err == nil {
+		s.tellOfQueue(ctx, q.ID)
 		err = core.Partly(s.passCopiesOn(ctx, q), fmt.Sprintf("queue %s is changed, but perhaps not all queues of its groups", path), "update it again with the same settings")
 	}
 	ended(ctx, err)

@@ -40,7 +40,7 @@ type service struct {
 	keys     atomic.Pointer[tokenKeys]
 	copies   atomic.Pointer[copies]
 	counts   *queueCounts                 // of namespaces with a limit of queues
-	retell   *retell.Teller[core.QueueID] // their controllers, of groups that changed
+	retell   *retell.Teller[core.QueueID] // their controllers, of queues and groups that changed
 
 	publishers *publishers.Pool
 }

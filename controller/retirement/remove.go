@@ -13,11 +13,14 @@ import (
 
 // Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
 // deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
-// It is for the queues of hints, and for those that a round has found: rounds read the rows of all queues anyway.
+// It is for the queues of hints, and for those whose rows a round has read.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
-	for q := range r.queueRows(ctx, r.deletedWithExtents()) {
-		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(q.ID), metadata.Serial)
+	for _, id := range r.deletedWithExtents() {
+		if ctx.Err() != nil {
+			return
+		}
+		q, _, err := metadata.Read[metadata.QueueRecord](ctx, r.cfg.Meta, metadata.Queues, metadata.QueueKey(id), metadata.Serial)
 		if err != nil || q.Spec.Status != core.StatusDeleted {
 			continue
 		}

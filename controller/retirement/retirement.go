@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +64,7 @@ type Config struct {
 //	   ▲────────────────┘ a group needs it, or the clock is not trusted
 //
 // A group is made, and so must be rewound, the other way round: its row first, then the extents are read. So either the second look meets the
-// group, or the group meets the mark, and gets nothing of the extent. One goroutine uses Run, another one may use Deleted.
+// group, or the group meets the mark, and gets nothing of the extent. One goroutine uses Run, another one may use Deleted, and any number Changed.
 type Runner struct {
 	cfg     Config
 	owner   Owner
@@ -79,6 +77,8 @@ type Runner struct {
 		seen    map[core.ExtentID]sighting
 		deleted map[core.QueueID]struct{} // queues that are known to be deleted, while they have extents
 		names   map[core.QueueID]progress.Names
+		kept    map[core.QueueID]kept       // as their rows said last
+		changes uint64                      // calls of Changed
 		overdue map[core.QueueID]int        // extents that the last look at the queue left; no queue without
 		places  map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
 	}
@@ -89,7 +89,7 @@ func New(cfg Config, owner Owner) *Runner {
 	r := &Runner{cfg: cfg, owner: owner, clocks: clocks.New(cfg.Dial, cfg.Now)}
 	r.mu.seen, r.mu.names = make(map[core.ExtentID]sighting), make(map[core.QueueID]progress.Names)
 	r.mu.overdue, r.mu.places = make(map[core.QueueID]int), make(map[core.ID]*progress.Place)
-	r.mu.deleted = make(map[core.QueueID]struct{})
+	r.mu.deleted, r.mu.kept = make(map[core.QueueID]struct{}), make(map[core.QueueID]kept)
 	return r
 }
 
@@ -132,48 +132,6 @@ func (r *Runner) unread(ctx context.Context, err error, what string, attrs ...an
 		level = slog.LevelDebug
 	}
 	r.cfg.Log.Log(ctx, level, what, append(attrs, "err", err)...)
-}
-
-// queuesAtOnce bounds the rows of queues that are read by one call.
-const queuesAtOnce = 100
-
-// queueRows yields the rows of those of the queues that this controller is responsible for, except those that cannot be
-// read. They may be old: the caller reads a row again at Serial before it acts on it. Serial reads of all queues would fill
-// the time between two rounds.
-func (r *Runner) queueRows(ctx context.Context, of []core.QueueID) iter.Seq[metadata.QueueRecord] {
-	return func(yield func(metadata.QueueRecord) bool) {
-		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }
-		for queues := range slices.Chunk(slices.DeleteFunc(of, others), queuesAtOnce) {
-			rows, err := r.readQueues(ctx, queues)
-			if err != nil && ctx.Err() == nil {
-				r.unread(ctx, err, "the extents of some queues stay for now: their rows cannot be read", "queues", len(queues))
-			}
-			for _, row := range rows {
-				q, err := metadata.Decode[metadata.QueueRecord](metadata.Queues, row)
-				if err != nil {
-					r.cfg.Log.Info("the extents of a queue stay for now", "queue", row.Key.Row, "err", err)
-					continue
-				}
-				if ctx.Err() != nil || !yield(q) {
-					return
-				}
-			}
-		}
-	}
-}
-
-func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) ([]metadata.Row, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	keys := make([]metadata.Key, len(queues))
-	for i, id := range queues {
-		keys[i] = metadata.QueueKey(id)
-	}
-	return metadata.GetRows(ctx, r.cfg.Meta, metadata.Queues, keys, metadata.Quorum)
-}
-
-func policyOf(q metadata.QueueRecord) retention.Policy {
-	return retention.Policy{Consumed: q.Spec.ConsumedRetention, Unconsumed: q.Spec.UnconsumedRetention}
 }
 
 // since is for how long this controller has known an extent in its state.

@@ -60,10 +60,10 @@ func (r *Runner) round(ctx context.Context) {
 	t.clocks <- nil
 	var queues errgroup.Group
 	queues.SetLimit(queuesSideBySide)
-	for q := range r.queueRows(ctx, r.cfg.Extents.Queues()) { // in another order each time
+	for q := range r.queues(ctx, r.cfg.Extents.Queues()) { // in another order each time
 		queues.Go(func() error {
 			if err := t.queue(ctx, q); err != nil && ctx.Err() == nil {
-				r.unread(ctx, err, "the extents of a queue stay for now", "queue", q.ID)
+				r.unread(ctx, err, "the extents of a queue stay for now", "queue", q.queue)
 			}
 			return nil
 		})
@@ -95,6 +95,11 @@ func (r *Runner) leaveGone() {
 			delete(r.mu.names, queue)
 		}
 	}
+	for queue := range r.mu.kept {
+		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
+			delete(r.mu.kept, queue)
+		}
+	}
 	for queue := range r.mu.overdue {
 		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
 			delete(r.mu.overdue, queue)
@@ -103,16 +108,16 @@ func (r *Runner) leaveGone() {
 }
 
 // queue takes the extents of one queue a step on, and counts those that are due and stay.
-func (t *turn) queue(ctx context.Context, q metadata.QueueRecord) error {
+func (t *turn) queue(ctx context.Context, q kept) error {
 	left := 0
-	if q.Spec.Status == core.StatusDeleted {
-		t.isDeleted(q.ID)
+	if q.deleted {
+		t.isDeleted(q.queue)
 	} else {
-		due, marked, drained := t.candidates(q.ID, policyOf(q), t.cfg.Now())
+		due, marked, drained := t.candidates(q.queue, q.policy, t.cfg.Now())
 		var stay int
 		var removing sync.WaitGroup
 		removing.Go(func() { stay = t.removeAll(ctx, drained) })
-		n, err := t.retireDue(ctx, q.ID, due, marked)
+		n, err := t.retireDue(ctx, q.queue, due, marked)
 		removing.Wait()
 		if err != nil {
 			return err
@@ -121,8 +126,8 @@ func (t *turn) queue(ctx context.Context, q metadata.QueueRecord) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.mu.overdue[q.ID] = left; left == 0 {
-		delete(t.mu.overdue, q.ID)
+	if t.mu.overdue[q.queue] = left; left == 0 {
+		delete(t.mu.overdue, q.queue)
 	}
 	return nil
 }
