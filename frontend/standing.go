@@ -70,6 +70,7 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	} else if !q.Spec.Status.CanConsume() || !group.Spec.Status.CanConsume() {
 		out.Also = append([]string{out.Reason}, out.Also...)
 		out.Reason, out.Text = string(stuck.Disabled), stuck.Disabled.Text()
+		out.Detail = statuses(q.Spec.Status, group.Spec.Status)
 	}
 	if group.Rewind != nil {
 		addPendingSeek(out)
@@ -81,6 +82,18 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	out.Text = stuck.InGroup(out.Text, out.Queue, out.Group)
 	s.setAge(out.Message)
 	return out, nil
+}
+
+// statuses says which of a queue and a group delivers nothing.
+func statuses(queue, group core.Status) string {
+	var out []string
+	if !group.CanConsume() {
+		out = append(out, "the group is "+string(group))
+	}
+	if !queue.CanConsume() {
+		out = append(out, "the queue is "+string(queue))
+	}
+	return strings.Join(out, ", ")
 }
 
 // beginning says of a group that has settled all of its messages which messages of the queue are not among them; "" when all are.

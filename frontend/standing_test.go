@@ -63,7 +63,7 @@ func TestWhyStuck_NamesTheOldest(t *testing.T) {
 		t.Errorf("the second is older: %v", w)
 	}
 	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", Status: "disabled"}}))(t)
-	if w := why(); w.Reason != "disabled" || len(w.Also) != 1 || w.Also[0] != "in_flight" || w.Message.GetReceipt() != other.String() {
+	if w := why(); w.Reason != "disabled" || len(w.Also) != 1 || w.Also[0] != "in_flight" || w.Message.GetReceipt() != other.String() || w.Detail != "the group is disabled" {
 		t.Errorf("a disabled group: %v", w)
 	}
 	must(call(t, c.admin.UpdateGroup, &pb.UpdateGroupRequest{Spec: &pb.GroupSpec{Queue: "/t/a", Name: "g", Status: "enabled"}}))(t)

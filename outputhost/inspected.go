@@ -172,7 +172,7 @@ func (x inspectedShare) Stores(now time.Time) []membership.Host {
 func (x inspectedShare) View(now time.Time) stuck.View {
 	s, h := x.s, x.s.group.h
 	return stuck.View{
-		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ChainWaits: s.rules.Waits(), MemoryFull: h.memory.Room(s.rules.HeldBatches()) == 0,
+		Full: s.rules.Full(), AtLimit: s.rules.AtLimit(), ShareReady: s.rules.HasReady(), ChainWaits: s.rules.Waits(), MemoryFull: h.memory.Room(s.rules.HeldBatches()) == 0,
 		Unreadable: s.failing() && !s.answeredLocked() || len(s.sourcesLocked(now)) == 0, LeaseExpired: !s.group.leaseHolds(now),
 	}
 }

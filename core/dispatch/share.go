@@ -89,6 +89,12 @@ func (s *Share) AtLimit() bool {
 	return s.outstanding()-s.missing >= MaxOutstanding || s.heldBytes >= MaxOutstandingBytes
 }
 
+// HasReady reports whether the share has messages to hand out. It does not ask whether the group holds first deliveries
+// back, or whether an earlier extent of the chain goes first.
+func (s *Share) HasReady() bool {
+	return s.firsts.len() > 0 || s.retries.len() > 0 || s.supply.ready() && s.roomForFirsts() > 0
+}
+
 // ReadCredit is how many bytes of batches the share takes now. The reader subtracts what it asked for before and has
 // not offered yet. 0 when WantsMore is false.
 func (s *Share) ReadCredit() int {

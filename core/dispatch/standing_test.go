@@ -81,6 +81,30 @@ func TestShare_AtLimit(t *testing.T) {
 	}
 }
 
+// TestShare_HasReady has a share at its limit hand out all that it may: more was read, but no more may be begun.
+func TestShare_HasReady(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 0)
+	if s.HasReady() {
+		t.Error("nothing was read, and something is ready")
+	}
+	for s.WantsMore() {
+		offer(t, s, 1500)
+	}
+	take(g, 1, start)
+	if !s.AtLimit() || !s.HasReady() {
+		t.Errorf("one message was handed out: at the limit %t, something is ready %t", s.AtLimit(), s.HasReady())
+	}
+	take(g, MaxOutstanding, start)
+	if s.HasReady() {
+		t.Error("as many messages as may be outstanding were handed out, and something is ready")
+	}
+	s.Nack(1, 1, 0, nil, 0, start)
+	save(s, start)
+	if !s.HasReady() {
+		t.Error("a retry is not ready")
+	}
+}
+
 // TestState_Standing reads back what a share has saved.
 func TestState_Standing(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2}, 5)

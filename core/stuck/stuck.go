@@ -51,8 +51,8 @@ const (
 var texts = map[Reason]string{
 	Nothing:            "no due message waits for the group; `columba list delayed QUEUE GROUP` lists those that wait for their time",
 	InFlight:           "a consumer holds the message and has not settled it. If no settlement comes, the message is ready again when its lock times out; until has the time",
-	Delayed:            "an attempt failed, and the message waits for the next one. `columba list delayed QUEUE GROUP` says until when",
-	GroupDelay:         "the message waits for the group's delay; `columba update group QUEUE GROUP --delay` changes the delay",
+	Delayed:            "an attempt failed, and the message waits for the next one; until has the time. `columba list delayed QUEUE GROUP` lists all that wait",
+	GroupDelay:         "the message waits for the group's delay; until has the time. `columba update group QUEUE GROUP --delay 0s` ends the delay",
 	Blocked:            "the last attempt failed, or a consumer rejected the message, and the group blocks exhausted messages. `columba update group QUEUE GROUP --max-deliveries N` delivers a message that was not rejected again; --exhausted dlq or drop ends the block",
 	DeadLettering:      "the message is being moved to the dead letter queue. After a failed last attempt it first waits until another message succeeds, 5 s at most, because the workers may be to blame",
 	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
@@ -65,16 +65,16 @@ var texts = map[Reason]string{
 	NoCredit:           "all consumers hold as many messages as they asked for. Start more consumers, or wait until these settle some; `columba depth QUEUE GROUP` counts the messages in flight",
 	BreakerOpen:        "nothing that the group delivers succeeds, so its breaker is open: failed attempts do not count, and a few messages at a time are delivered as probes until one is acked. last_error has the last failure: check the workers and the services that they need",
 	Throttled:          "the consumers nacked every message lately, so each gets the next ones after a pause. An ack ends the pauses; `columba update group QUEUE GROUP --no-nack-throttle` switches them off",
-	RetryLimit:         "the group has as many retries as it may, so new messages are delivered only as retries end: by an ack, or as dead letters. Find out why messages fail (`columba list delayed QUEUE GROUP`), or raise the limit with `columba update group QUEUE GROUP --max-delayed-retries`",
+	RetryLimit:         "the group has as many retries as it may, so new messages are delivered only as retries end: by an ack, or as dead letters. Find out why messages fail (`columba list delayed QUEUE GROUP`), or raise the limit with `columba update group QUEUE GROUP --max-delayed-retries N`",
 	Isolated:           "the lock of the attempt before timed out, and this is the last attempt: it is made by a consumer that holds nothing else. If none is idle within 30 s, the message is delivered like any other",
 	NoReplica:          "no store that has the message can be read, for the reason in detail. `columba list extents QUEUE` shows the extent, `columba list hosts` the stores that are down: bring one back. If their disks are lost for good, `columba seal --force QUEUE EXTENT` skips the records that no store holds any more",
-	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have, and reads no more of it until consumers settle some. `columba depth QUEUE GROUP` counts them by state",
+	OutstandingLimit:   "the group has as many unsettled messages of this extent as it may have: 10,000, or 64 MiB. It reads no more of the extent until some are settled. `columba depth QUEUE GROUP` counts them by state",
 	CheckpointFull:     "so many messages are settled out of order that the checkpoint of this extent is full. No more of it is read until older messages are settled; `columba show message RECEIPT` shows the oldest one",
 	CheckpointNotSaved: "the attempt has to be saved before the message is delivered, and the metadata cannot be written. `columba list hosts` shows whether the controller is up; check its disk",
 	MemoryFull:         "the output host holds as many bytes as it may, and reads no more until consumers settle some. `columba depth --sort backlog` names the groups with the largest backlogs",
 	ChainOrder:         "an earlier extent of this CP queue has to be delivered first: its column CHAIN in `columba list extents QUEUE` is lower",
 	LeaseExpired:       "the output host has not heard for two seconds from the controller that lists the shares of this queue, and delivers nothing of it until a controller confirms them. `columba list hosts` shows whether the controllers are up; check the network between them",
-	Disabled:           "the group or its queue is not enabled for consumers. `columba update group QUEUE GROUP --status enabled`, or `columba update queue`, changes that",
+	Disabled:           "the group or its queue is disabled or send-only; detail says which. `columba update group QUEUE GROUP --status enabled` enables the group, `columba update queue QUEUE --status enabled` the queue",
 	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
 	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",
 	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group QUEUE GROUP` shows the new place, `columba list audit QUEUE` how it ended",
@@ -109,6 +109,7 @@ type View struct {
 	Waiting         bool // something could be handed out to one that has credit
 	Full            bool // the checkpoint is
 	AtLimit         bool // of what may be outstanding
+	ShareReady      bool // of the messages that were read, some could be handed out
 	MemoryFull      bool
 	ChainWaits      bool // for an earlier extent
 	Unreadable      bool // no store is there, or all were tried and failed
@@ -129,10 +130,12 @@ func (v *View) Reasons() []Reason {
 	}
 	switch own {
 	case InFlight, Delayed, GroupDelay, Blocked, DeadLettering, DLQNotWritable, RetryQueueing, RetryNotWritable, AppendUnknown:
-		// The message is where it should be. The messages behind it may have reasons of their own to wait.
-		if v.AtLimit || v.Full || v.RetryLimit {
+		// The message is where it should be. The messages behind it may have reasons of their own to wait. But those behind
+		// a message that waits for the group's delay wait for it, too, and reading stops while others are ready.
+		limited := v.AtLimit && !v.ShareReady && own != GroupDelay
+		if limited || v.Full || v.RetryLimit {
 			out = out[:0]
-			add(OutstandingLimit, v.AtLimit)
+			add(OutstandingLimit, limited)
 			add(CheckpointFull, v.Full)
 			add(RetryLimit, v.RetryLimit)
 			add(own, true)
@@ -238,7 +241,7 @@ func (v *View) waits() Reason {
 		return BreakerOpen
 	case v.Throttled:
 		return Throttled
-	case first && v.AtLimit: // last: messages that only wait for one of the reasons above count for the limit, too
+	case first && v.AtLimit && !v.ShareReady: // last: messages that only wait for one of the reasons above count for the limit, too
 		return OutstandingLimit
 	}
 	return Ready

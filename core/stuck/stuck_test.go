@@ -43,6 +43,11 @@ func TestView_Reasons(t *testing.T) {
 		"in flight, nothing else":      {with(flying, func(v *View) { v.Credit = 0 }), []Reason{InFlight}},
 		"in flight, holder gone":       {with(flying, func(v *View) { v.Takers, v.Credit = 0, 0 }), []Reason{InFlight, NoConsumer}},
 		"in flight, too many":          {with(flying, func(v *View) { v.AtLimit = true }), []Reason{OutstandingLimit, InFlight}},
+		"in flight, read ahead":        {with(flying, func(v *View) { v.AtLimit, v.ShareReady, v.Credit, v.Waiting = true, true, 0, true }), []Reason{InFlight, NoCredit}},
+		"blocked, read ahead, nobody":  {with(at(dispatch.PlaceBlocked, 3, 1), func(v *View) { v.AtLimit, v.ShareReady, v.Takers = true, true, 0 }), []Reason{Blocked, NoConsumer}},
+		"kept back, read ahead":        {with(at(dispatch.PlaceDelayed, 0, 1), func(v *View) { v.AtLimit = true }), []Reason{GroupDelay}},
+		"delayed, too many":            {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.AtLimit = true }), []Reason{OutstandingLimit, Delayed}},
+		"buffered, read ahead":         {with(buffered, func(v *View) { v.AtLimit, v.ShareReady = true, true }), []Reason{Ready}},
 		"in flight, full":              {with(flying, func(v *View) { v.Full = true }), []Reason{CheckpointFull, InFlight}},
 		"delayed":                      {with(at(dispatch.PlaceDelayed, 2, 1), nil), []Reason{Delayed}},
 		"delayed, metadata away":       {with(at(dispatch.PlaceDelayed, 2, 1), func(v *View) { v.SaveFails = true }), []Reason{Delayed, CheckpointNotSaved}},
@@ -108,7 +113,7 @@ func TestView_ThereIsAlwaysAReason(t *testing.T) {
 		is := func() bool { return rapid.Bool().Draw(t, "is") }
 		v := View{
 			Standing: at(rapid.SampledFrom(places).Draw(t, "place"), rapid.Uint16().Draw(t, "attempts"), rapid.Int64Range(0, 1).Draw(t, "enqueued")),
-			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), MemoryFull: is(), ChainWaits: is(),
+			Takers:   rapid.IntRange(0, 1).Draw(t, "takers"), Waiting: is(), Full: is(), AtLimit: is(), ShareReady: is(), MemoryFull: is(), ChainWaits: is(),
 			Unreadable: is(), LeaseExpired: is(), DLQFails: is(), RetryQueueFails: is(), SaveFails: is(), BreakerOpen: is(), Throttled: is(), RetryLimit: is(),
 		}
 		v.Credit = rapid.IntRange(0, v.Takers).Draw(t, "credit")

@@ -12,9 +12,10 @@ func (a *app) whyStuckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "why-stuck PATH GROUP", Short: "Name the message that holds a group up, its consumer, and the reason",
 		Long: "Name the oldest message that a group has not settled, the consumer that has it, and the reason why it is not settled. A group that is not\n" +
-			"stuck has the reason nothing_waits, in_flight, delayed or ready. The words of reason are stable, for scripts.\n\n" +
-			"consumer, since and until are set while a consumer has the message; host, session and address are its connection. owner is the output host\n" +
-			"that delivers the messages of this extent to the group (`columba list hosts`).",
+			"stuck has the reason nothing_waits, in_flight, delayed, group_delay or ready. The words of reason are stable, for scripts.\n\n" +
+			"consumer and since are set while a consumer has the message; host, session and address are its connection. until is the end of its lock, or\n" +
+			"when a delayed message is due. extents counts the extents that have messages which the group has not settled. owner is the output host that\n" +
+			"delivers the messages of this extent to the group (`columba list hosts`).",
 		Example: "  columba why-stuck /demo/trips billing",
 		Args:    exactly(2), ValidArgsFunction: a.completeGroups,
 		RunE: a.run(func(ctx context.Context, args []string) error {
