@@ -65,7 +65,8 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 const (
 	// firstRead is how long a pull that does not want to wait still gives the first read from a store …
 	firstRead = 100 * time.Millisecond
-	// … and slowFirstRead how long while a store has messages that are not here, or has not told whether it has: on a busy server.
+	// … and slowFirstRead how long while a store has messages that are not here, or has not told whether it has: on a
+	// busy server.
 	slowFirstRead = time.Second
 )
 
@@ -106,7 +107,8 @@ func (g *group) endLinger(now time.Time) {
 	stopAll(idle)
 }
 
-// takeForPull hands out up to most messages. A record that cannot be read stays locked; it is an error only when no other was taken.
+// takeForPull hands out up to most messages. A record that cannot be read stays locked; it is an error only when no
+// other was taken.
 func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage, error) {
 	if ctx.Err() != nil { // nobody waits for an answer: messages would be locked in vain
 		return nil, nil
@@ -179,7 +181,8 @@ func (h *Host) settleTokens(ctx context.Context, req *pb.SettleRequest) []*pb.Se
 	return failures
 }
 
-// settleToken applies a verb to the delivery of a token. asked are the extents of which this call has asked the stores how far they go.
+// settleToken applies a verb to the delivery of a token. asked are the extents of which this call has asked the stores
+// how far they go.
 func (h *Host) settleToken(ctx context.Context, req *pb.SettleRequest, text string, asked map[core.ExtentID]bool) error {
 	t, err := deliverytoken.Open(h.keys, text)
 	if err != nil {
@@ -296,9 +299,9 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, 
 	switch {
 	case req.Verb == "ack":
 	case t.Generation != s.generation && !s.inheritedLocked(t.Seq):
-		return core.Errorf(core.CodeStale, "the delivery of message %s was forgotten with its output host", t.Receipt())
+		return core.Errorf(core.CodeStale, "this delivery of message %s ended with its output host; the message comes again, unless it was settled", t.Receipt())
 	case s.otherLocked(t):
-		return core.Errorf(core.CodeStale, "message %s was delivered to somebody else since", t.Receipt())
+		return core.Errorf(core.CodeStale, "message %s was delivered again since; only the token of that delivery can settle it", t.Receipt())
 	}
 	switch req.Verb {
 	case "ack":

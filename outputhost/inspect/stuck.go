@@ -133,7 +133,7 @@ func blockedShares(g Group, unknown map[Share]bool) (all []*blocked) {
 }
 
 // firstEnqueued is when a message was published, unix µs, that was appended to the share's extent then: the record of a
-// parked message knows better.
+// message in the retry queue knows better.
 func firstEnqueued(s Share, enqueued int64, record []byte) int64 {
 	var r wire.Record
 	if record == nil || !s.Rules().IsReturning() {
