@@ -97,7 +97,8 @@ func (r *consumeRun) summary(ctx context.Context, err error) error {
 		r.app.say("interrupted before %s had come", plural(r.flags.count, "message"))
 		return errFailed
 	case r.ended == "timeout":
-		return core.Errorf(core.CodeDeadline, "%d of %d messages came within %s; allow more with --timeout", r.total, r.flags.count, r.flags.timeout)
+		return core.Errorf(core.CodeDeadline, "%d of %d messages came within %s; allow more with --timeout. `columba why-stuck %s %s` says why no more come",
+			r.total, r.flags.count, r.flags.timeout, r.queue, r.group)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (g *groupFlags) register(cmd *cobra.Command) {
 	durationVar(f, &g.delay, "delay", 0, "deliver messages this long after they were published")
 	durationVar(f, &g.skipOlder, "skip-older", 0, "skip messages older than this")
 	f.StringVar(&g.backoff, "backoff", "", "delay of failed messages: min,factor,max[,jitter] like 1s,2,1m, or none; a new group has none: they come back at once")
-	f.StringVar(&g.exhausted, "exhausted", "", "where an exhausted message goes, which has failed --max-deliveries times: dlq, drop, or block (it stays undelivered); a new group has dlq")
+	f.StringVar(&g.exhausted, "exhausted", "", "where an exhausted message goes, which has failed --max-deliveries times or was rejected: dlq, drop, or block (it stays undelivered); a new group has dlq")
 	suggest(cmd, "exhausted", "dlq", "drop", "block")
 	f.StringVar(&g.expired, "expired", "", "where a message goes that expires before its delivery: drop or dlq; a new group has drop")
 	suggest(cmd, "expired", "drop", "dlq")

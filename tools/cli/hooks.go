@@ -37,7 +37,7 @@ func (a *app) hookedCommands() []*cobra.Command {
 	}
 	var o DemoOptions
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Run the main job on real files, with a server of its own, and verify the result",
+		Use: "demo", Short: "Run a job on real files, with a server of its own, crash it twice, and verify the result",
 		Example: "  columba demo\n  columba demo --dir ~/src",
 		Args:    exactly(0),
 		RunE: a.run(func(ctx context.Context, _ []string) error {

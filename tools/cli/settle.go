@@ -17,7 +17,7 @@ import (
 // settleChunk is how many tokens one request settles.
 const settleChunk = 1000
 
-const tokensHelp = "A delivery token is the right to settle one delivery (SQS: receipt handle); a receipt, which names where a message is stored, is none.\n" +
+const tokensHelp = "A delivery token is the proof of one delivery (SQS: receipt handle). A receipt is no token: it names where a message is stored.\n" +
 	"Tokens come from `columba consume --ack tokens`; the argument - reads them from stdin, one per line. Tokens that are\n" +
 	"refused are listed on stderr, the others are applied. With one token the exit code says why it was refused; with many it is\n" +
 	"1 when any was."
