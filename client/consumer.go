@@ -47,7 +47,7 @@ type Consumer struct {
 const (
 	defaultPrefetch      = 2000
 	defaultPrefetchBytes = 8 << 20
-	// closeTimeout bounds how long Close and Work try to hand in what they hold when their context has no end.
+	// closeTimeout bounds how long Close and Work try to hand in what they hold.
 	closeTimeout = 10 * time.Second
 	// giveUpTimeout is the same for a consumer that was not connected in time. Its caller waits no more.
 	giveUpTimeout = time.Second

@@ -52,7 +52,7 @@ const (
 	breakerUsual   = time.Second           // … so long ago or less
 	breakerFirsts  = 5                     // failures of first attempts among them
 	breakerProbes  = 4                     // messages of a round, at least
-	breakerWide    = 32                    // or at most so many, once pauses are as long as they get, in a group without a limit of deliveries
+	breakerWide    = 32                    // or so many, with the longest pauses, in a group with unlimited deliveries
 	breakerRounds  = 15                    // without the failure of a first attempt, until failures count again
 	breakerMost    = 256                   // messages of a round then
 	breakerFirst   = 128                   // messages of the first round, when few succeeded before; see mix
@@ -348,8 +348,8 @@ func (b *breaker) tick(now int64) (began bool) {
 // counting reports whether failures count although it is open.
 func (b *breaker) counting() bool { return b.rounds >= breakerRounds && b.lasts == 0 }
 
-// asksForFirst reports whether one of the probes should be a first attempt, for lack of which failures would soon count, or
-// do already: only its outcome tells an outage from poison.
+// asksForFirst reports whether one of the probes should be a first attempt, for lack of which failures would soon
+// count, or do already: only its outcome tells an outage from poison.
 func (b *breaker) asksForFirst() bool { return b.isOpen() && b.left > 0 && b.rounds >= breakerRounds/2 }
 
 // gathers is how many messages failed since the last success, while it is closed: they may be the beginning of an

@@ -225,7 +225,8 @@ func (s *Share) noteFailure(seq core.Seq, m *message, f Failure, text []byte) {
 	m.failure = f
 }
 
-// Extend moves the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier. CodeStale like Nack.
+// Extend moves the end of the lock of the current delivery to now + d (d ≤ core.MaxLockTimeout), also earlier.
+// CodeStale like Nack.
 func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.Time) error {
 	t := s.group.at(now)
 	m := s.current(seq, attempt)
