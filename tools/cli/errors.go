@@ -151,7 +151,7 @@ var hints = map[core.Code]string{
 	core.CodeNotFound:      "name one that exists",
 	core.CodeExists:        "choose another name, or change the existing one with `columba update`",
 	core.CodeConflict:      "look at the current state with `columba show` and try again",
-	core.CodeStale:         "the message was delivered again or settled; use the token of its latest delivery",
+	core.CodeStale:         "a message that is not settled comes again; use the token of that delivery",
 	core.CodeMoved:         "try again",
 	core.CodeDisabled:      "enable it with `columba update … --status enabled`",
 	core.CodeThrottled:     "try again later, or slower",

@@ -282,7 +282,7 @@ func livesOf(d *pb.DeadLetter) lives {
 func (l lives) String() string {
 	texts := make([]string, len(l))
 	for i, x := range l {
-		texts[i] = fmt.Sprintf("%v: %s after %d attempts", x.DeadSince, x.Reason, x.Attempts)
+		texts[i] = fmt.Sprintf("%v: %s after %s", x.DeadSince, x.Reason, plural(int64(x.Attempts), "attempt"))
 		if x.Error != "" {
 			texts[i] += ", " + x.Error
 		}
