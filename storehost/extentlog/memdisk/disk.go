@@ -25,7 +25,7 @@ const Dir = "store"
 // looks at any more. Safe for concurrent use, but for opening and damaging it.
 type Disk struct {
 	mu    sync.Mutex
-	fs    *vfs.MemFS
+	fs    *crashable
 	slow  atomic.Int64 // ns that each sync of the journal takes longer
 	syncs atomic.Int64 // until the disk fails; not counted when it is below 1
 	fails func()       // called once when it does
@@ -84,7 +84,7 @@ func (d *Disk) fault(op errorfs.Op) error {
 }
 
 // New is an empty disk. It does not say how large it is before it is filled for the first time.
-func New() *Disk { return &Disk{fs: vfs.NewCrashableMem()} }
+func New() *Disk { return &Disk{fs: newCrashable(vfs.NewCrashableMem())} }
 
 // Open opens the log on it, making it if there is none.
 func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
@@ -209,7 +209,7 @@ func (d *Disk) Cut() { d.lose(0) }
 func (d *Disk) lose(kept int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fs = d.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, 1))})
+	d.fs = d.fs.crash(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(1, 1))})
 	d.syncs.Store(0)
 	if d.gone != nil {
 		close(d.gone)
@@ -221,7 +221,7 @@ func (d *Disk) lose(kept int) {
 func (d *Disk) Wipe() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.fs = vfs.NewCrashableMem()
+	d.fs = newCrashable(vfs.NewCrashableMem())
 }
 
 // Damage flips a bit of a file of the database, or cuts its end off, and says which; "" when there is none. No process uses it.
