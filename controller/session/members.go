@@ -19,6 +19,16 @@ const memberFor = lease.TTL + 2*time.Second
 // slotName is the name of the lease of a slot.
 func slotName(slot int) string { return fmt.Sprint("controller/", slot) }
 
+// slotKeys are the keys of the leases of all slots, slotOf tells the slot of each.
+var slotKeys, slotOf = func() ([]metadata.Key, map[metadata.Key]int) {
+	keys, of := make([]metadata.Key, Slots), make(map[metadata.Key]int, Slots)
+	for i := range keys {
+		keys[i] = metadata.LeaseKey(slotName(i))
+		of[keys[i]] = i
+	}
+	return keys, of
+}()
+
 // members is what one controller knows of the session leases. It has no clock and does no I/O.
 //
 // Another run is a member from when its row was seen, until the row has been seen unchanged for memberFor, or released:
@@ -49,17 +59,30 @@ type slot struct {
 // lives reports whether the run in the slot may hold its lease.
 func (s *slot) lives() bool { return !s.Run.IsZero() && s.asked.Sub(s.sighting.Since()) < memberFor }
 
-// sees takes an answer about a slot.
-func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answered time.Time) {
+// seesAgain takes an answer about a slot, unless it has news of it.
+func (m *members) seesAgain(i int, v metadata.Version, asked time.Time) (ok bool) {
 	s := &m.slots[i]
+	if s.sighting.News(v) {
+		return false
+	}
+	s.see(asked)
+	return true
+}
+
+func (s *slot) see(asked time.Time) {
 	if asked.After(s.asked) {
 		s.asked = asked
 	}
-	before := s.sighting
-	s.sighting.See(v, answered)
-	if s.sighting == before {
+}
+
+// sees takes an answer about a slot.
+func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answered time.Time) {
+	if m.seesAgain(i, v, asked) {
 		return
 	}
+	s := &m.slots[i]
+	s.see(asked)
+	s.sighting.See(v, answered)
 	if r.Run != s.Run {
 		s.reach = reach{}
 	}

@@ -267,12 +267,7 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 			term = t
 		}
 	}
-	keys, slots := make([]metadata.Key, Slots), make(map[metadata.Key]int, Slots)
-	for i := range keys {
-		keys[i] = metadata.LeaseKey(slotName(i))
-		slots[keys[i]] = i
-	}
-	rows, err := metadata.GetRows(ctx, s.cfg.Meta, metadata.Leases, keys, metadata.Quorum)
+	rows, err := metadata.GetRows(ctx, s.cfg.Meta, metadata.Leases, slotKeys, metadata.Quorum)
 	if !errors.Is(ctx.Err(), context.Canceled) { // else the caller has left
 		s.owner.Looked(asked, err)
 	}
@@ -285,7 +280,7 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 		// nothing: else decisions of before would count when it is responsible again.
 		s.owner.Yield()
 	}
-	changed, shrunk := s.sees(rows, slots, asked, answered, term)
+	changed, shrunk := s.sees(rows, asked, answered, term)
 	if shrunk {
 		s.owner.Yield()
 	}
@@ -300,16 +295,20 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 
 // sees takes over the rows, begins a session of a term unless that is 0, and reports whether this controller may be
 // responsible for other keys than before, and whether it may have stopped being responsible for some.
-func (s *Session) sees(rows []metadata.Row, slots map[metadata.Key]int, asked, answered time.Time, term uint64) (changed, shrunk bool) {
+func (s *Session) sees(rows []metadata.Row, asked, answered time.Time, term uint64) (changed, shrunk bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, row := range rows {
+		slot := slotOf[row.Key]
+		if s.mu.members.seesAgain(slot, row.Version, asked) {
+			continue
+		}
 		r, err := metadata.Decode[lease.Record](metadata.Leases, row)
 		if err != nil {
 			s.cfg.Log.Error("a session lease cannot be decoded", "row", row.Key.Row, "err", err)
 			continue
 		}
-		s.mu.members.sees(slots[row.Key], r, row.Version, asked, answered)
+		s.mu.members.sees(slot, r, row.Version, asked, answered)
 	}
 	if term > 0 {
 		changed = s.mu.members.term > 0       // it lapsed

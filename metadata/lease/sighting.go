@@ -15,10 +15,13 @@ type Sighting struct {
 // See takes note of the row's version in an answer that came at that time. A lower version than one seen before is of a
 // replica that is behind, and changes nothing.
 func (s *Sighting) See(v metadata.Version, answered time.Time) {
-	if v > s.version {
+	if s.News(v) {
 		s.version, s.since = v, answered
 	}
 }
+
+// News reports whether See would take note of that version.
+func (s *Sighting) News(v metadata.Version) bool { return v > s.version }
 
 // Since is when the row was first seen as it is.
 func (s *Sighting) Since() time.Time { return s.since }
