@@ -101,7 +101,7 @@ attack: ## floods and attacks of one client on a server, while nothing else runs
 
 .PHONY: cassandra
 cassandra: ## the store on NODES real Cassandra nodes, 1 or 3, which Maven gets the first time; a failure where there is no Java or Maven
-	COLUMBA_CASSANDRA=required COLUMBA_CASSANDRA_NODES=$(NODES) $(GO) test -count=1 -race -timeout 1200s $(TESTFLAGS) ./metadata/cassandra ./test/cassandra
+	$(TESTENV) COLUMBA_CASSANDRA=required COLUMBA_CASSANDRA_NODES=$(NODES) $(GO) test -count=1 -race -timeout 1200s $(TESTFLAGS) ./metadata/cassandra ./test/cassandra
 
 .PHONY: flake
 flake: ## rings 1 to 3 COUNT times over with a tenth of the schedules, then the whole of `make test` three times
