@@ -246,13 +246,14 @@ func (g *group) forgetHandlesLocked(s, instead *share) {
 	}
 }
 
-// renameHandlesLocked has what consumers hold of a share that came back settled there.
+// renameHandlesLocked has what consumers hold of a share that came back settled there. What they are handed from now on has
+// another handle: that is named with a token of the share as it is now.
 func (g *group) renameHandlesLocked(old, now *share) {
 	old.instead = now
 	for _, c := range g.mu.consumers {
 		if handle, known := c.handles[old]; known {
 			delete(c.handles, old)
-			c.handles[now], c.shares[handle] = handle, now
+			c.shares[handle] = now
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/wire"
 )
 
 // TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it has handed out itself under the
@@ -96,6 +97,82 @@ func TestToken_OfADeliveryThatWasGivenBack(t *testing.T) {
 	}
 	if n := g.mu.rules.InFlightOf(2); n != 2 {
 		t.Errorf("the other session has %d messages, want its 2", n)
+	}
+}
+
+// TestToken_OfAShareThatCameBack settles, by the tokens of the extents that its stream named, what a consumer was handed before the
+// share was elsewhere, and what it was handed after that: its stream has been the same.
+func TestToken_OfAShareThatCameBack(t *testing.T) {
+	b := newHarness(t)
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	c := &consumer{h: b.Host, id: 7, resumes: true}
+	g.mu.Lock()
+	g.mu.consumers = append(g.mu.consumers, c)
+	g.mu.rules.Want(dispatch.Credit{Messages: 10, Bytes: 1 << 20}, true)
+	g.mu.Unlock()
+	names := make(map[uint32]string)     // by handle
+	handles := make(map[core.Seq]uint32) // of what was delivered
+	deliver := func(last int) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s := g.mu.shares[core.ExtentID{ID: core.ID(a.Extent.Id)}]
+		records := dispatch.Records{Base: 1, Offsets: make([]uint32, last+1), Bytes: make([]byte, last*wire.RecordHeaderLen)}
+		for i := range records.Offsets {
+			records.Offsets[i] = uint32(i * wire.RecordHeaderLen)
+		}
+		if err := s.rules.Offer(records, b.deps.Now()); err != nil {
+			t.Fatal(err)
+		}
+		runs := g.mu.rules.Take(c.id, dispatch.Credit{Messages: 4, Bytes: 1 << 20}, b.deps.Now(), nil)
+		for _, d := range c.deliverLocked(runs, b.deps.Now(), nil) {
+			for rest := append(d.head, d.records...); len(rest) > 0; {
+				f, next, err := wire.NextFrame(rest)
+				if err != nil {
+					t.Fatal(err)
+				}
+				rest = next
+				var name wire.Handle
+				var in wire.Deliver
+				switch {
+				case f.Type == wire.TypeHandle && name.Decode(f.Body) == nil:
+					names[name.Handle] = string(name.Token)
+				case f.Type == wire.TypeDeliver && in.Decode(f.Body) == nil:
+					for _, r := range in.Runs {
+						for i := range r.Count {
+							handles[r.Base+core.Seq(i)] = in.Handle
+						}
+					}
+				}
+			}
+		}
+	}
+	deliver(4)
+	a.Counter += 2
+	if err := b.give(2, a); err != nil {
+		t.Fatal(err)
+	}
+	g.mu.Lock()
+	g.mu.rules.Want(dispatch.Credit{Messages: 10, Bytes: 1 << 20}, true)
+	g.mu.Unlock()
+	deliver(8)
+	if len(handles) != 8 {
+		t.Fatalf("%d messages were delivered, want 8", len(handles))
+	}
+	settle := func(verb string, seq core.Seq) {
+		t.Helper()
+		req := &pb.SettleRequest{Verb: verb, Delay: durationpb.New(time.Minute), Reason: "no"}
+		if err := b.settleToken(t.Context(), req, core.DeliveryToken(names[handles[seq]], seq, 1), map[core.ExtentID]bool{}); err != nil {
+			t.Errorf("%s of message %d: %v", verb, seq, err)
+		}
+	}
+	for _, seq := range []core.Seq{1, 5} {
+		for i, verb := range []string{"extend", "nack", "return", "ack"} {
+			settle(verb, seq+core.Seq(i))
+		}
 	}
 }
 
