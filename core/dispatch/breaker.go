@@ -184,6 +184,7 @@ func (b *breaker) outcome(_ scope, o outcome, now int64) (counts bool, led []fai
 	b.fails = saturate(b.fails)
 	switch {
 	case b.open:
+		b.failedAt = now
 		if o.first && b.counting() {
 			b.size = breakerProbes
 		}
@@ -387,6 +388,7 @@ func (b *breaker) restore(saved []byte, now int64) (opened bool) {
 		return false
 	}
 	b.begin(min(since, now))
+	b.failedAt = now
 	b.pause = min(pause, b.limit())
 	return true
 }

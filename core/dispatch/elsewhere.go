@@ -14,7 +14,7 @@ import "time"
 type elsewhere struct {
 	lasts    uint64 // the newest opening that lasts there; 0: none does
 	spent    uint64 // openings up to this one do not open it any more
-	failedAt int64  // ns: when a message failed here last, while it was closed
+	failedAt int64  // ns: when a message failed here last, or when another owner's was resumed
 	followed bool   // it is open only because another one is
 }
 
@@ -67,20 +67,41 @@ func (g *Group) endFollowing() {
 	if b := g.breaker; !b.isOpen() || !b.followed || b.lasts > 0 {
 		return
 	}
+	if !g.keeps() {
+		g.breaker.close()
+	}
+}
+
+// keeps reports whether a message is here that was delivered and is not at its end.
+func (g *Group) keeps() bool {
 	for _, s := range g.shares {
 		if s.table.n > s.of(blocked) {
-			return
+			return true
 		}
 	}
-	g.breaker.close()
+	return false
+}
+
+// waits reports whether a message is here that was not delivered.
+func (g *Group) waits() bool {
+	for _, s := range g.shares {
+		if s.supply.len() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here or
-// in the shares that are here now, and first attempts failed in its latest breakerRounds. 0: none. Each has another
-// number.
+// in the shares that are here now, and first attempts failed in its latest breakerRounds. Without any message the rounds do
+// not go on, and nothing would ever close it: then it is none after the time of as many. 0: none. Each has another number.
 func (g *Group) Opening() uint64 {
-	if b := g.breaker; b.isOpen() && !b.followed && b.rounds < breakerRounds {
-		return g.counters.Opened
+	b := g.breaker
+	if !b.isOpen() || b.followed || b.rounds >= breakerRounds {
+		return 0
 	}
-	return 0
+	if g.now-b.failedAt > breakerRounds*b.longest && !g.keeps() && !g.waits() {
+		return 0
+	}
+	return g.counters.Opened
 }

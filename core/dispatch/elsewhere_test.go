@@ -262,3 +262,38 @@ func TestElsewhere_NothingIsLeft(t *testing.T) {
 	g.Tick(w.now)
 	w.open(false)
 }
+
+// TestElsewhere_OneThatHasNothingLeft: 20 poison messages open the breaker of one host, and wait for their next attempts in the
+// retry queue, which another host has. They come to their end there, though the first host, which is handed nothing more,
+// never has a success that closes its breaker.
+func TestElsewhere_OneThatHasNothingLeft(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, breakerLeast)
+	for _, r := range g.Take(1, Credit{Messages: breakerLeast, Bytes: 1 << 20}, start, nil) {
+		for i := range r.Count {
+			if err := s.Nack(r.Base+core.Seq(i), r.Attempt, 45*time.Second, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	now := start
+	for ; !s.Done(breakerLeast); now = now.Add(time.Second) {
+		g.Tick(now)
+		save(s, now)
+		for _, x := range g.TakeTransfers(RetryQueue, breakerLeast, nil) {
+			s.Transferred(x.Seq, now)
+		}
+	}
+	if g.Opening() == 0 {
+		t.Fatal("others do not hear of it")
+	}
+	other, _ := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 4)
+	w := newWorkers(t, other)
+	for w.now = now; w.now.Before(start.Add(3 * time.Hour)); {
+		g.Tick(w.now)
+		other.Elsewhere(g.Opening(), w.now)
+		w.until(w.now.Add(10*time.Second), all)
+	}
+	if len(w.dead) != 4 {
+		t.Errorf("%d of 4 poison messages are dead letters, after %d deliveries of the first", len(w.dead), w.given[1])
+	}
+}
