@@ -246,8 +246,8 @@ func (g *group) forgetHandlesLocked(s, instead *share) {
 	}
 }
 
-// renameHandlesLocked has what consumers hold of a share that came back settled there. What they are handed from now on has
-// another handle: that is named with a token of the share as it is now.
+// renameHandlesLocked has what consumers hold of a share that came back settled there. Deliveries from now on have another
+// handle: that is named with a token of the share as it is now.
 func (g *group) renameHandlesLocked(old, now *share) {
 	old.instead = now
 	for _, c := range g.mu.consumers {
