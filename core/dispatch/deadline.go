@@ -193,6 +193,18 @@ func (s *Share) handedOut(seq core.Seq, m *message) int64 {
 	return m.due - int64(s.group.spec.LockTimeout)
 }
 
+// noteHandedOut notes when messages in flight were handed out, before the lock timeout of the group changes.
+func (g *Group) noteHandedOut() {
+	for _, s := range g.shares {
+		s.table.each(func(seq core.Seq, m *message) {
+			if n := s.table.note(seq); m.phase == inFlight && n.extended == 0 {
+				n.extended = s.handedOut(seq, m)
+				s.table.setNote(seq, n)
+			}
+		})
+	}
+}
+
 // extend notes when a message was handed out, before its lock says so no more. A consumer has it.
 func (s *Share) extend(seq core.Seq, m *message) {
 	n := s.table.note(seq)

@@ -78,7 +78,7 @@ func (ref messageRef) stands(in ...phase) bool {
 // note is what is kept of few messages beside that.
 type note struct {
 	text      string    // what a consumer said of it last
-	extended  int64     // ns: when it was handed out, of one in flight whose lock was moved; else 0
+	extended  int64     // ns: when it was handed out, of one in flight whose due does not tell; else 0
 	uncounted uncounted // of its attempts
 	transfer  *transfer // of one that leaves, or whose metadata are replaced; else nil
 }

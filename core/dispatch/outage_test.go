@@ -315,3 +315,23 @@ func TestOutage_ConsumerThatDiedBesideOthers(t *testing.T) {
 		t.Errorf("%d attempts do not count", n)
 	}
 }
+
+// TestOutage_LockTimeoutIsRaised: all workers begin to hang a moment after the last success, and the lock timeout of the group is
+// raised while they do. The locks of before time out in a row, and that is still an outage.
+func TestOutage_LockTimeoutIsRaised(t *testing.T) {
+	spec := core.GroupSpec{MaxDeliveries: 1, LockTimeout: 30 * time.Second}.WithDefaults()
+	g, s := newShare(t, spec, 41)
+	want(t, "one", take(g, 1, start), "1+1@1")
+	s.Ack(1, 1, 1, start, nil)
+	take(g, 40, second(1))
+	spec.LockTimeout = time.Hour
+	g.Update(spec, second(2))
+	w := newWorkers(t, g)
+	w.now = second(31)
+	g.Tick(w.now)
+	w.open(true)
+	w.until(second(60), all)
+	if len(w.dead) > 0 {
+		t.Errorf("%d messages are dead letters", len(w.dead))
+	}
+}

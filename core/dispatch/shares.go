@@ -151,6 +151,9 @@ func (s *Share) replace(seq core.Seq, was *message, n note) {
 func (g *Group) Update(spec core.GroupSpec, now time.Time) {
 	g.at(now)
 	redelay := spec.Delay != g.spec.Delay
+	if spec.LockTimeout != g.spec.LockTimeout {
+		g.noteHandedOut()
+	}
 	g.spec = spec
 	if g.breaker != nil {
 		g.breaker.set(g.breakerPercent(), spec.LockTimeout, g.unlimited())
