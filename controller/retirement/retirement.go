@@ -74,13 +74,13 @@ type Runner struct {
 	dying   string // the same of queues that are being deleted; of Deleted alone
 	mu      struct {
 		sync.Mutex
-		seen    map[core.ExtentID]sighting
-		deleted map[core.QueueID]struct{} // queues that are known to be deleted, while they have extents
-		names   map[core.QueueID]progress.Names
-		kept    map[core.QueueID]kept       // as their rows said last
-		changes uint64                      // calls of Changed
-		overdue map[core.QueueID]int        // extents that the last look at the queue left; no queue without
-		places  map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
+		seen     map[core.ExtentID]sighting
+		deleted  map[core.QueueID]struct{} // queues that are known to be deleted, while they have extents
+		names    map[core.QueueID]progress.Names
+		settings map[core.QueueID]settings   // of queues that are not deleted
+		changes  uint64                      // calls of Changed
+		overdue  map[core.QueueID]int        // extents that the last look at the queue left; no queue without
+		places   map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
 	}
 }
 
@@ -89,7 +89,7 @@ func New(cfg Config, owner Owner) *Runner {
 	r := &Runner{cfg: cfg, owner: owner, clocks: clocks.New(cfg.Dial, cfg.Now)}
 	r.mu.seen, r.mu.names = make(map[core.ExtentID]sighting), make(map[core.QueueID]progress.Names)
 	r.mu.overdue, r.mu.places = make(map[core.QueueID]int), make(map[core.ID]*progress.Place)
-	r.mu.deleted, r.mu.kept = make(map[core.QueueID]struct{}), make(map[core.QueueID]kept)
+	r.mu.deleted, r.mu.settings = make(map[core.QueueID]struct{}), make(map[core.QueueID]settings)
 	return r
 }
 

@@ -95,9 +95,9 @@ func (r *Runner) leaveGone() {
 			delete(r.mu.names, queue)
 		}
 	}
-	for queue := range r.mu.kept {
+	for queue := range r.mu.settings {
 		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
-			delete(r.mu.kept, queue)
+			delete(r.mu.settings, queue)
 		}
 	}
 	for queue := range r.mu.overdue {
@@ -108,7 +108,7 @@ func (r *Runner) leaveGone() {
 }
 
 // queue takes the extents of one queue a step on, and counts those that are due and stay.
-func (t *turn) queue(ctx context.Context, q kept) error {
+func (t *turn) queue(ctx context.Context, q settings) error {
 	left := 0
 	if q.deleted {
 		t.isDeleted(q.queue)

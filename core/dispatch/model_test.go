@@ -345,11 +345,7 @@ func (m *machine) update(t *rapid.T) {
 	for _, seq := range unwanted {
 		expired[seq] = m.s.table.get(seq).failure == Expired
 	}
-	for seq, f := range m.fates { // the retry queue refused it, and it was taken back when its time came
-		if x := m.s.table.get(seq); x != nil && f.leaves && !f.away && !f.replaced && !f.displaced && !f.until.After(m.now) && !x.phase.leaves() {
-			f.leaves = false
-		}
-	}
+	m.takenBackNow()
 	m.g.Update(m.spec, m.now)
 	for _, seq := range unwanted {
 		f := m.fate(seq)

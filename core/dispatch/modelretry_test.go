@@ -68,3 +68,12 @@ func (m *machine) parked(t *rapid.T) {
 		f.displaced = false
 	}
 }
+
+// takenBackNow notes what the retry queue refused and is handed out from here, since its time has come.
+func (m *machine) takenBackNow() {
+	for seq, f := range m.fates {
+		if x := m.s.table.get(seq); x != nil && f.leaves && !f.away && !f.replaced && !f.displaced && !f.until.After(m.now) && !x.phase.leaves() {
+			f.leaves = false
+		}
+	}
+}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// keptFor is for how long the row of a queue is not read again, unless somebody tells that it has changed.
-	keptFor = 5 * time.Minute
+	// settingsFor is for how long the row of a queue is not read again, unless somebody tells that it has changed.
+	settingsFor = 5 * time.Minute
 	// queuesAtOnce bounds the rows of queues that are read by one call.
 	queuesAtOnce = 100
 )
 
-// kept is what a round needs of a queue.
-type kept struct {
+// settings are those of a queue that a round goes by, as its row said when it was read.
+type settings struct {
 	queue   core.QueueID
 	deleted bool
 	policy  retention.Policy
@@ -31,14 +31,14 @@ func (r *Runner) Changed(queue core.QueueID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.mu.changes++
-	delete(r.mu.kept, queue)
+	delete(r.mu.settings, queue)
 }
 
 // queues yields those of the queues that this controller is responsible for, except those whose rows cannot be read. The
 // rows may be old: the caller reads a row again at Serial before it acts on it. Serial reads of all queues would fill the
 // time between two rounds.
-func (r *Runner) queues(ctx context.Context, of []core.QueueID) iter.Seq[kept] {
-	return func(yield func(kept) bool) {
+func (r *Runner) queues(ctx context.Context, of []core.QueueID) iter.Seq[settings] {
+	return func(yield func(settings) bool) {
 		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }
 		for queues := range slices.Chunk(slices.DeleteFunc(of, others), queuesAtOnce) {
 			known, unread := r.known(queues)
@@ -52,11 +52,11 @@ func (r *Runner) queues(ctx context.Context, of []core.QueueID) iter.Seq[kept] {
 }
 
 // known divides queues into those whose rows were read not long ago, and the others.
-func (r *Runner) known(queues []core.QueueID) (known []kept, unread []core.QueueID) {
+func (r *Runner) known(queues []core.QueueID) (known []settings, unread []core.QueueID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range queues {
-		if k, there := r.mu.kept[id]; there && time.Since(k.read) < keptFor {
+		if k, there := r.mu.settings[id]; there && time.Since(k.read) < settingsFor {
 			known = append(known, k)
 		} else {
 			unread = append(unread, id)
@@ -66,7 +66,7 @@ func (r *Runner) known(queues []core.QueueID) (known []kept, unread []core.Queue
 }
 
 // readQueues reads the rows of queues, and remembers what they say. A deleted queue is read each time.
-func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) (out []kept) {
+func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) (out []settings) {
 	if len(queues) == 0 {
 		return nil
 	}
@@ -84,13 +84,13 @@ func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) (out []k
 			r.cfg.Log.Info("the extents of a queue stay for now", "queue", row.Key.Row, "err", err)
 			continue
 		}
-		out = append(out, kept{queue: q.ID, deleted: q.Spec.Status == core.StatusDeleted, policy: policyOf(q), read: now})
+		out = append(out, settings{queue: q.ID, deleted: q.Spec.Status == core.StatusDeleted, policy: policyOf(q), read: now})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range out {
 		if r.mu.changes == changes && !k.deleted { // else the row may have been read before the change
-			r.mu.kept[k.queue] = k
+			r.mu.settings[k.queue] = k
 		}
 	}
 	return out
