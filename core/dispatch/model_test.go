@@ -182,45 +182,6 @@ func (m *machine) hand(t *rapid.T, session SessionID, credit Credit) {
 	m.pace(t, session, n)
 }
 
-// pace checks what a session that only nacks was given, and has it pause.
-func (m *machine) pace(t *rapid.T, session SessionID, n int) {
-	if m.nacks[session] <= freeNacks || m.spec.NoNackThrottle || n == 0 {
-		return
-	}
-	p := m.paces[session]
-	if p == nil {
-		p = &paceModel{}
-		m.paces[session] = p
-	}
-	if p.taken += n; p.taken > throttledAtOnce || m.now.Before(p.until) {
-		t.Fatalf("session %d got %d messages after %d nacks in a row, %d since its pause, %s before the end of one", session, n, m.nacks[session], p.taken, p.until.Sub(m.now))
-	}
-	if p.taken < throttledAtOnce {
-		return
-	}
-	switch p.taken = 0; {
-	case p.pause == 0:
-		p.nacks, p.pause = m.nacks[session], minThrottlePause
-	case m.nacks[session] >= p.nacks+throttledAtOnce:
-		p.nacks, p.pause = m.nacks[session], min(2*p.pause, maxThrottlePause)
-	}
-	p.until = m.now.Add(p.pause)
-}
-
-// paceModel is what the model knows of a throttled session.
-type paceModel struct {
-	nacks int // when its pause doubled
-	taken int // since the last pause
-	pause time.Duration
-	until time.Time
-}
-
-// forgive ends the throttling of a session that acked.
-func (m *machine) forgive(session SessionID) {
-	delete(m.nacks, session)
-	delete(m.paces, session)
-}
-
 // counted are the attempts of a message that count.
 func (m *machine) counted(seq core.Seq) int { return m.fate(seq).attempts - m.s.notCounted(seq) }
 
@@ -236,9 +197,10 @@ func (s *Share) allNotCounted() map[core.Seq]uint16 {
 }
 
 // uncounted checks that failures do not count only while the breaker is open, or when the failure of a probe closes one
-// with a percentage, and takes over which messages that saved.
+// with a percentage, and takes over which messages that saved, and which exhausted ones it let drop at once.
 func (m *machine) uncounted(t *rapid.T) {
 	state, since := m.g.Breaker()
+	opened := state != BreakerClosed && !m.open
 	if kept := string(m.g.breaker.save()); kept != m.g.policies[PolicyBreaker-1] {
 		t.Fatalf("checkpoints tell of a breaker %x, it is %x", m.g.policies[PolicyBreaker-1], kept)
 	}
@@ -256,6 +218,11 @@ func (m *machine) uncounted(t *rapid.T) {
 		expired := m.s.table.get(seq).failure == Expired
 		if (f.dying || f.blocked || f.drops) && !f.rejected && !expired && m.counted(seq) < m.spec.MaxDeliveries {
 			f.dying, f.blocked, f.drops, f.until, f.leaves = false, false, false, time.Time{}, f.replaced
+		}
+	}
+	for seq, f := range m.fates { // one attempt less that counts does not save those of more than the limit
+		if f.drops && opened && m.s.done.Done(seq) && f.attempts-int(m.notCounted[seq]) > m.spec.MaxDeliveries {
+			f.drops, f.over = false, true
 		}
 	}
 	m.notCounted, m.open = m.s.allNotCounted(), state != BreakerClosed

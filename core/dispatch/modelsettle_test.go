@@ -192,3 +192,42 @@ func (m *machine) giveBack(t *rapid.T) {
 		m.failed(seq, time.Time{}, false)
 	}
 }
+
+// pace checks what a session that only nacks was given, and has it pause.
+func (m *machine) pace(t *rapid.T, session SessionID, n int) {
+	if m.nacks[session] <= freeNacks || m.spec.NoNackThrottle || n == 0 {
+		return
+	}
+	p := m.paces[session]
+	if p == nil {
+		p = &paceModel{}
+		m.paces[session] = p
+	}
+	if p.taken += n; p.taken > throttledAtOnce || m.now.Before(p.until) {
+		t.Fatalf("session %d got %d messages after %d nacks in a row, %d since its pause, %s before the end of one", session, n, m.nacks[session], p.taken, p.until.Sub(m.now))
+	}
+	if p.taken < throttledAtOnce {
+		return
+	}
+	switch p.taken = 0; {
+	case p.pause == 0:
+		p.nacks, p.pause = m.nacks[session], minThrottlePause
+	case m.nacks[session] >= p.nacks+throttledAtOnce:
+		p.nacks, p.pause = m.nacks[session], min(2*p.pause, maxThrottlePause)
+	}
+	p.until = m.now.Add(p.pause)
+}
+
+// paceModel is what the model knows of a throttled session.
+type paceModel struct {
+	nacks int // when its pause doubled
+	taken int // since the last pause
+	pause time.Duration
+	until time.Time
+}
+
+// forgive ends the throttling of a session that acked.
+func (m *machine) forgive(session SessionID) {
+	delete(m.nacks, session)
+	delete(m.paces, session)
+}
