@@ -175,17 +175,24 @@ func (r *run) noted(c verify.Crash) {
 	r.history.Crashes = append(r.history.Crashes, c)
 }
 
-// undone is what a group has left, by the server's count.
+// depth is what the server counts of a group.
+type depth struct {
+	Ready    uint64 `json:"ready"`
+	InFlight uint64 `json:"in_flight"`
+	Delayed  uint64 `json:"delayed"`
+	Dead     uint64 `json:"dead"`
+	Unknown  uint64 `json:"unknown_extents"` // of which it is not known what is left
+}
+
+func (r *run) depth(group string) depth {
+	r.t.Helper()
+	return process.Decode[depth](r.t, r.server.Ask("depth", queue, group, "-o", "json"))[0]
+}
+
+// undone is what a group has left, by the server's count, or may have left.
 func (r *run) undone(group string) (undone, dead uint64) {
 	r.t.Helper()
-	type depth struct {
-		Ready    uint64 `json:"ready"`
-		InFlight uint64 `json:"in_flight"`
-		Delayed  uint64 `json:"delayed"`
-		Dead     uint64 `json:"dead"`
-		Unknown  uint64 `json:"unknown_extents"` // of which it is not known what is left
-	}
-	d := process.Decode[depth](r.t, r.server.Ask("depth", queue, group, "-o", "json"))[0]
+	d := r.depth(group)
 	return d.Ready + d.InFlight + d.Delayed + d.Unknown, d.Dead
 }
 
@@ -198,13 +205,16 @@ func (r *run) drain() {
 	}
 }
 
-// check is the verdict of the oracle.
+// check is the verdict of the oracle. A controller that takes over queues counts them anew, so it waits for a count that is
+// whole.
 func (r *run) check() *verify.Report {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.groups {
-		undone, dead := r.undone(g)
+		var d depth
+		process.Eventually(r.t, "the server knows what is left for "+g, func() bool { d = r.depth(g); return d.Unknown == 0 })
+		undone, dead := d.Ready+d.InFlight+d.Delayed, d.Dead
 		r.history.Groups = append(r.history.Groups, verify.Left{Queue: queue, Group: g, Undone: undone, Dead: dead})
 	}
 	r.report = verify.Check(&r.history, slack)
