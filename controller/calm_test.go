@@ -89,11 +89,25 @@ func TestCalm_AllRowsAreReadSeldom(t *testing.T) {
 	})
 }
 
-// TestCalm_OneController: one without others reads all rows every ten minutes.
+// TestCalm_OneController: one without others reads all rows after ten minutes, then after twenty and then every forty. Every
+// ten minutes it reads which extents there are. When it finds one it reads all rows after ten minutes again.
 func TestCalm_OneController(t *testing.T) {
 	bubble(t, harnessOptions{edit: beside}, func(r *harness) {
-		r.sleep(2*unopenedAfter + time.Minute)
-		r.reads(r.ctl, 3, 3, func() { r.sleep(3*reloadEvery + time.Minute) })
+		r.sleep(time.Minute) // it has read all rows since it became responsible for the queues
+		reads := func(pauses ...time.Duration) {
+			for _, pause := range pauses {
+				r.reads(r.ctl, 0, 0, func() { r.sleep(pause - time.Minute) })
+				r.reads(r.ctl, 1, 1, func() { r.sleep(time.Minute) })
+			}
+		}
+		reads(reloadEvery, 2*reloadEvery, reloadSeldom, reloadSeldom)
+		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: r.queue(1, 1), Kind: core.KindLog, Durability: core.DurabilityFsync, Input: "in", InputRun: r.input.Run, Replicas: []core.HostID{"s0"}}
+		r.ok(r.idle().writeExtent(r.t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
+		r.reads(r.ctl, 0, 0, func() { r.sleep(reloadEvery) })
+		if _, known := r.ctl.extents.Get(e.ID); !known {
+			t.Error("an extent is not known after ten minutes")
+		}
+		reads(reloadEvery, 2*reloadEvery)
 	})
 }
 

@@ -47,7 +47,7 @@ func (h *Host) catchUpSome(ctx context.Context, all map[core.ExtentID]namedExten
 	}
 	there, err := h.registered(ctx, young)
 	if err == nil {
-		err = h.takeIn(ctx, append(hinted, there...), stillOpen)
+		_, err = h.takeIn(ctx, append(hinted, there...), stillOpen)
 	}
 	if err != nil {
 		return err
@@ -88,7 +88,8 @@ func (h *Host) catchUpUnhinted(ctx context.Context, all map[core.ExtentID]namedE
 	if err != nil {
 		return err
 	}
-	return h.takeIn(ctx, created, untold)
+	_, err = h.takeIn(ctx, created, untold)
+	return err
 }
 
 // hints are those of one kind of some extents.

@@ -101,7 +101,8 @@ func TestCatchUp_IsLikeAFullReading(t *testing.T) {
 				live()
 				some, full := r.idle(), r.idle()
 				for _, h := range []*Host{some, full} {
-					r.ok(h.load(r.t.Context(), time.Now().Add(-unopenedAfter)))
+					_, err := h.load(r.t.Context(), time.Now().Add(-unopenedAfter))
+					r.ok(err)
 				}
 				after := writer.changes.last()
 				live()
@@ -109,7 +110,8 @@ func TestCatchUp_IsLikeAFullReading(t *testing.T) {
 				reads.take(answered{changed: writer.changes.since(after, mostChanges).changed}, time.Now())
 				made := time.Now().Add(-unopenedAfter)
 				r.ok(some.catchUp(r.t.Context(), reads.named, reads.ids(), made))
-				r.ok(full.load(r.t.Context(), made))
+				_, err := full.load(r.t.Context(), made)
+				r.ok(err)
 				for _, e := range all {
 					x, here := some.extents.Get(e.ID)
 					y, there := full.extents.Get(e.ID)

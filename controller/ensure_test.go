@@ -353,7 +353,7 @@ func TestEnsure_NothingOfAnotherController(t *testing.T) {
 		q := r.queue(1, 1)
 		e, err := both[0].createExtent(r.t.Context(), r.wish(q))
 		r.ok(err)
-		r.ok(both[1].load(r.t.Context(), time.Time{}))
+		r.loads(both[1])
 		got, err := both[1].ensureExtent(r.t.Context(), r.wish(q))
 		r.ok(err)
 		if got.ID == e.ID {

@@ -109,7 +109,8 @@ func (h *Host) learnExtent(ctx context.Context, reader, queue core.QueueID, id c
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "read the row of a new extent: %w", err)
 	}
-	return h.takeIn(ctx, []metadata.ExtentRecord{r}, map[core.ExtentID]bool{id: true})
+	_, err = h.takeIn(ctx, []metadata.ExtentRecord{r}, map[core.ExtentID]bool{id: true})
+	return err
 }
 
 // learn brings what is known of extents up to their seal rows, and takes in those that are not known.

@@ -12,9 +12,13 @@ import (
 )
 
 const (
-	// reloadEvery is how often extents are read again: of a single controller, for writes of a predecessor that land late …
+	// reloadEvery is how often the extents are read again that a single controller does not know, or one of several whose
+	// changes are all named: a write of a predecessor can land late. All rows are read then, too, if that was found to be
+	// needed; else they are read …
 	reloadEvery = 10 * time.Minute
-	// … and of one of several, for what the others did, unless these name all of it.
+	// … so seldom in the end: see readings.
+	reloadSeldom = 4 * reloadEvery
+	// reloadOften is how often several controllers read what the others did: all rows, unless these name all of it.
 	reloadOften = 30 * time.Second
 	// reloadTimeout bounds one reading.
 	reloadTimeout = 5 * time.Minute
@@ -53,8 +57,9 @@ func (h *Host) isLone() bool {
 	return len(h.deps.Members.Hosts("controller")) < 2 && len(h.duties.Others()) == 0
 }
 
-// reloadRound reads all extents again, or those that other controllers have changed. Others are asked before, so no change
-// is between two rounds. A full reading that is asked for waits for no answer: the next round hears of more then.
+// reloadRound reads all extents again, or those that controllers have changed and now and then those that are not known.
+// Others are asked before, so no change is between two rounds. A full reading that is asked for waits for no answer: the
+// next round hears of more then.
 func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
@@ -64,12 +69,12 @@ func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges)
 	}
 	began, made := time.Now(), h.deps.now().Add(-unopenedAfter)
 	r.take(a, began)
-	calm := r.calm(a, began)
+	calm := r.calm(a, h.isLone(), began)
 	if !calm && r.mayReadAll(began) {
 		end := h.reloads.begin()
-		err := h.load(ctx, made)
+		found, err := h.load(ctx, made)
 		end(err)
-		r.hasReadAll(began, time.Now(), err)
+		r.hasReadAll(began, time.Now(), found, err)
 		if err == nil {
 			h.metrics.readAll.Observe(time.Since(began).Seconds())
 		} else if ctx.Err() == nil {
@@ -79,17 +84,43 @@ func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges)
 	}
 	err := h.catchUp(ctx, r.named, r.ids(), made)
 	r.hasReadNamed(began, err)
-	if err == nil {
-		h.metrics.learned.Add(float64(a.others))
-	} else if ctx.Err() == nil {
-		h.log.Info("extents that other controllers have changed could not be read; the rows of all extents are read", "err", err)
+	if err != nil && ctx.Err() == nil {
+		h.log.Info("extents that controllers have changed could not be read; the rows of all extents are read", "err", err)
+	}
+	if err != nil {
+		return
+	}
+	h.metrics.learned.Add(float64(a.others))
+	if calm && r.newIsDue(began) {
+		found, err := h.loadNew(ctx, made)
+		if r.hasReadNew(began, found, err); err != nil && ctx.Err() == nil {
+			h.log.Info("extents that are not known could not be read", "err", err)
+		}
 	}
 }
 
-// load brings the cache up to the work hints and the seal rows. Extents that it lacks are taken in if they were made by
-// then, zero is all. Later ones may be under way, here too, and come to nothing: they are taken in if they have create rows.
-func (h *Host) load(ctx context.Context, made time.Time) error {
+// load brings the cache up to the work hints and the seal rows, and answers how many extents were not known as they are.
+// Extents that it lacks are taken in if they were made by then, zero is all. Later ones may be under way, here too, and
+// come to nothing: they are taken in if they have create rows.
+func (h *Host) load(ctx context.Context, made time.Time) (found int, err error) {
 	reading := h.unread.begin()
+	if found, err = h.loadSome(ctx, made, func(metadata.ExtentRecord) bool { return true }); err == nil {
+		h.unread.end(reading)
+	}
+	return found, err
+}
+
+// loadNew is load for the extents that are not known, or otherwise than their hints say. The hints are most of the
+// extents' rows, but a store lists many with one call.
+func (h *Host) loadNew(ctx context.Context, made time.Time) (found int, err error) {
+	return h.loadSome(ctx, made, func(r metadata.ExtentRecord) bool {
+		e, known := h.extents.Get(r.ID)
+		return !known || e.Minority != r.Minority
+	})
+}
+
+// loadSome is load for the extents with hints that wanted picks.
+func (h *Host) loadSome(ctx context.Context, made time.Time, wanted func(metadata.ExtentRecord) bool) (found int, err error) {
 	gone := make(map[core.ExtentID]struct{}) // known, but without a hint so far
 	for e := range h.extents.All(func(*catalog.Extent) bool { return true }) {
 		gone[e.ID] = struct{}{}
@@ -101,49 +132,48 @@ func (h *Host) load(ctx context.Context, made time.Time) error {
 			id, _ := metadata.HintedExtent(r.Key)
 			r.Value.ID = id
 		case err != nil:
-			return err
+			return found, err
 		}
 		open[r.Value.ID] = true
 	}
 	var young []metadata.ExtentRecord
 	part := make([]metadata.ExtentRecord, 0, sealRowsAtOnce)
 	take := func() error {
-		defer func() { part = part[:0] }()
-		return h.takeIn(ctx, part, open)
+		n, err := h.takeIn(ctx, part, open)
+		part, found = part[:0], found+n
+		return err
 	}
 	for r, err := range metadata.Hints(ctx, h.deps.Meta, metadata.HintLive, metadata.Quorum) {
 		switch {
 		case h.unread.skips(metadata.Work, r.Key, err):
 			continue
 		case err != nil:
-			return err
+			return found, err
 		}
-		delete(gone, r.Value.ID)
+		if delete(gone, r.Value.ID); !wanted(r.Value) {
+			continue
+		}
 		if _, known := h.extents.Get(r.Value.ID); !known && !made.IsZero() && r.Value.Created.After(made) {
 			young = append(young, r.Value)
 			continue
 		}
 		if part = append(part, r.Value); len(part) == cap(part) {
 			if err := take(); err != nil {
-				return err
+				return found, err
 			}
 		}
 	}
 	if err := take(); err != nil {
-		return err
+		return found, err
 	}
-	var err error
 	if part, err = h.registered(ctx, young); err == nil {
 		err = take()
 	}
 	if err != nil {
-		return err
+		return found, err
 	}
-	if err := h.forgetRetired(ctx, gone); err != nil {
-		return err
-	}
-	h.unread.end(reading)
-	return nil
+	n, err := h.forgetRetired(ctx, gone)
+	return found + n, err
 }
 
 // registered are those extents that have create rows.
@@ -170,10 +200,11 @@ func (h *Host) registered(ctx context.Context, all []metadata.ExtentRecord) (out
 	return out, nil
 }
 
-// takeIn brings extents that have a live hint up to their seal rows; open says which have an open hint, too.
-func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open map[core.ExtentID]bool) error {
+// takeIn brings extents that have a live hint up to their seal rows, and answers how many of them were not known as they
+// are; open says which have an open hint, too.
+func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open map[core.ExtentID]bool) (found int, err error) {
 	if len(part) == 0 {
-		return nil
+		return 0, nil
 	}
 	ids := make([]core.ExtentID, len(part))
 	for i, r := range part {
@@ -187,7 +218,7 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 		part, err = h.withoutEnded(ctx, part, rows)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, r := range part {
 		row, sealed := rows[r.ID]
@@ -201,17 +232,20 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 				e.Told = e.State.HasEnd() && !open[e.ID]
 			}
 			h.meet(e)
+			found++
 			continue
 		}
 		if r.Minority == (metadata.Maker{}) { // a hint may be read before its maker has released the extent, and after
 			h.release(r.ID)
 		}
 		if sealed {
-			h.took(row)
+			if h.took(row) {
+				found++
+			}
 			h.extents.Change(r.ID, func(e *catalog.Extent) { e.Told = e.Told || e.State.HasEnd() && !open[e.ID] })
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // openLately adds to open the extents that were sealed a moment ago and have an open hint: their seals may have begun after
@@ -280,18 +314,22 @@ func (h *Host) sealRows(ctx context.Context, ids []core.ExtentID) (map[core.Exte
 	return rows, nil
 }
 
-// took brings an extent that is known up to its seal row. Its readers hear what is new.
-func (h *Host) took(row metadata.SealRecord) {
+// took brings an extent that is known up to its seal row, and reports whether that tells anything new. Its readers hear
+// that.
+func (h *Host) took(row metadata.SealRecord) (news bool) {
 	was, known := h.extents.Get(row.Extent.ID)
 	if !known {
-		return
+		return false
 	}
 	h.extents.Took(row)
-	if now, ok := h.extents.Get(row.Extent.ID); ok && !now.Alike(was) {
-		h.touchReaders(was)
-		h.touchReaders(now)
-		h.shares.touchHolders(now.Extent)
+	now, known := h.extents.Get(row.Extent.ID)
+	if !known || now.Alike(was) {
+		return false
 	}
+	h.touchReaders(was)
+	h.touchReaders(now)
+	h.shares.touchHolders(now.Extent)
+	return true
 }
 
 // meet takes in an extent that another controller made.
@@ -306,21 +344,22 @@ func (h *Host) touchReaders(e catalog.Extent) {
 	h.shares.touch(e.Reader())
 }
 
-// forgetRetired forgets those that another controller has retired. A missing hint alone says nothing: it may not be there
-// yet, or be lost.
-func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{}) error {
+// forgetRetired forgets those that another controller has retired, and answers how many. A missing hint alone says
+// nothing: it may not be there yet, or be lost.
+func (h *Host) forgetRetired(ctx context.Context, gone map[core.ExtentID]struct{}) (forgotten int, err error) {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(gone)), sealRowsAtOnce) {
 		rows, err := h.sealRows(ctx, some)
 		if err != nil {
-			return err
+			return forgotten, err
 		}
 		for id, row := range rows {
 			if row.State == core.ExtentRetired {
 				h.forgetExtent(id)
+				forgotten++
 			}
 		}
 	}
-	return nil
+	return forgotten, nil
 }
 
 // forgetExtent forgets an extent that another controller has retired.

@@ -29,6 +29,13 @@ func (r *harness) change(e core.Extent, f func(*metadata.SealRecord)) {
 	r.ok(err)
 }
 
+// loads has a controller read the rows of all extents.
+func (r *harness) loads(c *running) {
+	r.t.Helper()
+	_, err := c.load(r.t.Context(), time.Time{})
+	r.ok(err)
+}
+
 // TestLoad_LearnsWhatOthersDid: a controller knows within half a minute what another one sealed, and retired. It
 // forgets nothing for a hint that is lost.
 func TestLoad_LearnsWhatOthersDid(t *testing.T) {
@@ -109,9 +116,10 @@ func TestLoad_ForgetsInPages(t *testing.T) {
 			r.ok(r.ctl.writeExtent(r.t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
 			all = append(all, e)
 		}
-		r.ok(h.load(r.t.Context(), time.Time{}))
-		if n := len(h.extents.Of(queue)); n != extents {
-			t.Fatalf("%d extents are known", n)
+		found, err := h.load(r.t.Context(), time.Time{})
+		r.ok(err)
+		if n := len(h.extents.Of(queue)); n != extents || found != extents {
+			t.Fatalf("%d extents are known, %d were found", n, found)
 		}
 		for _, e := range all {
 			r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Seals, metadata.SealKey(e.ID), metadata.SealRecord{Extent: e, State: core.ExtentRetired, Version: 1, Changed: time.Now()}))
@@ -119,9 +127,13 @@ func TestLoad_ForgetsInPages(t *testing.T) {
 		}
 		reads := &countedReads{Store: r.meta}
 		h.deps.Meta = reads
-		r.ok(h.load(r.t.Context(), time.Time{}))
+		found, err = h.load(r.t.Context(), time.Time{})
+		r.ok(err)
 		if n := len(h.extents.Of(queue)); n != 0 || reads.gets != 0 || reads.calls != 3 {
 			t.Errorf("%d extents are known after %d reads of rows and %d of up to %d; want none after 0 and 3", n, reads.gets, reads.calls, sealRowsAtOnce)
+		}
+		if again, err := h.load(r.t.Context(), time.Time{}); found != extents || again != 0 || err != nil {
+			t.Errorf("%d changes were found, and %d when nothing had changed, %v", found, again, err)
 		}
 	})
 }

@@ -73,7 +73,7 @@ func (h *Host) firstLoad(ctx context.Context, made time.Time) error {
 	} else if moved > 0 {
 		h.log.Info("work hints of an earlier version were moved", "hints", moved)
 	}
-	if err := h.load(ctx, made); err != nil {
+	if _, err := h.load(ctx, made); err != nil {
 		return core.Errorf(core.CodeOf(err), "read the extents: %w", err)
 	}
 	select {

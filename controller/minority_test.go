@@ -250,7 +250,7 @@ func TestMinority_ExtentsOfADeadMakerAreTakenOver(t *testing.T) {
 		e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: queue, Kind: core.KindLog, Input: r.input.ID, InputRun: r.input.Run, Token: core.WriterToken{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"s0"}, Disks: []core.DiskID{r.stores[0].disk}}
 		record := metadata.ExtentRecord{Extent: e, Created: time.Now(), Wanted: 1, Minority: metadata.Maker{Controller: "dead", Run: newRun()}}
 		r.ok(r.ctl.writeExtent(r.t.Context(), record, time.Now()))
-		r.ok(r.ctl.load(r.t.Context(), time.Time{}))
+		r.loads(r.ctl)
 		r.sleep(8 * time.Second)
 		if n := r.sharesIn(e.ID, false); n > 0 {
 			t.Error("the share is assigned while its maker may assign it")

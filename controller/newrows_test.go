@@ -255,7 +255,9 @@ func TestLoad_SealSinceTheOpenHintsWereRead(t *testing.T) {
 		r.eventually("its holder knows the end", 10*time.Second, func() bool { return !r.hinted(metadata.HintOpen, e.ID) })
 		r.ok(r.ctl.writeHint(r.t.Context(), metadata.HintOpen, record, time.Now().Add(time.Second), metadata.One)) // as before it was told
 		h := r.idle()
-		r.ok(h.takeIn(r.t.Context(), []metadata.ExtentRecord{record}, make(map[core.ExtentID]bool)))
+		if found, err := h.takeIn(r.t.Context(), []metadata.ExtentRecord{record}, make(map[core.ExtentID]bool)); found != 1 || err != nil {
+			t.Fatalf("found %d, %v", found, err)
+		}
 		if known, _ := h.extents.Get(e.ID); known.State != core.ExtentSealed || known.Told {
 			t.Errorf("the extent is known as %+v", known)
 		}

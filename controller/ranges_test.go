@@ -145,7 +145,7 @@ func TestInventory_SealedByTheOther(t *testing.T) {
 					r.sleep(wait)
 					e := r.extentOf(both, 1, 0, 5)
 					if known {
-						r.ok(both[0].load(r.t.Context(), time.Time{}))
+						r.loads(both[0])
 					}
 					_, err := r.sealBy(both[1], e, 5)
 					r.ok(err)

@@ -13,7 +13,7 @@ const (
 	namedFor = unopenedAfter
 	// mostFollowed bounds the extents that are read again.
 	mostFollowed = 2 * mostChanges
-	// fullRest is how many times as long as a full reading took the next one waits, reloadEvery at most, unless it is asked for.
+	// fullRest is how many times as long as a full reading took the next one waits, every at most, unless it is asked for.
 	// After one that failed it waits as long as that took; one that is asked for waits reloadOften at most.
 	fullRest = 4
 )
@@ -27,20 +27,25 @@ type namedExtent struct {
 // readings decide which rows one of several controllers reads again, and when (docs/adr/0070). They have no clock and do no I/O. All times are of
 // a monotonic clock.
 //
-// Every round asks the other controllers which extents they have changed. A calm round reads these extents. Any other round reads all rows.
+// Every round asks the other controllers which extents they have changed. A calm round reads these extents, and after
+// reloadEvery those that are not known. Any other round reads all rows. Full readings that find nothing become seldom:
+// every is reloadEvery, and doubles up to reloadSeldom.
 type readings struct {
 	calmAfter time.Duration
 	most      int // extents that are named
 	named     map[core.ExtentID]namedExtent
-	asked     bool      // all is to be read, because this controller became responsible for queues that others acted for
-	full      time.Time // when the last full reading began; zero: there was none, or it failed, or extents that were named could not be read
-	missed    time.Time // when a change may have been missed last
-	rests     time.Time // no full reading begins before, unless it is asked for
-	again     time.Time // the same for one that is asked for, after one that failed
+	asked     bool          // all is to be read, because this controller became responsible for queues that others acted for
+	every     time.Duration // how long after a full reading the next one is due, though nothing asks for it
+	since     time.Time     // when the full reading began that every was last set by
+	fresh     time.Time     // when the last reading began of all rows, or of all that are not known
+	full      time.Time     // when the last full reading began; zero: there was none, or it failed, or extents that were named could not be read
+	missed    time.Time     // when a change may have been missed last
+	rests     time.Time     // no full reading begins before, unless it is asked for
+	again     time.Time     // the same for one that is asked for, after one that failed
 }
 
 func newReadings(calmAfter time.Duration, most int) *readings {
-	return &readings{calmAfter: calmAfter, most: most, named: make(map[core.ExtentID]namedExtent)}
+	return &readings{calmAfter: calmAfter, most: most, every: reloadEvery, named: make(map[core.ExtentID]namedExtent)}
 }
 
 // answered is what the other controllers said in a round.
@@ -69,10 +74,10 @@ func (r *readings) take(a answered, now time.Time) {
 	}
 }
 
-// calm reports whether the extents that were named are all that others may have changed.
-func (r *readings) calm(a answered, now time.Time) bool {
-	return !r.asked && a.all && now.Sub(a.same) >= r.calmAfter && // nobody else has changed anything
-		!r.full.IsZero() && now.Sub(r.full) < reloadEvery &&
+// calm reports whether the extents that were named are all that others may have changed. lone says that there are none.
+func (r *readings) calm(a answered, lone bool, now time.Time) bool {
+	return !r.asked && (a.all || lone) && now.Sub(a.same) >= r.calmAfter && // nobody else has changed anything
+		!r.full.IsZero() && now.Sub(r.full) < r.every &&
 		(r.missed.IsZero() || r.full.Sub(r.missed) >= min(namedFor, r.calmAfter)) // less than namedFor in tests
 }
 
@@ -84,12 +89,18 @@ func (r *readings) mayReadAll(now time.Time) bool {
 	return !now.Before(r.rests)
 }
 
-// hasReadAll takes in how a full reading ended that began then.
-func (r *readings) hasReadAll(began, ended time.Time, err error) {
+// hasReadAll takes in how a full reading ended that began then, and how many extents it found to be other than known.
+func (r *readings) hasReadAll(began, ended time.Time, found int, err error) {
 	r.full, r.rests, r.again = time.Time{}, time.Time{}, time.Time{}
+	switch {
+	case err != nil || found > 0 || r.asked || r.since.IsZero():
+		r.every, r.since = reloadEvery, began
+	case began.Sub(r.since) > r.every-reloadOften: // rounds are so far apart
+		r.every, r.since = min(2*r.every, reloadSeldom), began
+	}
 	rest := ended.Sub(began)
 	if err == nil {
-		r.full, r.asked = began, false
+		r.full, r.fresh, r.asked = began, began, false
 		r.forget(began)
 		rest = min(fullRest*rest, reloadEvery) // what nobody names is known by then
 	} else {
@@ -97,6 +108,21 @@ func (r *readings) hasReadAll(began, ended time.Time, err error) {
 	}
 	if rest > reloadOften {
 		r.rests = ended.Add(rest)
+	}
+}
+
+// newIsDue reports whether the extents that are not known are to be read.
+func (r *readings) newIsDue(now time.Time) bool {
+	return now.Sub(r.fresh) > reloadEvery-reloadOften // rounds are so far apart
+}
+
+// hasReadNew takes in how a reading ended of what was not known, which began then, and how many extents it found.
+func (r *readings) hasReadNew(began time.Time, found int, err error) {
+	if err != nil {
+		return
+	}
+	if r.fresh = began; found > 0 {
+		r.every, r.since = reloadEvery, began
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // calmly is readings that may pass over a full one now, with what others answered.
 func calmly(now time.Time) (*readings, answered) {
 	r := newReadings(10*time.Minute, 4)
-	r.hasReadAll(now.Add(-time.Minute), now.Add(-59*time.Second), nil)
+	r.hasReadAll(now.Add(-time.Minute), now.Add(-59*time.Second), 0, nil)
 	return r, answered{same: now.Add(-10 * time.Minute), all: true}
 }
 
@@ -27,7 +27,7 @@ func TestReadings_Calm(t *testing.T) {
 		"one has forgotten changes":                            {func(_ *readings, a *answered) { a.missed = true }, false},
 		"it became responsible":                                {func(r *readings, _ *answered) { r.asked = true }, false},
 		"no full reading yet":                                  {func(r *readings, _ *answered) { r.full = time.Time{} }, false},
-		"the last full reading failed":                         {func(r *readings, _ *answered) { r.hasReadAll(now, now, core.Errorf(core.CodeUnavailable, "x")) }, false},
+		"the last full reading failed":                         {func(r *readings, _ *answered) { r.hasReadAll(now, now, 0, core.Errorf(core.CodeUnavailable, "x")) }, false},
 		"the last full reading is ten minutes old":             {func(r *readings, _ *answered) { r.full = now.Add(-reloadEvery) }, false},
 		"named extents could not be read":                      {func(r *readings, _ *answered) { r.hasReadNamed(now, core.Errorf(core.CodeUnavailable, "x")) }, false},
 		"named extents were read":                              {func(r *readings, _ *answered) { r.hasReadNamed(now, nil) }, true},
@@ -43,7 +43,7 @@ func TestReadings_Calm(t *testing.T) {
 		r, a := calmly(now)
 		x.edit(r, &a)
 		r.take(a, now)
-		if got := r.calm(a, now); got != x.want {
+		if got := r.calm(a, false, now); got != x.want {
 			t.Errorf("%s: calm is %t, want %t", name, got, x.want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestReadings_NamedExtentsAreReadAgain(t *testing.T) {
 	if got := r.ids(); len(got) != 1 || got[0] != numbered(2) {
 		t.Errorf("after two minutes: %v", got)
 	}
-	r.hasReadAll(later.Add(time.Minute), later.Add(time.Minute), nil)
+	r.hasReadAll(later.Add(time.Minute), later.Add(time.Minute), 0, nil)
 	if got := r.ids(); len(got) != 0 {
 		t.Errorf("after a full reading: %v", got)
 	}
@@ -97,12 +97,65 @@ func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 	} {
 		r := newReadings(time.Minute, 4)
 		ended := now.Add(x.took)
-		r.hasReadAll(now, ended, x.err)
+		r.hasReadAll(now, ended, 0, x.err)
 		if x.rest > 0 && r.mayReadAll(ended.Add(x.rest-1)) || !r.mayReadAll(ended.Add(x.rest)) {
 			t.Errorf("after %s, %v: rests until %s after", x.took, x.err, r.rests.Sub(ended))
 		}
 		if r.asked = true; !r.mayReadAll(ended.Add(x.again)) || x.again > 0 && r.mayReadAll(ended.Add(x.again-1)) {
 			t.Errorf("after %s, %v: one that is asked for waits until %s after", x.took, x.err, r.again.Sub(ended))
+		}
+	}
+}
+
+// TestReadings_OfWhatIsNew: ten minutes after the last reading that would have found it. One that finds something has all
+// rows read soon.
+func TestReadings_OfWhatIsNew(t *testing.T) {
+	at := time.Now()
+	r, a := calmly(at)
+	r.every, r.since, at = reloadSeldom, r.full, r.full
+	for range 3 {
+		if at = at.Add(reloadEvery - 2*reloadOften); r.newIsDue(at) {
+			t.Errorf("%s after the last reading the next one is due", at.Sub(r.fresh))
+		}
+		if at = at.Add(2 * reloadOften); !r.newIsDue(at) || !r.calm(a, true, at) {
+			t.Errorf("%s after the last reading: due %t, calm %t", at.Sub(r.fresh), r.newIsDue(at), r.calm(a, true, at))
+		}
+		r.hasReadNew(at, 0, nil)
+	}
+	if r.hasReadNew(at.Add(reloadEvery), 0, core.Errorf(core.CodeUnavailable, "x")); !r.newIsDue(at.Add(reloadEvery)) {
+		t.Error("a reading that failed is not tried again")
+	}
+	if r.hasReadNew(at, 1, nil); r.calm(a, true, at) {
+		t.Error("it is calm after something was found")
+	}
+}
+
+// TestReadings_BecomeSeldom: full readings that find nothing, and only as fast as time passes.
+func TestReadings_BecomeSeldom(t *testing.T) {
+	refused := core.Errorf(core.CodeUnavailable, "x")
+	r, at := newReadings(time.Minute, 4), time.Now()
+	for i, x := range []struct {
+		pause time.Duration // since the one before
+		found int
+		asked bool
+		err   error
+		every time.Duration // afterwards
+	}{
+		{0, 0, false, nil, 10 * time.Minute},
+		{30 * time.Second, 0, false, nil, 10 * time.Minute},
+		{9*time.Minute + 30*time.Second, 0, false, nil, 20 * time.Minute},
+		{10 * time.Minute, 0, false, nil, 20 * time.Minute},
+		{10 * time.Minute, 0, false, nil, 40 * time.Minute},
+		{40 * time.Minute, 0, false, nil, 40 * time.Minute},
+		{40 * time.Minute, 1, false, nil, 10 * time.Minute},
+		{10 * time.Minute, 0, false, nil, 20 * time.Minute},
+		{20 * time.Minute, 0, true, nil, 10 * time.Minute},
+		{10 * time.Minute, 0, false, nil, 20 * time.Minute},
+		{20 * time.Minute, 0, false, refused, 10 * time.Minute},
+	} {
+		at, r.asked = at.Add(x.pause), x.asked
+		if r.hasReadAll(at, at, x.found, x.err); r.every != x.every {
+			t.Errorf("%d: the next one is due after %s, want %s", i, r.every, x.every)
 		}
 	}
 }

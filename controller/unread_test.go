@@ -54,7 +54,7 @@ func TestLoad_DamagedRows(t *testing.T) {
 				again, err := metadata.NewRow(metadata.Seals, row.Key, sealed, time.Now())
 				r.ok(err)
 				r.ok(r.meta.Update(r.t.Context(), metadata.Seals, row.Key, row.Version, again.Value, 0))
-				r.ok(r.ctl.load(r.t.Context(), time.Time{}))
+				r.loads(r.ctl)
 				if _, known := r.ctl.extents.Get(all[2].ID); !known {
 					t.Error("an extent whose row is whole again is not known")
 				}
@@ -64,7 +64,7 @@ func TestLoad_DamagedRows(t *testing.T) {
 				for hint, e := range map[metadata.Hint]core.Extent{metadata.HintLive: all[0], metadata.HintOpen: all[1]} { // as when another version retires the extents
 					r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(hint, e.ID), time.Now().Add(time.Minute), metadata.Quorum))
 				}
-				r.ok(r.ctl.load(r.t.Context(), time.Time{}))
+				r.loads(r.ctl)
 				if n := r.value(r.ctl.metrics.unreadable); n != 0 {
 					t.Errorf("%v rows count as unreadable after the others were removed, want 0", n)
 				}
