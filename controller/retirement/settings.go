@@ -30,8 +30,8 @@ type settings struct {
 func (r *Runner) Changed(queue core.QueueID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mu.changes++
 	delete(r.mu.settings, queue)
+	delete(r.mu.reading, queue)
 }
 
 // queues yields those of the queues that this controller is responsible for, except those whose rows cannot be read. The
@@ -71,7 +71,9 @@ func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) (out []s
 		return nil
 	}
 	r.mu.Lock()
-	changes := r.mu.changes
+	for _, id := range queues {
+		r.mu.reading[id] = struct{}{}
+	}
 	r.mu.Unlock()
 	now := time.Now()
 	rows, err := r.queueRows(ctx, queues)
@@ -89,10 +91,11 @@ func (r *Runner) readQueues(ctx context.Context, queues []core.QueueID) (out []s
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, k := range out {
-		if r.mu.changes == changes && !k.deleted { // else the row may have been read before the change
+		if _, still := r.mu.reading[k.queue]; still && !k.deleted { // else the row may have been read before the change
 			r.mu.settings[k.queue] = k
 		}
 	}
+	clear(r.mu.reading)
 	return out
 }
 
