@@ -195,7 +195,6 @@ func (s *consumeStream) receive() error {
 	var record wire.Record
 	i := 0
 	for _, run := range d.Runs {
-		s.out.cameAgain(d.Handle, wire.SeqRun{Base: run.Base, Count: run.Count, Attempt: run.Attempt})
 		enqueued := time.UnixMicro(run.Enqueued)
 		for k := range run.Count {
 			n, err := wire.DecodeRecord(rest, &record)
@@ -225,6 +224,7 @@ func (s *consumeStream) receive() error {
 		return core.Errorf(core.CodeBadFrame, "deliver frame holds %d bytes beyond its records", len(rest))
 	}
 	if total > 0 {
+		s.out.cameAgain(d.Handle, d.Runs)
 		s.con.inbox.push(slab)
 	}
 	return nil

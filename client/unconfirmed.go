@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -78,35 +79,45 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	return found
 }
 
-// cameAgain takes a run of deliveries: a message that was given back and is here again is not given back once more if
+// cameAgain takes deliveries of an extent: a message that was given back and is here again is not given back once more if
 // the stream is lost before the host confirms the first time.
-func (o *outbox) cameAgain(handle uint32, run wire.SeqRun) {
+func (o *outbox) cameAgain(handle uint32, runs []wire.DeliverRun) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(o.mu.asked.returns)+len(o.mu.fresh.returns) == 0 {
+		return
+	}
+	runs = slices.Clone(runs)
+	slices.SortFunc(runs, func(a, b wire.DeliverRun) int {
+		return cmp.Or(cmp.Compare(a.Attempt, b.Attempt), cmp.Compare(a.Base, b.Base))
+	})
 	for _, u := range [...]*unconfirmed{&o.mu.asked, &o.mu.fresh} {
-		if len(u.returns) > 0 {
-			u.returns = without(u.returns, settledRun{handle, run})
-		}
+		u.returns = without(u.returns, handle, runs)
 	}
 }
 
-// without takes a run out of others.
-func without(runs []settledRun, cut settledRun) []settledRun {
-	var kept []settledRun
+// without takes deliveries of an extent, which are in the order of attempts and seqs, out of runs.
+func without(runs []settledRun, handle uint32, cuts []wire.DeliverRun) []settledRun {
+	kept := make([]settledRun, 0, len(runs))
 	for _, r := range runs {
-		from, to := max(r.Base, cut.Base), min(r.Base+core.Seq(r.Count), cut.Base+core.Seq(cut.Count))
-		if r.handle != cut.handle || r.Attempt != cut.Attempt || from >= to {
+		if r.handle != handle {
 			kept = append(kept, r)
 			continue
 		}
-		before, after := r, r
-		before.Count = uint32(from - r.Base)
-		after.Base, after.Count = to, uint32(r.Base+core.Seq(r.Count)-to)
-		for _, part := range [...]settledRun{before, after} {
-			if part.Count > 0 {
-				kept = append(kept, part)
+		from, end := r.Base, r.Base+core.Seq(r.Count)
+		keep := func(upTo core.Seq) {
+			if from < upTo {
+				kept = append(kept, settledRun{handle, wire.SeqRun{Base: from, Count: uint32(upTo - from), Attempt: r.Attempt}})
 			}
 		}
+		i, _ := slices.BinarySearchFunc(cuts, r, func(c wire.DeliverRun, r settledRun) int {
+			return cmp.Or(cmp.Compare(c.Attempt, r.Attempt), cmp.Compare(c.Base+core.Seq(c.Count), r.Base+1))
+		})
+		for ; i < len(cuts) && cuts[i].Attempt == r.Attempt && cuts[i].Base < end; i++ {
+			keep(cuts[i].Base)
+			from = max(from, cuts[i].Base+core.Seq(cuts[i].Count))
+		}
+		keep(end)
 	}
 	return kept
 }

@@ -65,15 +65,31 @@ func TestOutbox_WhatCameAgainIsNotGivenBack(t *testing.T) {
 			o.giveBack(1, seq+1, 1)
 		}
 		o.take(nil, now)
-		o.cameAgain(1, wire.SeqRun{Base: 4, Count: 2, Attempt: 1})
-		o.cameAgain(1, wire.SeqRun{Base: 9, Count: 5, Attempt: 1})
-		o.cameAgain(1, wire.SeqRun{Base: 1, Count: 1, Attempt: 2}) // another attempt, and another extent
-		o.cameAgain(2, wire.SeqRun{Base: 1, Count: 1, Attempt: 1})
+		o.cameAgain(1, []wire.DeliverRun{
+			{Base: 9, Count: 5, Attempt: 1}, {Base: 1, Count: 1, Attempt: 2}, {Base: 5, Count: 1, Attempt: 1}, {Base: 4, Count: 1, Attempt: 1},
+		})
+		o.cameAgain(2, []wire.DeliverRun{{Base: 1, Count: 1, Attempt: 1}}) // another extent
 		_, unsure, _ := o.end(now)
 		want := []settledRun{{1, wire.SeqRun{Base: 1, Count: 3, Attempt: 1}}, {1, wire.SeqRun{Base: 6, Count: 3, Attempt: 1}}}
 		if !slices.Equal(unsure.returns, want) {
 			t.Errorf("with a Confirm behind them %t: given back again: %v, want %v", asked, unsure.returns, want)
 		}
+	}
+}
+
+// TestOutbox_ManyCameAgain: the work for a frame of scattered deliveries does not go by how much was given back for each of
+// them.
+func TestOutbox_ManyCameAgain(t *testing.T) {
+	o := newOutbox()
+	o.expectConfirms()
+	var again []wire.DeliverRun
+	for i := range core.Seq(2000) {
+		o.giveBack(1, 2*i+1, 1)
+		again = append(again, wire.DeliverRun{Base: 2*i + 2, Count: 1, Attempt: 1})
+	}
+	o.take(nil, int64(time.Hour))
+	if n := testing.AllocsPerRun(1, func() { o.cameAgain(1, again) }); n > 20 {
+		t.Errorf("%.0f allocations for a frame, want a few", n)
 	}
 }
 
