@@ -39,7 +39,8 @@ type consumer struct {
 	ahead   *consumer       // before it in line for a turn
 	behind  *consumer       // after it
 	handles map[*share]uint32
-	shares  []*share // by handle; nil: nothing of it is settled any more; movedShare: not here
+	earlier map[*share][]uint32 // of shares that came back: their handles from before that
+	shares  []*share            // by handle; nil: nothing of it is settled any more; movedShare: not here
 }
 
 // window is what a consumer may still be sent. One message that is larger than the bytes left takes them below zero:
@@ -228,12 +229,19 @@ func (c *consumer) namedLocked(handle uint32) *share {
 	return s
 }
 
-// forgetLocked makes the share's handle mean instead. Its number stays: it must not mean another extent.
-func (c *consumer) forgetLocked(s, instead *share) {
+// forgetLocked makes the share's handles mean instead, and answers them. Their numbers stay: they must not mean another
+// extent.
+func (c *consumer) forgetLocked(s, instead *share) []uint32 {
+	all := c.earlier[s]
 	if handle, known := c.handles[s]; known {
-		c.shares[handle] = instead
-		delete(c.handles, s)
+		all = append(all, handle)
 	}
+	for _, handle := range all {
+		c.shares[handle] = instead
+	}
+	delete(c.handles, s)
+	delete(c.earlier, s)
+	return all
 }
 
 // forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare when
@@ -251,9 +259,11 @@ func (g *group) forgetHandlesLocked(s, instead *share) {
 func (g *group) renameHandlesLocked(old, now *share) {
 	old.instead = now
 	for _, c := range g.mu.consumers {
-		if handle, known := c.handles[old]; known {
-			delete(c.handles, old)
-			c.shares[handle] = now
+		if all := c.forgetLocked(old, now); len(all) > 0 {
+			if c.earlier == nil {
+				c.earlier = make(map[*share][]uint32)
+			}
+			c.earlier[now] = all
 		}
 	}
 }

@@ -159,3 +159,47 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	}
 	g.mu.consumers = nil
 }
+
+// TestShare_HandlesForgetSharesThatCameBack: the handles of an extent that comes back again and again, each time with another
+// name, keep no share but the one that is there.
+func TestShare_HandlesForgetSharesThatCameBack(t *testing.T) {
+	b := newHarness(t)
+	_, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	g := b.groupList()[0]
+	c := &consumer{h: b.Host, handles: make(map[*share]uint32)}
+	g.mu.consumers = append(g.mu.consumers, c)
+	all := func(what string, s *share) {
+		t.Helper()
+		for handle, kept := range c.shares {
+			if kept != s {
+				t.Errorf("%s: handle %d keeps %p, want %p", what, handle, kept, s)
+			}
+		}
+	}
+	version := uint64(1)
+	for range 4 {
+		s := g.mu.shares[core.ExtentID{ID: core.ID(a.Extent.Id)}]
+		all("it came back", s)
+		if version != 3 { // nothing of it is delivered then
+			c.handles[s] = uint32(len(c.shares))
+			c.shares = append(c.shares, s)
+		}
+		version++
+		a.Counter += 2
+		if err := b.give(version, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.give(version + 1); err != nil {
+		t.Fatal(err)
+	}
+	b.saver.save(t.Context(), false)
+	g.forgetGivenLocked(b.deps.Now().Add(2 * lateFor))
+	if all("it was given away long ago", movedShare); len(c.shares) != 3 || len(c.handles) != 0 {
+		t.Errorf("%d handles, and %d shares, want 3 and none", len(c.shares), len(c.handles))
+	}
+	g.mu.consumers = nil
+}
