@@ -93,6 +93,22 @@ func TestOutbox_ManyCameAgain(t *testing.T) {
 	}
 }
 
+// TestConsumeStream_BrokenFrameBringsNothingAgain: what a frame names that cannot be read is not here again. It is given back
+// once more when the stream ends for that frame.
+func TestConsumeStream_BrokenFrameBringsNothingAgain(t *testing.T) {
+	s := &consumeStream{out: newOutbox()}
+	s.extents.byHandle = map[uint32]*extentRef{1: {}}
+	s.out.expectConfirms()
+	s.out.mu.room = room{messages: 10, bytes: 1 << 10}
+	s.out.giveBack(1, 1, 1)
+	s.out.take(nil, int64(time.Hour))
+	s.deliver = wire.Deliver{Handle: 1, Runs: []wire.DeliverRun{{Base: 1, Count: 1, Attempt: 1}}, Records: make([]byte, wire.RecordHeaderLen)}
+	err := s.receive()
+	if _, unsure, _ := s.out.end(0); err == nil || len(unsure.returns) != 1 {
+		t.Errorf("%v, and %v is given back again, want an error and message 1", err, unsure.returns)
+	}
+}
+
 // TestOutbox_ConfirmGoesWithSettlements: a Confirm alone costs the host a read and a write. One goes with the settlements of a consumer that goes on,
 // and one alone after the last ones.
 func TestOutbox_ConfirmGoesWithSettlements(t *testing.T) {
