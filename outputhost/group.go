@@ -268,7 +268,7 @@ func (g *group) wantedLocked() bool {
 	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
 }
 
-// pullSession is the session of all unary pulls of a group.
+// pullSession is all unary pulls of a group, as the rules' policies know them.
 const pullSession dispatch.SessionID = 0
 
 // pullAgain is how long after a pull the next one is expected: until then there is a consumer to the rules.

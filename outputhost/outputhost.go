@@ -136,7 +136,8 @@ type Host struct {
 	relisting   chan struct{} // capacity 1: the lists are to be compared with those of the controllers
 	routing     chan struct{} // capacity 1: hosts came or went, and consumers are to be told
 	transferred chan struct{} // capacity 1: a host that drains was told outcomes of appends
-	nextSession atomic.Uint32
+	nextSession atomic.Uint32 // of consumers
+	nextPull    atomic.Uint32
 	readers     atomic.Int64 // open read streams
 	epoch       time.Time    // see elapsed
 }

@@ -134,11 +134,12 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 	g.countCreditsLocked()
 	demand := g.demandLocked()
 	g.mu.rules.Want(dispatch.Credit{Messages: max(most, demand.Messages), Bytes: max(maxPullBytes, demand.Bytes)}, true)
-	for _, run := range g.mu.rules.Take(pullSession, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Largest: dispatch.AnySize}, now, nil) {
+	session := dispatch.PullSession(g.h.nextPull.Add(1))
+	for _, run := range g.mu.rules.Take(session, dispatch.Credit{Messages: most, Bytes: maxPullBytes, Largest: dispatch.AnySize}, now, nil) {
 		s := shareOf(run.Share)
 		g.h.metrics.handedOut(run, now)
 		err := inspect.EachRecord(run.Bytes, run.Base, func(seq core.Seq, record []byte) error {
-			m, err := s.pulledLocked(seq, record, run)
+			m, err := s.pulledLocked(session, seq, record, run)
 			if err != nil {
 				failed = cmp.Or(failed, err)
 			} else {
@@ -158,13 +159,13 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 }
 
 // pulledLocked is the answer of a pull for one record of a run.
-func (s *share) pulledLocked(seq core.Seq, record []byte, run dispatch.Run) (*pb.PulledMessage, error) {
+func (s *share) pulledLocked(session dispatch.SessionID, seq core.Seq, record []byte, run dispatch.Run) (*pb.PulledMessage, error) {
 	m, r, err := inspect.Message(record)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.PulledMessage{
-		Token: s.tokenLocked(pullSession, seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
+		Token: s.tokenLocked(session, seq, run.Attempt), Receipt: core.Receipt{Extent: s.extent.ID, Seq: seq}.String(), Attempt: int32(run.Attempt),
 		Enqueued: convert.Time(time.UnixMicro(cmp.Or(r.FirstEnqueue, run.Enqueued))), Message: m, Metadata: bytes.Clone(r.Metadata),
 	}, nil
 }

@@ -100,6 +100,41 @@ func TestToken_OfADeliveryThatWasGivenBack(t *testing.T) {
 	}
 }
 
+// TestToken_OfAPullThatGaveItBack gives back twice what was pulled, since the first answer was lost. Meanwhile another
+// pull got it, under the same attempt, and keeps it.
+func TestToken_OfAPullThatGaveItBack(t *testing.T) {
+	b := newHarness(t)
+	g, s := b.given()
+	b.offer(g, s, recordOf(t, "1"))
+	pull := func() string {
+		t.Helper()
+		messages, err := g.takeForPull(t.Context(), 1)
+		if err != nil || len(messages) != 1 || messages[0].Attempt != 1 {
+			t.Fatalf("pulled %v, %v; want one message, as attempt 1", messages, err)
+		}
+		return messages[0].Token
+	}
+	settle := func(verb, token string) error {
+		req := &pb.SettleRequest{Verb: verb, Delay: durationpb.New(time.Minute), Reason: "no"}
+		return b.settleToken(t.Context(), req, token, map[core.ExtentID]bool{})
+	}
+	first := pull()
+	if err := settle("return", first); err != nil {
+		t.Fatal(err)
+	}
+	second := pull()
+	for _, verb := range []string{"return", "nack", "reject", "extend"} {
+		if err := settle(verb, first); core.CodeOf(err) != core.CodeStale {
+			t.Errorf("%s of a pull that was given back: %v, want stale", verb, err)
+		}
+	}
+	for _, verb := range []string{"extend", "nack"} {
+		if err := settle(verb, second); err != nil {
+			t.Errorf("%s of the pull that has the message: %v", verb, err)
+		}
+	}
+}
+
 // TestToken_OfAShareThatCameBack settles, by the tokens of the extents that its stream named, what a consumer was handed before the
 // share was elsewhere, and what it was handed after that: its stream has been the same.
 func TestToken_OfAShareThatCameBack(t *testing.T) {

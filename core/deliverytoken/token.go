@@ -22,7 +22,7 @@ type Token struct {
 	Extent     core.ExtentID
 	Seq        core.Seq
 	Attempt    uint16 // from 1
-	Session    uint32 // that the message was handed to; 0: a unary pull
+	Session    uint32 // that the message was handed to: a consumer's, or a unary pull
 	Epoch      uint64 // of the group, below 2³²; raised by each seek
 	Generation uint64 // of the ownership of the share
 	// Derived: the consumer has named seq and attempt itself, on the strength of a token of the extent. It proves that its bearer was delivered

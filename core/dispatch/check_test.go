@@ -93,7 +93,7 @@ func (g *Group) check() error {
 	for _, s := range g.shares {
 		s.table.each(func(_ core.Seq, m *message) {
 			if m.phase == inFlight {
-				held[m.session]++
+				held[m.session.known()]++
 			}
 		})
 	}

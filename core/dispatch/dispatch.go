@@ -24,8 +24,26 @@ const (
 	MaxSettleRun        = 65_535   // messages in one settlement
 )
 
-// SessionID names a consumer's session on this host; 0 is no session (a unary pull).
+// SessionID names a consumer's session on this host, below firstPull, or a unary pull. Policies know all pulls of a group
+// as one session, 0.
 type SessionID uint32
+
+// firstPull is the lowest of the sessions of unary pulls; those are below EarlierSession.
+const firstPull SessionID = 1 << 31
+
+// PullSession is the session of a unary pull, by its number: what one of them was handed is not another one's. Numbers
+// come round.
+func PullSession(number uint32) SessionID {
+	return firstPull + SessionID(number)%(EarlierSession-firstPull)
+}
+
+// known is the session as policies know it.
+func (id SessionID) known() SessionID {
+	if id >= firstPull && id != EarlierSession {
+		return 0
+	}
+	return id
+}
 
 // EarlierSession has what an earlier owner of the share handed out.
 const EarlierSession SessionID = 1<<32 - 1

@@ -201,7 +201,7 @@ func (g *Group) isolatedReady() bool {
 // takeAlone hands out an isolated message if the session holds nothing. alone says that the session is handed out nothing
 // else.
 func (g *Group) takeAlone(h *handout) (alone bool) {
-	if h.messages <= 0 || !g.isolatedReady() || h.session != 0 && g.sessions.held(h.session) > 0 {
+	if h.messages <= 0 || !g.isolatedReady() || h.session.known() != 0 && g.sessions.held(h.session) > 0 {
 		return false
 	}
 	if g.breaker.isOpen() && g.breaker.left > 1 && (g.turns.ready() || g.mergedTurns.ready()) { // one probe of a round at most
@@ -228,7 +228,7 @@ func (g *Group) takeAlone(h *handout) (alone bool) {
 	}
 	a.counted = isolatedMessage{}
 	x.share.handOut(h, c)
-	a.given[h.session] = x.messageRef
+	a.given[h.session.known()] = x.messageRef
 	x.share.turns().handedIsolated()
 	g.countMerged(x.share, 1)
 	g.chooseNext()

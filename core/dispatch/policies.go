@@ -37,6 +37,9 @@ type scope struct {
 	session SessionID // else one session; 0: unary pulls
 }
 
+// scopeOf is that of a session.
+func scopeOf(session SessionID) scope { return scope{session: session.known()} }
+
 // outcome is what policies learn of settlements: successes, or one attempt that failed.
 type outcome struct {
 	successes int          // acks and rejects: a reject is a verdict on the message, by a worker that does its work
@@ -66,7 +69,7 @@ func (g *Group) admit(sc scope, most int) int {
 
 // Admits reports whether the policies of a session let it have a message now. Those of the group are not asked.
 func (g *Group) Admits(session SessionID) bool {
-	sc := scope{session: session}
+	sc := scopeOf(session)
 	return g.throttle.admit(sc, g.now) > 0 && g.isolation.admit(sc, g.now) > 0
 }
 
@@ -103,7 +106,7 @@ func (g *Group) gave(session SessionID, n int) {
 		return
 	}
 	g.sessions.gave(session)
-	g.throttle.handed(scope{session: session}, n, g.now)
+	g.throttle.handed(scopeOf(session), n, g.now)
 	if g.breaker.isOpen() {
 		g.breaker.handed(n, g.now)
 		g.keepBreaker()

@@ -18,6 +18,7 @@ type sessions struct {
 
 // get is a session, or nil.
 func (x *sessions) get(id SessionID) *session {
+	id = id.known()
 	if x.last != nil && x.lastID == id {
 		return x.last
 	}
@@ -30,6 +31,7 @@ func (x *sessions) get(id SessionID) *session {
 
 // make is a session, made if need be.
 func (x *sessions) make(id SessionID) *session {
+	id = id.known()
 	s := x.get(id)
 	if s == nil {
 		if x.of == nil {
@@ -73,7 +75,7 @@ func (x *sessions) leave(id SessionID) {
 }
 
 func (x *sessions) drop(id SessionID) {
-	delete(x.of, id)
+	delete(x.of, id.known())
 	x.last = nil
 }
 

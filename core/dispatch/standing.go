@@ -86,7 +86,7 @@ func (s *Share) placeOf(seq core.Seq, m *message) Place {
 
 // standing describes a message that has a phase.
 func (s *Share) standing(seq core.Seq, m *message, st *Standing) {
-	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.table.note(seq).text, m.session
+	st.Place, st.Attempts, st.Failure, st.Text, st.Session = s.placeOf(seq, m), m.attempts, m.failure, s.table.note(seq).text, m.session.known()
 	switch {
 	case m.phase == ready && s.group.isolation.isNext(s, seq):
 		st.Place = PlaceIsolated

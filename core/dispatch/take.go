@@ -55,7 +55,7 @@ func (g *Group) TooLarge() int {
 func (g *Group) Take(session SessionID, credit Credit, now time.Time, runs []Run) []Run {
 	now64 := g.at(now)
 	g.settleGiven()
-	most := g.admit(scope{session: session}, credit.Messages)
+	most := g.admit(scopeOf(session), credit.Messages)
 	if g.taking == nil {
 		g.taking = new(handout)
 	}

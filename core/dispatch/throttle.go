@@ -100,18 +100,18 @@ func (t *throttle) nextDeadline(now int64) int64 {
 // nacked counts a nack of a session. Nobody is given anything as an earlier session, or as one that has left.
 func (g *Group) nacked(session SessionID) {
 	if s := g.sessions.get(session); s != nil && s.present && !g.spec.NoNackThrottle {
-		g.throttle.outcome(scope{session: session}, outcome{})
+		g.throttle.outcome(scopeOf(session), outcome{})
 	}
 }
 
 // acked ends the throttling of a session. Frequent: looks for one only if any has nacked.
 func (g *Group) acked(session SessionID) {
 	if len(g.throttle.paces) > 0 {
-		g.throttle.outcome(scope{session: session}, outcome{successes: 1})
+		g.throttle.outcome(scopeOf(session), outcome{successes: 1})
 	}
 }
 
 // Throttled reports whether a session gets nothing for now, because it nacks all it gets.
 func (g *Group) Throttled(session SessionID) bool {
-	return g.throttle.admit(scope{session: session}, g.now) == 0
+	return g.throttle.admit(scopeOf(session), g.now) == 0
 }

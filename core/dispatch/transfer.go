@@ -235,7 +235,7 @@ func (g *Group) TakeTransfers(to Destination, most int, out []Transfer) []Transf
 		m.batch.lent++
 		t := Transfer{
 			Share: s, To: to, Reason: x.reason, Of: Source{s.extent, s.returning, s.merged}, Seq: seq, Attempts: m.attempts, NotCounted: note.uncounted.attempts, Unsure: note.uncounted.unsure,
-			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session, Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Returns: x.mayReturn(), Record: m.batch.recordAt(i),
+			Failure: m.failure, Text: note.text, Metadata: x.metadata, Session: m.session.known(), Enqueued: m.batch.enqueuedAt(i), Again: x.mayBeThere, Returns: x.mayReturn(), Record: m.batch.recordAt(i),
 		}
 		if to == DeadLetterQueue {
 			t.Failure = s.diedOf(seq, m)
