@@ -1,12 +1,15 @@
 package outputhost
 
 import (
+	"context"
 	"math"
+	"sync"
 	"testing"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/core/dispatch"
 )
 
@@ -106,6 +109,36 @@ func TestOpenings_ControllersHear(t *testing.T) {
 		x.g.mu.Unlock()
 		x.g.giveAway(s, x.deps.Now())
 		hears("another host has the share", 0)
+	})
+}
+
+// TestOpenings_OfAHostThatHasNothingLeft: controllers hear no more of a breaker some time after the last message has left,
+// though nothing happens in the group any more.
+func TestOpenings_OfAHostThatHasNothingLeft(t *testing.T) {
+	leaseBubble(t, others("ctl"), func(t *testing.T, x *leasedHarness) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { x.deadlines.Run(ctx, x.deps.Now, (*group).pump) })
+		defer loop.Wait()
+		defer cancel()
+		x.g.want()
+		fail(x.g, 2, 30)
+		x.sleep(beatEvery + 10*time.Millisecond)
+		if open := x.ctl.hears(); len(open) != 1 {
+			t.Fatalf("it hears of %v, want one", open)
+		}
+		x.g.mu.Lock()
+		for _, s := range x.g.mu.shares {
+			var done acklevel.Window
+			done.AckRange(1, 1000)
+			s.rules.Absorb(dispatch.StateDone(&done), x.deps.Now())
+		}
+		x.g.mu.Unlock()
+		x.g.pump()
+		x.sleep(20 * time.Minute)
+		if open := x.ctl.hears(); len(open) > 0 {
+			t.Errorf("20 minutes later it hears of %v", open)
+		}
 	})
 }
 

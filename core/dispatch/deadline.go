@@ -141,7 +141,7 @@ func (g *Group) NextDeadline() (at time.Time, ok bool) {
 	if g.inFlight == 0 {
 		g.locks.trim()
 	}
-	due := g.nextPolicy()
+	due := min(g.nextPolicy(), g.breaker.toldUntil(g.now)) // then Opening may answer another one
 	if g.locks.len() > 0 {
 		due = min(due, g.locks.front().due)
 	}

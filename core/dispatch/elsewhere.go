@@ -92,15 +92,23 @@ func (g *Group) waits() bool {
 	return false
 }
 
+// tells reports whether other hosts may hear of it.
+func (b *breaker) tells() bool { return b.isOpen() && !b.followed && b.rounds < breakerRounds }
+
+// toldUntil is when others hear of it no more if no message is here; never, when that has passed or they do not hear of it.
+func (b *breaker) toldUntil(now int64) int64 {
+	if !b.tells() || now > b.failedAt+breakerRounds*b.longest {
+		return never
+	}
+	return b.failedAt + breakerRounds*b.longest + 1
+}
+
 // Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here or
 // in the shares that are here now, and first attempts failed in its latest breakerRounds. Without any message the rounds do
 // not go on, and nothing would ever close it: then it is none after the time of as many. 0: none. Each has another number.
 func (g *Group) Opening() uint64 {
 	b := g.breaker
-	if !b.isOpen() || b.followed || b.rounds >= breakerRounds {
-		return 0
-	}
-	if g.now-b.failedAt > breakerRounds*b.longest && !g.keeps() && !g.waits() {
+	if !b.tells() || b.toldUntil(g.now) == never && !g.keeps() && !g.waits() {
 		return 0
 	}
 	return g.counters.Opened
