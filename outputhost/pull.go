@@ -289,19 +289,20 @@ func (s *share) inheritedLocked(seq core.Seq) bool {
 	return id == dispatch.EarlierSession
 }
 
-// otherLocked reports whether another session than that of a token has the message now. It may have it under the same
-// attempt, if the message was given back.
-func (s *share) otherLocked(t deliverytoken.Token) bool {
-	id, locked := s.rules.Holder(t.Seq)
-	return locked && id != dispatch.EarlierSession && id != dispatch.SessionID(t.Session)
+// otherLocked reports whether another session has the message now. It may have it under the same attempt, if the message
+// was given back.
+func (s *share) otherLocked(session dispatch.SessionID, seq core.Seq) bool {
+	id, locked := s.rules.Holder(seq)
+	return locked && id != dispatch.EarlierSession && id != session
 }
 
 func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, now time.Time) error {
+	session := dispatch.SessionID(t.Session)
 	switch {
 	case req.Verb == "ack":
 	case t.Generation != s.generation && !s.inheritedLocked(t.Seq):
 		return core.Errorf(core.CodeStale, "this delivery of message %s ended with its output host; the message comes again, unless it was settled", t.Receipt())
-	case s.otherLocked(t):
+	case s.otherLocked(session, t.Seq):
 		return core.Errorf(core.CodeStale, "message %s was delivered again since; only the token of that delivery can settle it", t.Receipt())
 	}
 	switch req.Verb {
@@ -324,7 +325,7 @@ func (s *share) settleTokenLocked(req *pb.SettleRequest, t deliverytoken.Token, 
 		}
 		return nil
 	case "return":
-		if len(s.rules.Return(t.Seq, 1, t.Attempt, now, nil)) > 0 {
+		if len(s.rules.Return(session, t.Seq, 1, t.Attempt, now, nil)) > 0 {
 			return core.Errorf(core.CodeStale, "attempt %d is not the current delivery of message %s", t.Attempt, t.Receipt())
 		}
 		return nil

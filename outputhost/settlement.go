@@ -36,9 +36,8 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 			return err
 		}
 		g.mu.Lock()
-		s := c.shareLocked(e.Handle)
-		err := c.lackLocked(e.Handle)
-		if s != nil {
+		s, err := c.heldLocked(e.Handle, e.Seq)
+		if err == nil {
 			err = s.rules.Extend(e.Seq, e.Attempt, millis(e.Millis, core.MaxLockTimeout), now)
 		}
 		g.mu.Unlock()
@@ -106,7 +105,7 @@ func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, no
 	case s == nil: // a return of what was given away, too: only its new owner can hand it out again
 		return append(bad, dispatch.Refusal{Base: r.Base, Count: r.Count, Code: core.CodeOf(c.lackLocked(handle))})
 	case t == wire.TypeReturn:
-		return s.rules.Return(r.Base, r.Count, r.Attempt, now, bad)
+		return s.rules.Return(c.id, r.Base, r.Count, r.Attempt, now, bad)
 	}
 	bad = s.rules.Ack(r.Base, r.Count, r.Attempt, now, bad)
 	s.settled += int32(r.Count)
@@ -136,8 +135,8 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 		delay = millis(n.DelayMillis, core.MaxNackDelay)
 	}
 	g.mu.Lock()
-	err := c.lackLocked(n.Handle)
-	if s := c.shareLocked(n.Handle); s != nil {
+	s, err := c.heldLocked(n.Handle, n.Seq)
+	if err == nil {
 		before := g.mu.rules.InFlightOf(c.id)
 		if err = s.nackLocked(&n, delay, f.Type == wire.TypeReject, now); err == nil {
 			c.settledLocked(g, 1, before)
@@ -147,6 +146,21 @@ func (c *consumer) nack(g *group, f wire.Frame, now time.Time) error {
 	g.mu.Unlock()
 	c.answer(n.Handle, n.Seq, n.Attempt, err)
 	return nil
+}
+
+// errOther is what a consumer is told of a delivery that was given back, by its token.
+var errOther = core.Errorf(core.CodeStale, "the message was delivered to another consumer since")
+
+// heldLocked is the share behind a handle, unless another session has the message now.
+func (c *consumer) heldLocked(handle uint32, seq core.Seq) (*share, error) {
+	s := c.shareLocked(handle)
+	switch {
+	case s == nil:
+		return nil, c.lackLocked(handle)
+	case s.otherLocked(c.id, seq):
+		return nil, errOther
+	}
+	return s, nil
 }
 
 // millis is a number of milliseconds that a frame says, up to most. A frame may say more than a time.Duration can.

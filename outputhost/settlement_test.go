@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/deliverytoken"
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/outputhost/budget"
 	"github.com/columbamq/columba/wire"
@@ -283,6 +284,56 @@ func TestFair_SettledByAnother(t *testing.T) {
 		defer g.mu.Unlock()
 		if n := g.mu.rules.InFlightOf(other.id); n != most {
 			t.Errorf("the other consumer has %d messages in flight, want %d", n, most)
+		}
+	})
+}
+
+// TestSettle_OfADeliveryThatAnotherSessionHas: a consumer's messages were given back by token, and are another consumer's
+// now, under the same attempt. What the first one sends on its stream takes none of them away; an ack of it counts.
+func TestSettle_OfADeliveryThatAnotherSessionHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newHarness(t)
+		g, s := b.small(5)
+		conn := b.connect()
+		conn.read()
+		first, second := conn.consume(g), conn.consume(g)
+		g.mu.Lock()
+		g.mu.rules.Want(dispatch.Credit{Messages: 5, Bytes: 1 << 20}, true)
+		first.deliverLocked(g.mu.rules.Take(first.id, dispatch.Credit{Messages: 5, Bytes: 1 << 20}, b.deps.Now(), nil), b.deps.Now(), nil)
+		first.credit = window{} // what it gives back is the other one's
+		g.countCreditLocked(first)
+		g.mu.Unlock()
+		for seq := range core.Seq(5) {
+			token := deliverytoken.Token{Queue: g.queue, Group: g.id, Extent: s.extent.ID, Seq: 1 + seq, Attempt: 1, Session: uint32(first.id), Generation: s.generation}
+			if err := b.settleToken(t.Context(), &pb.SettleRequest{Verb: "return"}, token.Seal(b.keys), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send := func(kind wire.FrameType, body []byte) {
+			t.Helper()
+			if err := first.settle(g, wire.Frame{Type: kind, Body: body}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send(wire.TypeReturn, (&wire.Settled{Runs: []wire.SeqRun{{Base: 1, Count: 2, Attempt: 1}}}).Append(nil))
+		send(wire.TypeNack, (&wire.Nack{Seq: 3, Attempt: 1}).Append(nil))
+		send(wire.TypeReject, (&wire.Nack{Seq: 4, Attempt: 1}).Append(nil))
+		send(wire.TypeExtend, (&wire.Extend{Seq: 5, Attempt: 1, Millis: 1}).Append(nil))
+		refused := conn.answered()
+		for i, r := range refused {
+			if r.Seq != core.Seq(1+i) || r.Attempt != 1 || r.Code != core.CodeStale {
+				t.Errorf("refused: %+v", r)
+			}
+		}
+		g.mu.Lock()
+		held := g.mu.rules.InFlightOf(second.id)
+		g.mu.Unlock()
+		if len(refused) != 5 || held != 5 {
+			t.Errorf("%d are refused, and the other consumer holds %d; want 5, and its 5", len(refused), held)
+		}
+		send(wire.TypeAck, (&wire.Settled{Runs: []wire.SeqRun{{Base: 5, Count: 1, Attempt: 1}}}).Append(nil))
+		if n := len(conn.answered()); n != 5 {
+			t.Errorf("%d are refused after an ack, want 5", n)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestGroup_Delay(t *testing.T) {
 	if err := s.Nack(3, 1, 0, nil, 0, second(6)); err != nil {
 		t.Fatal(err)
 	}
-	if bad := s.Return(4, 1, 1, second(6), nil); bad != nil {
+	if bad := s.Return(1, 4, 1, 1, second(6), nil); bad != nil {
 		t.Fatal(bad)
 	}
 	g.Update(core.GroupSpec{Delay: time.Hour}.WithDefaults(), second(6))

@@ -117,7 +117,7 @@ func (m *onceMachine) take(t *rapid.T) {
 		if bad := o.s.Ack(r.Base, r.Count, 1, m.now, nil); bad != nil {
 			t.Fatalf("ack: %v", bad)
 		}
-		if bad := o.s.Return(r.Base, r.Count, 1, m.now, nil); bad != nil {
+		if bad := o.s.Return(1, r.Base, r.Count, 1, m.now, nil); bad != nil {
 			t.Fatalf("return: %v", bad)
 		}
 	}

@@ -174,7 +174,7 @@ func TestClaim_ReturnedUnseen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if bad := s.Return(11, 10, 1, start, nil); len(bad) > 0 {
+	if bad := s.Return(1, 11, 10, 1, start, nil); len(bad) > 0 {
 		t.Fatal(bad)
 	}
 	g.Retries(0, 1, start)

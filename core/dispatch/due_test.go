@@ -241,7 +241,7 @@ func TestTimers_SkipOlderCountsFromDue(t *testing.T) {
 		t.Fatalf("got %+v, frontier %d; want the first skipped", c, s.Frontier())
 	}
 	want(t, "before they are too old", take(g, 1, start), "3+1@1")
-	if bad := s.Return(3, 1, 1, start, nil); bad != nil {
+	if bad := s.Return(1, 3, 1, 1, start, nil); bad != nil {
 		t.Fatal(bad)
 	}
 	want(t, "what was handed out bypasses the rule; one is too old by now", take(g, 9, second(5)), "3+1@1", "4+1@1")

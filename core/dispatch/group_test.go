@@ -270,8 +270,8 @@ func TestGroup_StaleSettlements(t *testing.T) {
 		"not that often": s.Ack(1, 1, 2, start, nil),
 		"attempt 0":      s.Ack(1, 1, 0, start, nil),
 		"huge":           s.Ack(1, huge, 1, start, nil),
-		"return":         s.Return(1, 1, 1, start, nil),
-		"huge return":    s.Return(1, huge, 1, start, nil),
+		"return":         s.Return(1, 1, 1, 1, start, nil),
+		"huge return":    s.Return(1, 1, huge, 1, start, nil),
 		"past the end":   s.Ack(^core.Seq(0), 9, 1, start, nil),
 	} {
 		if len(got) != 1 || got[0].Code != core.CodeStale {

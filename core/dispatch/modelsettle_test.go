@@ -182,7 +182,7 @@ func (m *machine) extend(t *rapid.T) {
 
 func (m *machine) giveBack(t *rapid.T) {
 	seq, f := m.pick(t, true)
-	if bad := m.s.Return(seq, 1, uint16(f.attempts), m.now, nil); bad != nil {
+	if bad := m.s.Return(f.session, seq, 1, uint16(f.attempts), m.now, nil); bad != nil {
 		t.Fatalf("return: %v", bad)
 	}
 	f.attempts--

@@ -96,7 +96,7 @@ func TestOccupancy_RetriesCount(t *testing.T) {
 	}
 	nackAll(t, s, MaxFailed+1, MaxFailed+1, 0, start)
 	leaves(t, s, MaxFailed, MaxFailed+1)
-	if bad := s.Return(MaxFailed+2, 100, 1, start, nil); bad != nil {
+	if bad := s.Return(1, MaxFailed+2, 100, 1, start, nil); bad != nil {
 		t.Fatal(bad)
 	}
 	leaves(t, s, MaxFailed, MaxFailed+1)

@@ -36,7 +36,7 @@ func TestShare_ChainedReturnsComeFirst(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 6)
 	s.Wait(false)
 	want(t, "first", take(g, 4, start), "1+4@1")
-	if bad := s.Return(2, 3, 1, start, nil); len(bad) > 0 {
+	if bad := s.Return(1, 2, 3, 1, start, nil); len(bad) > 0 {
 		t.Fatal(bad)
 	}
 	want(t, "again", take(g, 4, start), "2+4@1")

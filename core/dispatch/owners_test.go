@@ -78,7 +78,8 @@ func (o *owner) live(t *rapid.T, events int) {
 				o.s.Nack(seq, attempt, 0, nil, 0, o.now)
 			}
 		case "return":
-			o.s.Return(seq, 1, attempt, o.now, nil)
+			by, _ := o.s.Holder(seq)
+			o.s.Return(by, seq, 1, attempt, o.now, nil)
 		case "tick":
 			o.now = o.now.Add(time.Duration(rapid.IntRange(1, 15).Draw(t, "seconds")) * time.Second)
 			o.g.Tick(o.now)

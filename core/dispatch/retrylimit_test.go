@@ -287,7 +287,8 @@ func TestRetryLimit_Counts(t *testing.T) {
 						}
 					}
 				}
-				for _, r := range g.Take(SessionID(random.IntN(3)), Credit{Messages: random.IntN(20), Bytes: 1 << 20}, now, nil) {
+				session := SessionID(random.IntN(3))
+				for _, r := range g.Take(session, Credit{Messages: random.IntN(20), Bytes: 1 << 20}, now, nil) {
 					for i := range r.Count {
 						seq := r.Base + core.Seq(i)
 						switch random.IntN(8) {
@@ -298,7 +299,7 @@ func TestRetryLimit_Counts(t *testing.T) {
 						case 5:
 							_ = s.Reject(seq, r.Attempt, nil, now)
 						case 6:
-							s.Return(seq, 1, r.Attempt, now, nil)
+							s.Return(session, seq, 1, r.Attempt, now, nil)
 						}
 					}
 				}

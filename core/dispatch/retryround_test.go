@@ -138,7 +138,7 @@ func (w *rounds) work(t *rapid.T, good bool) {
 				}
 				w.over[at] = true
 			case 1:
-				r.Share.Return(seq, 1, r.Attempt, w.now, nil)
+				r.Share.Return(1, seq, 1, r.Attempt, w.now, nil)
 				w.tried[at]--
 			case 2: // its lock runs out
 			case 3:

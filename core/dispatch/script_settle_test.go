@@ -47,7 +47,8 @@ func (s *script) ack(a args) string {
 
 func (s *script) giveBack(a args) string {
 	first, count := a.run(1)
-	return refusals(s.share(a).rules.Return(first, count, a.attempt(), s.now, nil))
+	by, _ := s.share(a).rules.Holder(first)
+	return refusals(s.share(a).rules.Return(by, first, count, a.attempt(), s.now, nil))
 }
 
 // nack without a delay takes the group's backoff.

@@ -243,9 +243,9 @@ func (s *Share) Extend(seq core.Seq, attempt uint16, d time.Duration, now time.T
 	return nil
 }
 
-// Return takes back current deliveries that no application saw: they are ready again under the same attempt number.
-// Refused ones (CodeStale) are appended to bad.
-func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
+// Return takes back current deliveries that no application saw, of a session or an earlier owner: they are ready again
+// under the same attempt number. Refused ones (CodeStale) are appended to bad.
+func (s *Share) Return(by SessionID, base core.Seq, count uint32, attempt uint16, now time.Time, bad []Refusal) []Refusal {
 	s.group.at(now)
 	if s.group.atMostOnce() { // it may not be handed out again
 		return bad
@@ -262,7 +262,7 @@ func (s *Share) Return(base core.Seq, count uint32, attempt uint16, now time.Tim
 			continue
 		}
 		for ; seq < stop; seq++ {
-			if m := s.current(seq, attempt); m != nil && attempt > 0 {
+			if m := s.current(seq, attempt); m != nil && attempt > 0 && (m.session == by || m.session == EarlierSession) {
 				s.giveBack(seq, m)
 			} else {
 				bad = refuse(bad, seq, 1)

@@ -17,7 +17,7 @@ func TestShare_SettlesTheHighestSeqs(t *testing.T) {
 	if diff := cmp.Diff(want, s.Ack(base, 100, 1, start, nil)); diff != "" {
 		t.Errorf("acks (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, s.Return(base, 100, 1, start, nil)); diff != "" {
+	if diff := cmp.Diff(want, s.Return(1, base, 100, 1, start, nil)); diff != "" {
 		t.Errorf("returns (-want +got):\n%s", diff)
 	}
 }
@@ -39,7 +39,7 @@ func TestShare_ReturnSkipsWhatIsNotHere(t *testing.T) {
 	}
 	var bad []Refusal
 	acks := took(func(base core.Seq) { bad = s.Ack(base, MaxSettleRun, 1, start, bad[:0]) })
-	returns := took(func(base core.Seq) { bad = s.Return(base, MaxSettleRun, 1, start, bad[:0]) })
+	returns := took(func(base core.Seq) { bad = s.Return(1, base, MaxSettleRun, 1, start, bad[:0]) })
 	if diff := cmp.Diff([]Refusal{{1000 + 49*MaxSettleRun, MaxSettleRun, core.CodeStale}}, bad); diff != "" {
 		t.Errorf("refused (-want +got):\n%s", diff)
 	}
@@ -56,7 +56,7 @@ func TestShare_AcksOfARunCountEachMessage(t *testing.T) {
 	all := Credit{Messages: 100, Bytes: 1 << 20}
 	g.Take(1, all, start, nil)
 	g.Take(2, Credit{Messages: 30, Bytes: 1 << 20}, start, nil)
-	if bad := s.Return(5, 3, 1, start, nil); len(bad) > 0 {
+	if bad := s.Return(1, 5, 3, 1, start, nil); len(bad) > 0 {
 		t.Fatal(bad)
 	}
 	s.Ack(20, 1, 1, start, nil)
@@ -123,5 +123,21 @@ func TestShare_BlockedTakesLateAcks(t *testing.T) {
 				t.Errorf("%s: an ack of attempt %d is taken: %v, want %v", what, attempt, acked, x.acked)
 			}
 		}
+	}
+}
+
+// TestReturn_OfASession: a session gives back what it has, or an earlier owner has handed out, and of a run with others'
+// messages no more than that.
+func TestReturn_OfASession(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 3)
+	for session := range SessionID(3) {
+		g.Take(1+session, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)
+	}
+	if diff := cmp.Diff([]Refusal{{1, 1, core.CodeStale}, {3, 1, core.CodeStale}}, s.Return(2, 1, 3, 1, start, nil)); diff != "" {
+		t.Error(diff)
+	}
+	next := NewGroup(g.spec).AddShare(s.extent, s.State(start), start)
+	if diff := cmp.Diff([]Refusal{{2, 1, core.CodeStale}}, next.Return(2, 1, 3, 1, start, nil)); diff != "" {
+		t.Errorf("by the next owner: %s", diff)
 	}
 }

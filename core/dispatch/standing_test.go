@@ -53,7 +53,7 @@ func TestShare_StandingAfterAReturn(t *testing.T) {
 	offer(t, s, 1)
 	take(g, 1, start)
 	s.Extend(1, 1, time.Hour, start)
-	s.Return(1, 1, 1, start, nil)
+	s.Return(1, 1, 1, 1, start, nil)
 	later := start.Add(time.Minute)
 	take(g, 1, later)
 	if st := s.Blocking(); !st.Since.Equal(later) || st.Attempts != 1 {

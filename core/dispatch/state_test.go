@@ -37,7 +37,7 @@ func TestCheckpoint_Content(t *testing.T) {
 	s.Nack(2, 1, 5*time.Second, []byte("later"), 0, start)
 	s.Nack(3, 1, 0, nil, 0, start)
 	s.Reject(5, 1, nil, start)
-	s.Return(6, 1, 1, start, nil)
+	s.Return(1, 6, 1, 1, start, nil)
 	now := start.Add(time.Second)
 	blob, _ := s.Checkpoint([]byte("before"), false, now)
 	st := decode(t, blob[len("before"):])

@@ -97,7 +97,7 @@ func TestTurns_OneKindTakesAll(t *testing.T) {
 func TestTurns_ReturnedUnseenIsNoRetry(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 30)
 	take(g, 10, start)
-	s.Return(1, 10, 1, start, nil)
+	s.Return(1, 1, 10, 1, start, nil)
 	runs := g.Take(2, Credit{Messages: 12, Bytes: 1 << 20}, start, nil)
 	got := ""
 	for _, r := range runs {

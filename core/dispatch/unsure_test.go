@@ -279,7 +279,7 @@ func TestUnsure_NotCountedAlready(t *testing.T) {
 		st.Merge(State{messages: map[core.Seq]entry{1: {kind: kindWaiting, attempts: attempts, notCounted: attempts, unsure: uint8(attempts), failure: LockTimedOut}}})
 		for what, end := range map[string]func(g *Group, s *Share){
 			"its lock runs out": func(g *Group, _ *Share) { g.Tick(start.Add(time.Second)) },
-			"given back":        func(_ *Group, s *Share) { s.Return(1, 1, attempts, start, nil) },
+			"given back":        func(_ *Group, s *Share) { s.Return(1, 1, 1, attempts, start, nil) },
 		} {
 			g := NewGroup(core.GroupSpec{NoNackThrottle: true}.WithDefaults())
 			s := g.AddShare(extent(1), st, start)

@@ -156,7 +156,7 @@ func TestGroup_RebuildKeepsWhatIsKnown(t *testing.T) {
 	s.Extend(2, 1, time.Hour, start)
 	s.Nack(4, 1, time.Minute, []byte("why"), 0, start)
 	s.Nack(5, 1, 0, nil, 0, start)
-	s.Return(6, 1, 1, start, nil)
+	s.Return(1, 6, 1, 1, start, nil)
 	s.Reject(7, 1, []byte("bad"), start)
 	dead := takeDead(g, 1)
 	before := make(map[core.Seq]Standing)
