@@ -289,7 +289,7 @@ func TestFair_SettledByAnother(t *testing.T) {
 }
 
 // TestSettle_OfADeliveryThatAnotherSessionHas: a consumer's messages were given back by token, and are another consumer's
-// now, under the same attempt. What the first one sends on its stream takes none of them away; an ack of it counts.
+// now, under the same attempt. The first one takes none of them away by what it sends on its stream. Its ack counts.
 func TestSettle_OfADeliveryThatAnotherSessionHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

@@ -7,7 +7,7 @@ import (
 )
 
 // TestPullSession_OneToPolicies: each pull nacks the only message that it gets, and all together are slowed down as one
-// session. What each holds is its own.
+// session. A message is of the one pull that has it.
 func TestPullSession_OneToPolicies(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff}, 100)
 	pulls := uint32(1<<31 - 5) // they come round
