@@ -79,8 +79,8 @@ func (o *outbox) unconfirmed(handle uint32, seq core.Seq, attempt uint16, ref *e
 	return found
 }
 
-// cameAgain takes deliveries of an extent: a message that was given back and is here again is not given back once more if
-// the stream is lost before the host confirms the first time.
+// cameAgain takes deliveries of an extent: a message that was given back and is here again is not given back once more
+// if the stream is lost before the host confirms the first time.
 func (o *outbox) cameAgain(handle uint32, runs []wire.DeliverRun) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
