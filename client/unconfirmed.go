@@ -96,30 +96,44 @@ func (o *outbox) cameAgain(handle uint32, runs []wire.DeliverRun) {
 	}
 }
 
-// without takes deliveries of an extent, which are in the order of attempts and seqs, out of runs.
+// without takes deliveries of an extent, which are in the order of attempts and seqs, out of runs. Most frames bring
+// none of them again.
 func without(runs []settledRun, handle uint32, cuts []wire.DeliverRun) []settledRun {
-	kept := make([]settledRun, 0, len(runs))
-	for _, r := range runs {
-		if r.handle != handle {
-			kept = append(kept, r)
-			continue
-		}
+	first := slices.IndexFunc(runs, func(r settledRun) bool { return len(among(cuts, handle, r)) > 0 })
+	if first < 0 {
+		return runs
+	}
+	kept := append(make([]settledRun, 0, len(runs)), runs[:first]...)
+	for _, r := range runs[first:] {
 		from, end := r.Base, r.Base+core.Seq(r.Count)
 		keep := func(upTo core.Seq) {
 			if from < upTo {
-				kept = append(kept, settledRun{handle, wire.SeqRun{Base: from, Count: uint32(upTo - from), Attempt: r.Attempt}})
+				kept = append(kept, settledRun{r.handle, wire.SeqRun{Base: from, Count: uint32(upTo - from), Attempt: r.Attempt}})
 			}
 		}
-		i, _ := slices.BinarySearchFunc(cuts, r, func(c wire.DeliverRun, r settledRun) int {
-			return cmp.Or(cmp.Compare(c.Attempt, r.Attempt), cmp.Compare(c.Base+core.Seq(c.Count), r.Base+1))
-		})
-		for ; i < len(cuts) && cuts[i].Attempt == r.Attempt && cuts[i].Base < end; i++ {
-			keep(cuts[i].Base)
-			from = max(from, cuts[i].Base+core.Seq(cuts[i].Count))
+		for _, c := range among(cuts, handle, r) {
+			keep(c.Base)
+			from = max(from, c.Base+core.Seq(c.Count))
 		}
 		keep(end)
 	}
 	return kept
+}
+
+// among are those deliveries of an extent that have messages of a run.
+func among(cuts []wire.DeliverRun, handle uint32, r settledRun) []wire.DeliverRun {
+	if r.handle != handle {
+		return nil
+	}
+	end := r.Base + core.Seq(r.Count)
+	i, _ := slices.BinarySearchFunc(cuts, r, func(c wire.DeliverRun, r settledRun) int {
+		return cmp.Or(cmp.Compare(c.Attempt, r.Attempt), cmp.Compare(c.Base+core.Seq(c.Count), r.Base+1))
+	})
+	n := i
+	for n < len(cuts) && cuts[n].Attempt == r.Attempt && cuts[n].Base < end {
+		n++
+	}
+	return cuts[i:n]
 }
 
 // takeUnconfirmed takes all settlements of an extent that were sent and not confirmed: the stream answers for them no
