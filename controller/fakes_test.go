@@ -33,7 +33,12 @@ type fakeStore struct {
 	removed  map[core.ExtentID]removal
 	hung     chan struct{} // calls wait until it is closed
 	calls    map[string]int
-	listed   int // replicas in answers about its inventory
+	listed   int  // replicas in answers about its inventory
+	still    bool // its replicas change by changed alone
+	digests  struct {
+		all      []uint64 // of the inventory, when it was …
+		position uint64   // … here
+	}
 }
 
 type removal struct{ position, version uint64 }
@@ -344,6 +349,9 @@ func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.Invento
 	out := &pb.InventoryResponse{Identity: s.identity(), Position: s.position, FromStart: since == 0}
 	var changed []*fakeReplica
 	for id, x := range s.replicas {
+		if since == s.position {
+			break
+		}
 		if x.position > since && (len(req.Msg.Buckets) == 0 || slices.Contains(req.Msg.Buckets, uint32(core.InventoryBucket(id)))) {
 			changed = append(changed, x)
 		}
@@ -353,10 +361,7 @@ func (s *fakeStore) Inventory(_ context.Context, req *connect.Request[pb.Invento
 		changed, out.More = changed[:page], true
 		out.Position = changed[page-1].position
 	} else { // they are read of the last page
-		out.Digests = make([]uint64, core.InventoryBuckets)
-		for id, x := range s.replicas {
-			out.Digests[core.InventoryBucket(id)] ^= digestOf(id, x.proto())
-		}
+		out.Digests = s.digestsLocked()
 	}
 	for _, x := range changed {
 		out.Replicas = append(out.Replicas, x.proto())
