@@ -89,7 +89,13 @@ func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, 
 // reopen takes in the rows that the query before left open, and answers from where on others are to be taken in. all is
 // where that is when one of them is not there any more.
 func (r *dueRead) reopen(s DueStart, all DueKey) (from DueKey, err error) {
-	for _, first := range s.Open {
+	for i, first := range s.Open {
+		if i < len(s.kept) && s.kept[i].Record != nil {
+			if err := r.take(s.kept[i]); err != nil {
+				return all, err
+			}
+			continue
+		}
 		value, some, err := r.seek(r.iter, first)
 		if err == nil && some {
 			err = r.add(first, value)
@@ -186,6 +192,18 @@ func (r *dueRead) add(first DueKey, value []byte) error {
 	}
 	if some {
 		r.rows.push(row)
+	}
+	return nil
+}
+
+// take is add for a row whose bytes the query before has kept.
+func (r *dueRead) take(row dueRow) error {
+	some, sound := row.skip(r.q.After)
+	if !sound {
+		return r.damaged(row.first)
+	}
+	if some {
+		r.rows.insert(row)
 	}
 	return nil
 }

@@ -50,6 +50,7 @@ type DueRun struct {
 type DueStart struct {
 	From DueKey   // in rows that begin there or beyond …
 	Open []DueKey // … and in these, that begin before it
+	kept []dueRow // those, some with what is left of their bytes; or none
 }
 
 // Lower has a query look at rows from a place on, too.
@@ -58,7 +59,9 @@ func (s *DueStart) Lower(to DueKey) {
 		return
 	}
 	s.From = to
-	s.Open = slices.DeleteFunc(s.Open, func(k DueKey) bool { return !to.Beyond(k) })
+	below := func(k DueKey) bool { return !to.Beyond(k) }
+	s.Open = slices.DeleteFunc(s.Open, below)
+	s.kept = slices.DeleteFunc(s.kept, func(r dueRow) bool { return below(r.first) })
 }
 
 // IndexFrom is where the index may begin to hold what is due at a time.

@@ -148,10 +148,16 @@ type dueMerge struct {
 // push adds a row, whose bytes may change afterwards.
 func (m *dueMerge) push(r dueRow) {
 	if m.held+len(r.Record)+len(r.rest) <= m.most {
-		m.keep(&r)
+		r.keep()
 	} else {
 		r.Record, r.rest = nil, nil
 	}
+	m.insert(r)
+}
+
+// insert adds a row whose bytes it may keep.
+func (m *dueMerge) insert(r dueRow) {
+	m.held += r.held
 	m.rows = append(m.rows, r)
 	rows := m.rows
 	for i := len(rows) - 1; i > 0; {
@@ -165,11 +171,10 @@ func (m *dueMerge) push(r dueRow) {
 }
 
 // keep copies what is left of a row.
-func (m *dueMerge) keep(r *dueRow) {
+func (r *dueRow) keep() {
 	n := len(r.Record)
 	b := append(append(make([]byte, 0, n+len(r.rest)), r.Record...), r.rest...)
 	r.Record, r.rest, r.held = b[:n:n], b[n:], len(b)
-	m.held += r.held
 }
 
 // drop forgets the bytes of a row.
@@ -195,15 +200,20 @@ func (m *dueMerge) fill(value []byte) (sound bool) {
 			return false
 		}
 	}
-	m.keep(&r)
+	r.keep()
+	m.held += r.held
 	m.rows[0] = r
 	return r.DueKey == at
 }
 
-// mostOpen bounds the rows that the next query is told of one by one.
-const mostOpen = 64
+// mostOpen bounds the rows that the next query is told of one by one, openHeld the bytes of them that it is given, so that
+// it does not look for them in the index again: many rows overlap where messages fail for as long as others.
+const (
+	mostOpen = 64
+	openHeld = 512 << 10
+)
 
-// start is where the next query finds what is left of the rows, and those that begin at next or beyond.
+// start is where the next query finds what is left of the rows, and those that begin at next or beyond. The rows are its.
 func (m *dueMerge) start(next DueKey) (s DueStart) {
 	if next == (DueKey{}) || len(m.rows) == 0 {
 		return DueStart{From: next}
@@ -215,9 +225,13 @@ func (m *dueMerge) start(next DueKey) (s DueStart) {
 		}
 		return s
 	}
-	s = DueStart{From: next, Open: make([]DueKey, len(m.rows))}
+	s = DueStart{From: next, Open: make([]DueKey, len(m.rows)), kept: m.rows}
+	held := 0
 	for i := range m.rows {
 		s.Open[i] = m.rows[i].first
+		if held += m.rows[i].held; held > openHeld {
+			m.drop(&m.rows[i])
+		}
 	}
 	return s
 }
