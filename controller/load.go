@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// reloadEvery is how often the extents are read again that a single controller does not know, or one of several whose
-	// changes are all named: a write of a predecessor can land late. All rows are read then, too, if that was found to be
-	// needed; else they are read …
+	// reloadEvery is how often a controller looks for extents that it does not know, while others name all their changes or
+	// there are none: a write of a predecessor can land late. It is also the shortest time between two readings of all rows
+	// then.
 	reloadEvery = 10 * time.Minute
-	// … so seldom in the end: see readings.
+	// reloadSeldom is the longest time between those, when they find nothing: see readings.
 	reloadSeldom = 4 * reloadEvery
 	// reloadOften is how often several controllers read what the others did: all rows, unless these name all of it.
 	reloadOften = 30 * time.Second
@@ -110,8 +110,8 @@ func (h *Host) load(ctx context.Context, made time.Time) (found int, err error) 
 	return found, err
 }
 
-// loadNew is load for the extents that are not known, or otherwise than their hints say. The hints are most of the
-// extents' rows, but a store lists many with one call.
+// loadNew is load for the extents that are not known, or otherwise than their hints say. It reads all hints, many with
+// one call, but few seal rows, each of which is a read of its own.
 func (h *Host) loadNew(ctx context.Context, made time.Time) (found int, err error) {
 	return h.loadSome(ctx, made, func(r metadata.ExtentRecord) bool {
 		e, known := h.extents.Get(r.ID)

@@ -213,7 +213,8 @@ const (
 	openHeld = 512 << 10
 )
 
-// start is where the next query finds what is left of the rows, and those that begin at next or beyond. The rows are its.
+// start is where the next query finds what is left of the rows, and those that begin at next or beyond. It takes the rows
+// over.
 func (m *dueMerge) start(next DueKey) (s DueStart) {
 	if next == (DueKey{}) || len(m.rows) == 0 {
 		return DueStart{From: next}
