@@ -77,7 +77,7 @@ func (l *timerLog) Due(id core.ExtentID, q extentlog.DueQuery, yield func(extent
 	run.Start.From = run.Passed
 	for _, r := range l.index {
 		if begin := l.rows[r.Seq]; r.Beyond(run.Passed) && run.Passed.Beyond(begin) && l.looksAt(q, begin) {
-			run.Start.Open = append(run.Start.Open, begin)
+			run.Start.Open = append(run.Start.Open, extentlog.OpenRow{First: begin})
 		}
 	}
 	return run, err
@@ -85,7 +85,7 @@ func (l *timerLog) Due(id core.ExtentID, q extentlog.DueQuery, yield func(extent
 
 // looksAt reports whether a query looks at the row that begins there.
 func (l *timerLog) looksAt(q extentlog.DueQuery, begin extentlog.DueKey) bool {
-	return !q.Start.From.Beyond(begin) || slices.Contains(q.Start.Open, begin)
+	return !q.Start.From.Beyond(begin) || slices.ContainsFunc(q.Start.Open, func(r extentlog.OpenRow) bool { return r.First == begin })
 }
 
 func (l *timerLog) due(_ core.ExtentID, q extentlog.DueQuery, yield func(extentlog.DueRecord)) (extentlog.DueRun, error) {

@@ -89,16 +89,16 @@ func (e *Engine) readDue(x *extent, q DueQuery, yield func(DueRecord)) (DueRun, 
 // reopen takes in the rows that the query before left open, and answers from where on others are to be taken in. all is
 // where that is when one of them is not there any more.
 func (r *dueRead) reopen(s DueStart, all DueKey) (from DueKey, err error) {
-	for i, first := range s.Open {
-		if i < len(s.kept) && s.kept[i].Record != nil {
-			if err := r.take(s.kept[i]); err != nil {
+	for _, open := range s.Open {
+		if open.left.Record != nil {
+			if err := r.take(open.left); err != nil {
 				return all, err
 			}
 			continue
 		}
-		value, some, err := r.seek(r.iter, first)
+		value, some, err := r.seek(r.iter, open.First)
 		if err == nil && some {
-			err = r.add(first, value)
+			err = r.add(open.First, value)
 		}
 		if err != nil {
 			return all, err

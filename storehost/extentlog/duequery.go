@@ -48,9 +48,14 @@ type DueRun struct {
 // DueStart is where the index of an extent holds what a query did not pass, but for what is added later: see Lower. The
 // zero DueStart does not know.
 type DueStart struct {
-	From DueKey   // in rows that begin there or beyond …
-	Open []DueKey // … and in these, that begin before it
-	kept []dueRow // those, some with what is left of their bytes; or none
+	From DueKey    // in rows that begin there or beyond …
+	Open []OpenRow // … and in these, that begin before it
+}
+
+// OpenRow is a row of the index that a query did not pass whole.
+type OpenRow struct {
+	First DueKey // where the row begins
+	left  dueRow // what is left of it; without a record if it has to be read again
 }
 
 // Lower has a query look at rows from a place on, too.
@@ -59,9 +64,7 @@ func (s *DueStart) Lower(to DueKey) {
 		return
 	}
 	s.From = to
-	below := func(k DueKey) bool { return !to.Beyond(k) }
-	s.Open = slices.DeleteFunc(s.Open, below)
-	s.kept = slices.DeleteFunc(s.kept, func(r dueRow) bool { return below(r.first) })
+	s.Open = slices.DeleteFunc(s.Open, func(r OpenRow) bool { return !to.Beyond(r.First) })
 }
 
 // IndexFrom is where the index may begin to hold what is due at a time.

@@ -213,8 +213,8 @@ const (
 	openHeld = 512 << 10
 )
 
-// start is where the next query finds what is left of the rows, and those that begin at next or beyond. It takes the rows
-// over.
+// start is where the next query finds what is left of the rows, and those that begin at next or beyond. The
+// merge is not used after it.
 func (m *dueMerge) start(next DueKey) (s DueStart) {
 	if next == (DueKey{}) || len(m.rows) == 0 {
 		return DueStart{From: next}
@@ -226,13 +226,13 @@ func (m *dueMerge) start(next DueKey) (s DueStart) {
 		}
 		return s
 	}
-	s = DueStart{From: next, Open: make([]DueKey, len(m.rows)), kept: m.rows}
+	s = DueStart{From: next, Open: make([]OpenRow, len(m.rows))}
 	held := 0
 	for i := range m.rows {
-		s.Open[i] = m.rows[i].first
 		if held += m.rows[i].held; held > openHeld {
 			m.drop(&m.rows[i])
 		}
+		s.Open[i] = OpenRow{m.rows[i].first, m.rows[i]}
 	}
 	return s
 }
