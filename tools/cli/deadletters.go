@@ -101,6 +101,10 @@ func (a *app) dlqShowCommand() *cobra.Command {
 	return cmd
 }
 
+// deadLetterLag says when a message that its group gave up is listed: a reject takes about a second, and a failed last attempt waits up to five
+// seconds for the success of another message.
+const deadLetterLag = "a message becomes a dead letter up to a second after a reject, up to five seconds after its last attempt failed"
+
 // deadLetters lists dead letters of the group args[0] args[1].
 func (a *app) deadLetters(ctx context.Context, args []string, id string, list paging, view func(*pb.DeadLetter) []field) error {
 	queue, group, err := groupName(args)
@@ -113,7 +117,7 @@ func (a *app) deadLetters(ctx context.Context, args []string, id string, list pa
 		}
 	}
 	out, admin := a.fitted("RECEIPT", "FIRST_ENQUEUED", "LAST_CONSUMER", "DEAD_SINCE", "ERROR", "ATTEMPTS", "REASON"), a.admin()
-	return list.print(a, out, "dead letters; a message that was rejected a moment ago may still be on its way", func(after string, most int32) (string, error) {
+	return list.print(a, out, "dead letters; "+deadLetterLag, func(after string, most int32) (string, error) {
 		page, err := ask(ctx, a, admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Limit: most, Id: id})
 		for _, d := range page.GetDeadLetters() {
 			out.item(view(d))

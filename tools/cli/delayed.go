@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func (a *app) listDelayedCommand() *cobra.Command {
 				}
 			}
 			out, admin := a.fitted("ID", "ERROR", "ATTEMPTS"), a.admin()
-			err = list.print(a, out, "delayed messages; a message that was nacked a moment ago is listed after two seconds or so", func(after string, most int32) (string, error) {
+			err = list.print(a, out, noDelayed(req), func(after string, most int32) (string, error) {
 				req.After, req.Limit = after, most
 				page, err := ask(ctx, a, admin.ListDelayed, req)
 				for _, m := range page.GetMessages() {
@@ -50,6 +51,15 @@ func (a *app) listDelayedCommand() *cobra.Command {
 	cmd.Flags().StringVar(&id, "id", "", "only the message with this id")
 	list.register(cmd, 0)
 	return cmd
+}
+
+// noDelayed is what an empty list says after its "no": which delayed messages the list of a group leaves out.
+func noDelayed(req *pb.ListDelayedRequest) string {
+	if req.GetGroup() == "" {
+		return "delayed messages"
+	}
+	return fmt.Sprintf("delayed messages; a message that was nacked a moment ago is listed after two seconds or so, and one that waits for the group's delay when an output host has read it: "+
+		"`columba depth %s %s` counts all", req.GetQueue(), req.GetGroup())
 }
 
 func delayedFields(m *pb.DelayedMessage) []field {

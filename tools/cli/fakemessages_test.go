@@ -121,6 +121,9 @@ func (s *fakeServer) ListDelayed(_ context.Context, r *connect.Request[pb.ListDe
 		return nil, err
 	}
 	res := &pb.ListDelayedResponse{}
+	if r.Msg.Group == "idle" {
+		return connect.NewResponse(res), nil
+	}
 	first, last, next := fakePage(r.Msg.After, r.Msg.Limit)
 	res.Next = next
 	for i := first; i < last; i++ {

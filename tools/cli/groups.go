@@ -234,7 +234,7 @@ func (a *app) deleteGroupCommand() *cobra.Command {
 				return err
 			}
 			if sure.dryRun {
-				return a.wouldLose(ctx, queue, group, fmt.Sprintf("would delete group %s of %s and its dead letters; nothing was changed", group, queue), "What it has before it:")
+				return a.wouldLose(ctx, queue, group, fmt.Sprintf("would delete group %s of %s and its dead letters; nothing was changed", group, queue), "Its depth:")
 			}
 			unsure, err := sure.needed(a)
 			if err != nil {

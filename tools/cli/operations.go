@@ -175,8 +175,8 @@ func (a *app) waitOperation(ctx context.Context, o *pb.Operation) (*pb.Operation
 	if why := o.GetError(); why != "" && why != said {
 		a.say("operation %s is done, but: %s", o.GetId(), why)
 	} else if o.GetGroup() != "" && o.GetDone() == 0 {
-		a.say("note: the operation found no %sdead letters; a message that was rejected a moment ago may still be on its way: run the command again when `columba dlq list %s %s` shows it",
-			ofSelection(o), o.GetQueue(), o.GetGroup())
+		a.say("note: the operation found no %sdead letters; %s: run the command again when `columba dlq list %s %s` shows it",
+			ofSelection(o), deadLetterLag, o.GetQueue(), o.GetGroup())
 	}
 	return o, nil
 }
