@@ -84,10 +84,16 @@ func (t Token) SealExtent(keys Keys) string {
 
 // Open reads a token sealed with one of the keys, or one derived from such a token of an extent. Everything else – truncated, altered, of
 // another cluster, of another version, the token of an extent – is CodeBadToken with one and the same text, so that an answer teaches a forger
-// nothing.
+// nothing. An empty string and a receipt are refused with a text of their own: they are mistakes, and no attempt to forge.
 func Open(keys Keys, s string) (Token, error) {
 	if len(s) == DerivedLen {
 		return openDerived(keys, s)
+	}
+	if s == "" {
+		return Token{}, core.Errorf(core.CodeBadToken, "delivery token is empty; pass the token of a delivery")
+	}
+	if r, err := core.ParseReceipt(s); err == nil {
+		return Token{}, core.Errorf(core.CodeBadToken, "%s is a receipt, which only names where a message is stored; pass the token of a delivery", r)
 	}
 	t, err := open(keys, s)
 	if err == nil && t.Seq == 0 {

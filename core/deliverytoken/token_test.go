@@ -93,6 +93,17 @@ func TestOpen_RefusesEveryAlteredCharacter(t *testing.T) {
 	}
 }
 
+// A user who mixes up two ids, or whose shell variable is empty, reads which it is.
+func TestOpen_NamesMistakes(t *testing.T) {
+	receipt := core.Receipt{Extent: core.ExtentID{ID: core.NewID(time.UnixMilli(1_790_000_000_000))}, Seq: 7}.String()
+	for given, want := range map[string]string{"": "is empty", receipt: receipt + " is a receipt"} {
+		_, err := Open(Keys{Current: NewKey()}, given)
+		if !errors.Is(err, core.ErrBadToken) || !strings.Contains(err.Error(), want) {
+			t.Errorf("open %q: got %v, want a bad token that %s", given, err, want)
+		}
+	}
+}
+
 func TestOpen_Refuses(t *testing.T) {
 	keys := Keys{Current: NewKey()}
 	s := sample().Seal(keys)
