@@ -7,7 +7,7 @@ import (
 )
 
 // AppendHeaders encodes name/value pairs for Record.Headers: count u16, then for each a u16 length and the bytes of the name and
-// of the value. No pairs give nothing. CodeTooLarge when the whole exceeds MaxAttributes; CodeBadArgument for an empty name.
+// of the value. No pairs give nothing. CodeTooLarge when the whole exceeds MaxPublished; CodeBadArgument for an empty name.
 func AppendHeaders(dst []byte, pairs ...[2]string) ([]byte, error) {
 	if len(pairs) == 0 {
 		return dst, nil
@@ -19,8 +19,8 @@ func AppendHeaders(dst []byte, pairs ...[2]string) ([]byte, error) {
 		}
 		size += 4 + len(p[0]) + len(p[1])
 	}
-	if size > MaxAttributes {
-		return dst, core.Errorf(core.CodeTooLarge, "headers have %d bytes; at most %d are allowed", size, MaxAttributes)
+	if size > MaxPublished {
+		return dst, core.Errorf(core.CodeTooLarge, "headers have %d bytes; at most %d are allowed", size, MaxPublished)
 	}
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(len(pairs)))
 	for _, p := range pairs {

@@ -137,7 +137,7 @@ func TestHeaders(t *testing.T) {
 	if _, err := AppendHeaders(nil, [2]string{"", "x"}); core.CodeOf(err) != core.CodeBadArgument {
 		t.Errorf("AppendHeaders without a name = %v, want %s", err, core.CodeBadArgument)
 	}
-	if _, err := AppendHeaders(nil, [2]string{"x", strings.Repeat("y", MaxAttributes)}); core.CodeOf(err) != core.CodeTooLarge {
+	if _, err := AppendHeaders(nil, [2]string{"x", strings.Repeat("y", MaxPublished-6)}); core.CodeOf(err) != core.CodeTooLarge {
 		t.Errorf("AppendHeaders of much = %v, want %s", err, core.CodeTooLarge)
 	}
 	for n := range b {
