@@ -56,7 +56,7 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	spec = spec.WithDefaults()
 	if now := s.now(); spec.Start.Mode == core.StartTime && spec.Start.At.After(now) { // where the group starts is fixed now
 		return spec, core.Errorf(core.CodeBadArgument, "start %s is in the future, here it is %s; use latest, or an earlier time",
-			spec.Start.At.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339Nano))
+			spec.Start.At.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
 	}
 	return spec, spec.Validate()
 }

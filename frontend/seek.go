@@ -66,7 +66,7 @@ func (s *service) rewind(ctx context.Context, req *connect.Request[pb.SeekGroupR
 	}
 	if to.Mode == core.StartTime && to.At.After(now) {
 		return q, g, nil, core.Errorf(core.CodeBadArgument, "%s is in the future, here it is %s; use latest, or an earlier time",
-			to.At.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339Nano))
+			to.At.UTC().Format(time.RFC3339Nano), now.UTC().Format(time.RFC3339))
 	}
 	if q, g, err = s.group(ctx, m.GetQueue(), m.GetGroup()); err != nil {
 		return q, g, nil, err

@@ -114,7 +114,7 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 	}
 	if most := p.mu.maxPayload; most > 0 && len(r.Payload) > most {
 		p.mu.Unlock()
-		return core.Errorf(core.CodeTooLarge, "message has %d bytes; queue %s takes at most %d", len(r.Payload), p.cfg.Queue, most)
+		return core.Errorf(core.CodeTooLarge, "message has %d bytes; queue %s takes at most %d, see --max-message", len(r.Payload), p.cfg.Queue, most)
 	}
 	b := p.gatheringLocked()
 	now := p.clockLocked(timeout)
