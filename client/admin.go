@@ -72,6 +72,7 @@ func (a *Admin) DeleteQueue(ctx context.Context, path string) error {
 }
 
 // CreateGroup makes a consumer group and its dead letter queue; zero fields take the defaults.
+// ErrExists if the queue has a group of this name, ErrNotFound if there is no such queue.
 func (a *Admin) CreateGroup(ctx context.Context, spec core.GroupSpec) (Group, error) {
 	return groupOf(change(ctx, a.c, a.c.admin.CreateGroup, &pb.CreateGroupRequest{Spec: convert.GroupSpecToProto(spec)}))
 }

@@ -14,6 +14,9 @@
 // If it returns an error, the message is delivered again; after the group's maximum of deliveries it becomes a dead
 // letter. A [Consumer] leaves settling to the caller.
 //
+// [Client.Admin] manages queues and groups. Their settings and the ids are types of package core: core.QueueSpec,
+// core.GroupSpec, core.Receipt.
+//
 // Delivery is at least once, unless the group was made at-most-once: after a lock timeout a message is delivered again,
 // with a higher attempt. A settlement belongs to the delivery, not to the connection. If the connection is lost, or its
 // host stops, the client sends settlements through another host, until the lock ends and for at least 10 seconds.
