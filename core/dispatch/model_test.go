@@ -283,6 +283,7 @@ func (m *machine) tick(t *rapid.T) {
 	leave := m.toRetry()
 	m.g.Tick(m.now)
 	m.refused(leave)
+	m.lowered()
 	for seq, f := range m.fates {
 		if f.locked && !f.until.After(m.now) {
 			m.expired(seq)

@@ -69,6 +69,19 @@ func (m *machine) parked(t *rapid.T) {
 	}
 }
 
+// lowered has a message end that the retry queue refused once its time has come, if max deliveries were lowered
+// meanwhile.
+func (m *machine) lowered() {
+	for seq, f := range m.fates {
+		if !f.leaves || f.away || f.replaced || f.displaced || f.until.After(m.now) || m.counted(seq) < m.spec.MaxDeliveries {
+			continue
+		}
+		if x := m.s.table.get(seq); x == nil || !x.phase.leaves() || m.s.table.note(seq).transfer.to != RetryQueue {
+			m.failed(seq, time.Time{}, false)
+		}
+	}
+}
+
 // takenBackNow notes what the retry queue refused and is handed out from here, since its time has come.
 func (m *machine) takenBackNow() {
 	for seq, f := range m.fates {

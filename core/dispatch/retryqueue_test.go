@@ -276,3 +276,38 @@ func TestPark_ASuccessEndsTheWait(t *testing.T) {
 		}
 	}
 }
+
+// TestPark_RefusedAfterMaxDeliveriesWereLowered: the retry queue refuses a message until its time has come. By then it
+// has had more attempts than the group allows now, so it is not handed out from here, but exhausted.
+func TestPark_RefusedAfterMaxDeliveriesWereLowered(t *testing.T) {
+	spec := core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff}.WithDefaults()
+	g := NewGroup(spec)
+	s := g.AddShare(extent(1), State{}, start)
+	if err := s.Offer(light(1, 1), start); err != nil {
+		t.Fatal(err)
+	}
+	now := start
+	take := func() []Run {
+		_, token := s.Checkpoint(nil, false, now)
+		s.Saved(token)
+		return g.Take(1, Credit{Messages: 1, Bytes: 1}, now, nil)
+	}
+	for i, delay := range []time.Duration{0, time.Minute} {
+		take()
+		if err := s.Nack(1, uint16(i)+1, delay, nil, 0, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take()
+	if n := len(g.TakeTransfers(RetryQueue, 1, nil)); n != 1 {
+		t.Fatalf("%d messages leave for the retry queue, want 1", n)
+	}
+	s.TransferFailed(1, false, now.Add(time.Hour), now)
+	spec.MaxDeliveries = 1
+	g.Update(spec, now)
+	now = now.Add(time.Minute)
+	g.Tick(now)
+	if runs, d := take(), g.Depth(); len(runs) > 0 || d.DeadLettering != 1 {
+		t.Errorf("handed out: %v; the messages are %+v; want one on its way to the dead letter queue", runs, d)
+	}
+}

@@ -331,6 +331,10 @@ func (s *Share) dueTransfer(seq core.Seq, m *message) {
 	switch x := s.table.note(seq).transfer; {
 	case x.mayReturn() && x.due <= s.group.now:
 		s.withdraw(seq, m)
+		if s.exhausted(seq, m) { // max deliveries was lowered since
+			s.judge(seq, m, 0)
+			break
+		}
 		s.retry(seq, m)
 	case m.phase == held:
 		s.enqueue(seq, m, x)
