@@ -322,10 +322,13 @@ func (g *group) admitLocked() error {
 }
 
 // mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that
-// come. A single consumer may hold all, and so may consumers of a group that delivers at most once: they settle
-// nothing.
-func (g *group) mostHeldLocked() int {
+// come. All pulls together are a consumer. A single consumer may hold all, and so may consumers of a group that delivers
+// at most once: they settle nothing.
+func (g *group) mostHeldLocked(now time.Time) int {
 	n := len(g.mu.consumers)
+	if g.pullsLocked(now) {
+		n++
+	}
 	if n < 2 || g.mu.record.Spec.Delivery == core.AtMostOnce {
 		return math.MaxInt
 	}
@@ -338,6 +341,16 @@ func (g *group) mayHoldLocked(c *consumer, most int) int {
 		return most - min(c.held, most)
 	}
 	return max(0, most-g.holdsLocked(c))
+}
+
+// mayPullLocked is how many more messages all pulls together may hold, as it was counted for consumers last. While there
+// is no consumer they may hold all.
+func (g *group) mayPullLocked() int {
+	x := g.mu.credits
+	if x == nil || len(g.mu.consumers) == 0 || x.most == 0 {
+		return math.MaxInt
+	}
+	return max(0, x.most-g.mu.rules.InFlightOf(pullSession))
 }
 
 // creditLocked is what a consumer may be handed out now; no messages: nothing.
@@ -359,10 +372,13 @@ func (g *group) takersLocked(now time.Time) inspect.Takers {
 	if g.h.elapsed(now)-g.mu.pulled < pullAgain {
 		t.All, t.Credit = t.All+1, t.Credit+1
 	}
+	if g.mayPullLocked() == 0 {
+		t.Credit = 0
+	}
 	if t.Credit > 0 {
 		t.Throttled = g.mu.rules.Throttled(pullSession)
 	}
-	most, size := g.mostHeldLocked(), g.mu.rules.TooLarge()
+	most, size := g.mostHeldLocked(now), g.mu.rules.TooLarge()
 	for _, c := range g.mu.consumers {
 		if credit := g.creditLocked(c, most); credit.Messages > 0 && credit.Largest >= size && !c.s.mux.Conn.Full() {
 			t.Credit++

@@ -193,7 +193,7 @@ func TestFair_LongTurns(t *testing.T) {
 		two.grants(g, 1<<20)
 		for _, want := range []int{750, 250} {
 			g.mu.Lock()
-			g.countCreditsLocked()
+			g.countCreditsLocked(b.deps.Now())
 			messages, bytes := g.turnLocked()
 			g.mu.Unlock()
 			if messages != want || bytes > takeBytesAtOnce {
@@ -218,7 +218,7 @@ func TestFair_LongTurnsOfABacklog(t *testing.T) {
 		c.consume(g).grants(g, 1<<20)
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.countCreditsLocked()
+		g.countCreditsLocked(b.deps.Now())
 		for _, x := range []struct {
 			last core.Seq // of the extent
 			want int

@@ -322,10 +322,15 @@ func (g *group) takeChangedLocked() {
 // connectedLocked is how many sessions take messages: the consumers, and pulls count as two, since each is a session of its own that holds nothing.
 func (g *group) connectedLocked(now time.Time) int {
 	n := len(g.mu.consumers)
-	if len(g.mu.pulls) > 0 || g.h.elapsed(now)-g.mu.pulled < pullAgain {
+	if g.pullsLocked(now) {
 		n += 2
 	}
 	return n
+}
+
+// pullsLocked reports whether pulls take messages: one waits, or the next one is expected.
+func (g *group) pullsLocked(now time.Time) bool {
+	return len(g.mu.pulls) > 0 || g.h.elapsed(now)-g.mu.pulled < pullAgain
 }
 
 // notifyPullsLocked wakes the unary pulls that wait.

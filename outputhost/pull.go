@@ -127,11 +127,15 @@ func (g *group) takeForPull(ctx context.Context, most int) ([]*pb.PulledMessage,
 		g.mu.Unlock()
 		return nil, nil
 	}
+	g.countCreditsLocked(now)
+	if most = min(most, g.mayPullLocked()); most == 0 { // a pump wakes it when that changes
+		g.mu.Unlock()
+		return nil, nil
+	}
 	var out []*pb.PulledMessage
 	var failed error // to read the first of those that could not be
 	g.takeChangedLocked()
 	g.orderLocked()
-	g.countCreditsLocked()
 	demand := g.demandLocked()
 	g.mu.rules.Want(dispatch.Credit{Messages: max(most, demand.Messages), Bytes: max(maxPullBytes, demand.Bytes)}, true)
 	session := dispatch.PullSession(g.h.nextPull.Add(1))

@@ -27,7 +27,7 @@ func (b *harness) offer(g *group, s *share, records ...[]byte) {
 	}
 }
 
-func recordOf(t *testing.T, payload string) []byte {
+func recordOf(t testing.TB, payload string) []byte {
 	t.Helper()
 	record, err := wire.AppendRecord(nil, &wire.Record{Payload: []byte(payload)})
 	if err != nil {

@@ -54,7 +54,7 @@ func (g *group) findLocked(w *work, now time.Time) {
 		g.mu.rules.Tick(now)
 		g.takeChangedLocked()
 		g.orderLocked()
-		g.countCreditsLocked()
+		g.countCreditsLocked(now)
 		g.mu.rules.Want(g.demandLocked(), g.wantedLocked() || g.h.elapsed(now)-g.mu.pulled < pullAgain)
 		if g.mu.paused == nil {
 			w.out = g.takeLocked(now)
@@ -113,7 +113,7 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
 		out = c.deliverLocked(g.mu.runs, now, out)
 	})
-	if len(g.mu.pulls) > 0 && g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) {
+	if len(g.mu.pulls) > 0 && g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
 		g.notifyPullsLocked()
 	}
 	return out

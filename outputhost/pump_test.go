@@ -95,8 +95,9 @@ func TestPump_CountsDemand(t *testing.T) {
 		g := p.g
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.countCreditsLocked()
-		most, want, takers := g.mostHeldLocked(), dispatch.Credit{}, 0
+		now := g.h.deps.Now()
+		g.countCreditsLocked(now)
+		most, want, takers := g.mostHeldLocked(now), dispatch.Credit{}, 0
 		waiting := map[*consumer]int{}
 		x := g.mu.credits
 		for _, c := range x.waiting.all() {

@@ -304,7 +304,7 @@ func (g *group) mendShares(now time.Time) {
 	}
 	bytes := 0
 	if state, _ := g.mu.rules.Breaker(); g.wantedLocked() && !saveFails && state == dispatch.BreakerClosed {
-		bytes = g.freeLocked()
+		bytes = g.freeLocked(now)
 	}
 	for id, s := range g.mu.shares {
 		if cause := s.rules.Watched(&s.watch, bytes, now); cause != "" {
@@ -326,11 +326,11 @@ func (g *group) mendShares(now time.Time) {
 }
 
 // freeLocked is how many bytes of credit one consumer or pull has for one message, at most.
-func (g *group) freeLocked() (bytes int) {
-	if len(g.mu.pulls) > 0 && !g.mu.rules.Throttled(pullSession) {
+func (g *group) freeLocked(now time.Time) (bytes int) {
+	if len(g.mu.pulls) > 0 && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
 		bytes = maxPullBytes
 	}
-	most := g.mostHeldLocked()
+	most := g.mostHeldLocked(now)
 	for _, c := range g.mu.consumers {
 		switch {
 		case c.credit.messages <= 0 || c.credit.bytes <= 0 || !g.mu.rules.Admits(c.id) || g.mayHoldLocked(c, most) == 0:

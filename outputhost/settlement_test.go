@@ -269,7 +269,7 @@ func TestFair_SettledByAnother(t *testing.T) {
 		if held := one.grant(g, 1, 1<<20); held != 1 {
 			t.Fatalf("it holds %d, want 1", held)
 		}
-		most := g.mostHeldLocked()
+		most := g.mostHeldLocked(b.deps.Now())
 		if held := other.grant(g, most+1, g.h.cfg.MaxCredit); held != most {
 			t.Fatalf("the other one holds %d, want %d", held, most)
 		}

@@ -1,6 +1,10 @@
 package outputhost
 
-import "github.com/columbamq/columba/core/dispatch"
+import (
+	"time"
+
+	"github.com/columbamq/columba/core/dispatch"
+)
 
 // credits are the consumers of a group that have credit, in the order of their turns. The group's mutex's.
 //
@@ -94,13 +98,13 @@ func (g *group) countCreditLocked(c *consumer) {
 
 // countCreditsLocked counts those anew that may take another number of messages than when they were counted: all of
 // them when consumers or shares came or went, else those that hold as much as they may.
-func (g *group) countCreditsLocked() {
+func (g *group) countCreditsLocked(now time.Time) {
 	if len(g.mu.consumers) == 0 {
 		return
 	}
 	x := g.creditsLocked()
 	changes := g.changesLocked()
-	if most := g.mostHeldLocked(); most != x.most {
+	if most := g.mostHeldLocked(now); most != x.most {
 		x.most, x.changes = most, changes
 		for _, c := range x.capped {
 			c.capped = false
@@ -141,7 +145,12 @@ func (g *group) demandLocked() (d dispatch.Credit) {
 	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
 		return d
 	}
+	left := g.mayPullLocked()
 	for _, most := range g.mu.pulls {
+		if most = min(most, left); most == 0 {
+			break
+		}
+		left -= most
 		d.Messages += most
 		d.Bytes += maxPullBytes
 	}
