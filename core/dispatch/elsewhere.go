@@ -82,20 +82,11 @@ func (g *Group) keeps() bool {
 	return false
 }
 
-// waits reports whether a message is here that was not delivered.
-func (g *Group) waits() bool {
-	for _, s := range g.shares {
-		if s.supply.len() > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // tells reports whether other hosts may hear of it.
 func (b *breaker) tells() bool { return b.isOpen() && !b.followed && b.rounds < breakerRounds }
 
-// toldUntil is when others hear of it no more if no message is here; never, when that has passed or they do not hear of it.
+// toldUntil is when others hear of it no more unless something is in flight; never, when that has passed or they do not
+// hear of it.
 func (b *breaker) toldUntil(now int64) int64 {
 	if !b.tells() || now > b.failedAt+breakerRounds*b.longest {
 		return never
@@ -104,11 +95,12 @@ func (b *breaker) toldUntil(now int64) int64 {
 }
 
 // Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here or
-// in the shares that are here now, and first attempts failed in its latest breakerRounds. Without any message the rounds do
-// not go on, and nothing would ever close it: then it is none after the time of as many. 0: none. Each has another number.
+// in the shares that are here now, and first attempts failed in its latest breakerRounds. While nothing is handed out,
+// for lack of messages or of consumers, the rounds do not go on, and nothing would ever close it: then it is none after
+// the time of as many. 0: none. Each has another number.
 func (g *Group) Opening() uint64 {
 	b := g.breaker
-	if !b.tells() || b.toldUntil(g.now) == never && !g.keeps() && !g.waits() {
+	if !b.tells() || b.toldUntil(g.now) == never && g.inFlight == 0 {
 		return 0
 	}
 	return g.counters.Opened

@@ -301,3 +301,35 @@ func TestElsewhere_OneThatHasNothingLeft(t *testing.T) {
 		t.Errorf("%d of 4 poison messages are dead letters, after %d deliveries of the first", len(w.dead), w.given[1])
 	}
 }
+
+// TestElsewhere_OneThatNobodyTakesFrom: an outage opens the breaker of one host, and its consumers leave. It has
+// messages, but its round of probes lasts, as nobody takes them. Poison on another host comes to its end all the same.
+func TestElsewhere_OneThatNobodyTakesFrom(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 2*breakerLeast)
+	for _, r := range g.Take(1, Credit{Messages: breakerLeast, Bytes: 1 << 20}, start, nil) {
+		for i := range r.Count {
+			if err := s.Nack(r.Base+core.Seq(i), r.Attempt, 0, nil, 0, start); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	g.Leave(1)
+	g.Want(Credit{}, false)
+	opening := g.Opening()
+	if opening == 0 {
+		t.Fatal("others do not hear of it")
+	}
+	other, _ := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 4)
+	w := newWorkers(t, other)
+	for w.now = start; w.now.Before(start.Add(3 * time.Hour)); {
+		if at, due := g.NextDeadline(); due && !at.After(w.now) {
+			g.Tick(w.now)
+			opening = g.Opening()
+		}
+		other.Elsewhere(opening, w.now)
+		w.until(w.now.Add(10*time.Second), all)
+	}
+	if len(w.dead) != 4 {
+		t.Errorf("%d of 4 poison messages are dead letters, after %d deliveries of the first", len(w.dead), w.given[1])
+	}
+}
