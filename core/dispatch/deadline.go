@@ -180,6 +180,7 @@ func (g *Group) Tick(now time.Time) {
 	g.tickDrops()
 	if g.breaker.tick(t) {
 		g.keepBreaker()
+		g.wakeChains()
 	}
 	g.endFollowing()
 	g.tickIsolation()

@@ -41,3 +41,27 @@ func TestShare_ChainedReturnsComeFirst(t *testing.T) {
 	}
 	want(t, "again", take(g, 4, start), "2+4@1")
 }
+
+// TestChain_Outage: in a chain what failed goes before what nobody was handed yet. While the breaker is open that leaves
+// some of the probes to first attempts all the same: without those an outage would look like poison, and failures count.
+func TestChain_Outage(t *testing.T) {
+	g, s := newShare(t, core.GroupSpec{}, 500)
+	s.Wait(false)
+	w := newWorkers(t, g)
+	w.until(start.Add(3*time.Hour), all)
+	if len(w.dead) > 0 {
+		t.Errorf("%d messages are dead letters after an outage, though %d of 500 were never delivered", len(w.dead), 500-len(w.given))
+	}
+	if n := len(w.given); n < 2*breakerFirsts || n > 150 {
+		t.Errorf("%d messages were delivered for the first time, want some for each hour", n)
+	}
+	for seq := range core.Seq(len(w.given)) {
+		if w.given[1+seq] == 0 {
+			t.Errorf("seq %d was not delivered, and later ones were", 1+seq)
+		}
+	}
+	w.until(start.Add(4*time.Hour), nothing)
+	if n := g.Counters().Acked; n != 500 {
+		t.Errorf("%d messages are acked after the outage, want 500", n)
+	}
+}

@@ -124,9 +124,9 @@ func (s *Share) hasTurn(kind turn) bool {
 }
 
 // mayBegin reports whether it is the turn of what nobody was handed yet, and needs no claim: in a chain what came back
-// goes before it.
+// goes before it, unless it is to be a probe of an open breaker.
 func (s *Share) mayBegin() bool {
-	return !s.claims() && s.hasRoom() && !(s.chained && s.retries.len() > 0)
+	return !s.claims() && s.hasRoom() && !(s.chained && s.retries.len() > 0 && !s.group.breaker.asksForFirst())
 }
 
 // turns is where the share waits for its turn.
@@ -159,6 +159,18 @@ func (s *Share) queueReady(seq core.Seq, m *message) {
 		s.firsts.push(seq)
 	} else {
 		s.retries.push(seq)
+	}
+}
+
+// wakeChains gives the shares of a chain their turns when the breaker begins a round: it may ask for a first attempt.
+func (g *Group) wakeChains() {
+	if !g.breaker.asksForFirst() {
+		return
+	}
+	for _, s := range g.shares {
+		if s.chained {
+			s.wake()
+		}
 	}
 }
 
