@@ -42,9 +42,9 @@ func (r *rig) builds() error {
 	return nil
 }
 
-// buildsOf measures messages of one size. Both clusters live at once and take turns, as the machine is not the same from
-// one minute to the next, and who begins changes with each round. The first round does not count. The client is that
-// of this build on both sides.
+// buildsOf measures messages of one size. Both clusters live at once and take turns, as the machine is not the same
+// from one minute to the next, and who begins changes with each round. The first round does not count. The client is
+// that of this build on both sides.
 func (r *rig) buildsOf(now, before *buildSide, size int, count float64) (err error) {
 	turns := []*buildSide{now, before}
 	for _, s := range turns {

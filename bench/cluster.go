@@ -13,14 +13,15 @@ import (
 // replicatedStores is how many stores, and replicas, the replicated sections have.
 const replicatedStores = 3
 
-// cluster is a controller with the frontend, one input host and three stores, a process each, and for those who consume an output host.
+// cluster is a controller with the frontend, one input host and three stores, a process each, and for those who consume
+// an output host.
 type cluster struct {
 	controller, input, output *server
 	stores                    []*server
 }
 
-// cluster starts one on new data directories, with an output host or without, and waits until all know each other. Each process has the
-// flags.
+// cluster starts one on new data directories, with an output host or without, and waits until all know each other. Each
+// process has the flags.
 func (r *rig) cluster(name string, output bool, flags ...string) (*cluster, error) {
 	c := &cluster{}
 	start := func(part, roles string) (*server, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/client"
 )
 
-// drain takes what is stored with several consumers of one group, and acknowledges each message by itself. The time is from the first
-// delivery until the last acknowledgement has been handed to the server.
+// drain takes what is stored with several consumers of one group, and acknowledges each message by itself. The time is
+// from the first delivery until the last acknowledgement has been handed to the server.
 func drain(j measure.Job) (measure.Outcome, error) { return take(j, false) }
 
 // hold is drain, but for the first message that comes, which is never settled.
@@ -66,7 +66,8 @@ func rest(j measure.Job) (o measure.Outcome, err error) {
 	return o, err
 }
 
-// consumeOne gives f each delivery of a consumer with a connection of its own until ctx ends, and waits for what it acknowledged.
+// consumeOne gives f each delivery of a consumer with a connection of its own until ctx ends, and waits for what it
+// acknowledged.
 func consumeOne(ctx context.Context, j measure.Job, f func(*client.Delivery)) error {
 	c, err := client.Dial(context.Background(), j.Addr)
 	if err != nil {
@@ -94,7 +95,8 @@ func consumeOne(ctx context.Context, j measure.Job, f func(*client.Delivery)) er
 	return closing(con.Close)
 }
 
-// flow publishes at a rate while consumers take, and times each message from when it was due to its acknowledgement, and to its delivery.
+// flow publishes at a rate while consumers take, and times each message from when it was due to its acknowledgement,
+// and to its delivery.
 func flow(j measure.Job) (measure.Outcome, error) {
 	c, pub, err := publisher(context.Background(), j)
 	if err != nil {

@@ -14,8 +14,8 @@ const (
 	messageSize    = 1024 // bytes
 )
 
-// drained is one repetition of both sides, each on new directories, one after the other: messages per second, and µs of the servers' and of the
-// client's CPU a message consumed.
+// drained is one repetition of both sides, each on new directories, one after the other: messages per second, and µs of
+// the servers' and of the client's CPU a message consumed.
 type drained struct {
 	publish, consume, cpu, client    float64
 	natsConsume, natsCPU, natsClient float64
@@ -24,8 +24,8 @@ type drained struct {
 // cheaper is how much less CPU time all processes need than the peer's.
 func (m drained) cheaper() float64 { return (m.natsCPU + m.natsClient) / (m.cpu + m.client) }
 
-// drain fills a queue with three replicas, then has the consumers of one group empty it, each message acknowledged by itself; the same with
-// NATS JetStream and explicit acknowledgements, for a smaller backlog where it is slower.
+// drain fills a queue with three replicas, then has the consumers of one group empty it, each message acknowledged by
+// itself; the same with NATS JetStream and explicit acknowledgements, for a smaller backlog where it is slower.
 func (r *rig) drain() error {
 	if r.peers == "" {
 		return fmt.Errorf("name the directory of the peers' programs with -peers; make bench-consuming builds them")
@@ -173,7 +173,8 @@ const (
 	holeLock = 3 * time.Second
 )
 
-// hole has consumers acknowledge a million messages but the first, kills the output host, and counts what its successor delivers again.
+// hole has consumers acknowledge a million messages but the first, kills the output host, and counts what its successor
+// delivers again.
 func (r *rig) hole() error {
 	var ratios, again, rates []float64
 	for i := range min(r.pairs, 3) {

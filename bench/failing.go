@@ -33,9 +33,9 @@ const (
 )
 
 // leastAcked is how much of the good messages' rate must be left at half of the load while others fail, unless nearly
-// all do. mostSaved is how many bytes of checkpoints an output host may write a second. mostLate is how late 99 % of the
-// retries may come, and mostWanted how many deliveries for each message published there may be for that: at half of the
-// load there is room for twice as many as messages.
+// all do. mostSaved is how many bytes of checkpoints an output host may write a second. mostLate is how late 99 % of
+// the retries may come, and mostWanted how many deliveries for each message published there may be for that: at half of
+// the load there is room for twice as many as messages.
 const (
 	leastAcked = 0.75
 	mostSaved  = 1_000_000
@@ -98,8 +98,8 @@ func (r *rig) failing() error {
 	return nil
 }
 
-// failingDeliveries are the limits of deliveries that a share of bad messages is measured with: the default, and one with
-// which the retries fit into their turns.
+// failingDeliveries are the limits of deliveries that a share of bad messages is measured with: the default, and one
+// with which the retries fit into their turns.
 func failingDeliveries(bad int) []int {
 	if bad == fewPercent {
 		return []int{defaultDeliveries, fewDeliveries}

@@ -95,8 +95,8 @@ func publisher(ctx context.Context, j measure.Job) (*client.Client, *client.Publ
 	return c, pub, nil
 }
 
-// consume takes count messages and acknowledges each by itself. The time is from the first delivery until the last acknowledgement
-// has been handed to the server.
+// consume takes count messages and acknowledges each by itself. The time is from the first delivery until the last
+// acknowledgement has been handed to the server.
 func consume(j measure.Job) (measure.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

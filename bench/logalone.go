@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// logAlone appends batches to one extent of a new extent log, with nothing around it, Depth of them without an answer at a time.
+// logAlone appends batches to one extent of a new extent log, with nothing around it, Depth of them without an answer
+// at a time.
 func logAlone(j measure.Job) (measure.Outcome, error) {
 	var o measure.Outcome
 	log, err := extentlog.Open(j.Dir, extentlog.Options{Store: "bench", Log: slog.New(slog.DiscardHandler)})

@@ -1,5 +1,5 @@
-// Command bench owns the numbers that one machine has to reach: it measures a real server, judges each number against its bound and
-// writes the results down.
+// Command bench owns the numbers that one machine has to reach: it measures a real server, judges each number against
+// its bound and writes the results down.
 package main
 
 import (

@@ -11,21 +11,22 @@ import (
 	"github.com/columbamq/columba/bench/measure"
 )
 
-// nodesEnv names the Cassandra nodes, as test/cassandra/cassandra.sh does for the command that it runs: IP:PORT,IP:PORT…
+// nodesEnv names the Cassandra nodes, as test/cassandra/cassandra.sh does for the command that it runs:
+// IP:PORT,IP:PORT…
 const nodesEnv = "CASSANDRA_NODES"
 
 // metadataRounds are measured of each cluster of a pair.
 const metadataRounds = 2
 
-// metadataMessages are the sizes of messages, in bytes, and how many of them are drained at once: for seconds, as freshRound. builds
-// has the same.
+// metadataMessages are the sizes of messages, in bytes, and how many of them are drained at once: for seconds, as
+// freshRound. builds has the same.
 var metadataMessages = [...]struct {
 	size  int
 	count float64
 }{{messageSize, freshRound}, {100, 4 * freshRound}}
 
-// metadataLoads is what one cluster did with messages of one size, in all rounds: published as fast as it goes, consumed as fast as it
-// goes, and both at the steady rate.
+// metadataLoads is what one cluster did with messages of one size, in all rounds: published as fast as it goes,
+// consumed as fast as it goes, and both at the steady rate.
 type metadataLoads struct{ published, consumed, steady phase }
 
 // metadataSide is a cluster with its loads by size.
@@ -83,8 +84,8 @@ func (r *rig) reportMetadata(pairs []metadataPair) {
 	}
 }
 
-// metadataPair measures two clusters that live at once and take turns, so that the idle Cassandra nodes, and the machine's moods, are the
-// same for both. The order changes with each round and each repetition.
+// metadataPair measures two clusters that live at once and take turns, so that the idle Cassandra nodes, and the
+// machine's moods, are the same for both. The order changes with each round and each repetition.
 func (r *rig) metadataPair(i int, nodes string) (p metadataPair, err error) {
 	url := fmt.Sprintf("cassandra://%s/%s_%d", nodes, strings.ReplaceAll(filepath.Base(r.dir), "-", "_"), i) // a keyspace of its own
 	if err := r.applySchema(url); err != nil {

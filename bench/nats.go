@@ -25,8 +25,8 @@ type natsCluster struct {
 	cmds []*exec.Cmd
 }
 
-// nats starts one on new directories and makes a stream with three replicas. Its servers have to be told their ports, and those of each
-// other: when somebody else has taken one meanwhile, it begins anew with others.
+// nats starts one on new directories and makes a stream with three replicas. Its servers have to be told their ports,
+// and those of each other: when somebody else has taken one meanwhile, it begins anew with others.
 func (r *rig) nats(name string) (n *natsCluster, err error) {
 	for range portTries {
 		if n, err = r.natsOnce(name); err == nil || r.ctx.Err() != nil {

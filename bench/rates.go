@@ -32,8 +32,8 @@ type measured struct {
 	smallCPU, smallConsumeCPU  float64
 }
 
-// rates compares, in each repetition one after another on new directories: publishing, the log alone with the same batches, consuming
-// what was published, and the same with small messages.
+// rates compares, in each repetition one after another on new directories: publishing, the log alone with the same
+// batches, consuming what was published, and the same with small messages.
 func (r *rig) rates() error {
 	var all []measured
 	for i := range r.pairs {

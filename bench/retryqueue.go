@@ -18,15 +18,17 @@ const (
 	delayedCount = 1_000_000
 	delayedSize  = 100 // bytes
 	delayedFor   = time.Hour
-	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and to end.
+	// freshRound is how many fresh messages are drained at once: for seconds, as connections take their time to begin and
+	// to end.
 	freshRound = 512 << 10
-	// freshRounds are measured of each side, and one more goes before all: until stores write tables they read from memory.
+	// freshRounds are measured of each side, and one more goes before all: until stores write tables they read from
+	// memory.
 	freshRounds = 4
 )
 
 // retryQueue compares how fast fresh messages go through a group that has a million others in its retry queue with how
-// fast they go through one that was done with the same million: stores that hold more are slower to read, whatever became
-// of it. Both clusters live at once and take turns, as the machine is not the same from one minute to the next.
+// fast they go through one that was done with the same million: stores that hold more are slower to read, whatever
+// became of it. Both clusters live at once and take turns, as the machine is not the same from one minute to the next.
 func (r *rig) retryQueue() error {
 	var ratios, cheaper, published, plain, beside, moving, memory []float64
 	for i := range r.pairs {
@@ -49,8 +51,8 @@ func (r *rig) retryQueue() error {
 	return nil
 }
 
-// retryQueuePair measures a cluster that was done with a million messages, and one that sent as many to the retry queue. The order of the
-// two alternates between rounds.
+// retryQueuePair measures a cluster that was done with a million messages, and one that sent as many to the retry
+// queue. The order of the two alternates between rounds.
 func (r *rig) retryQueuePair(i int) (acked, delayed side, err error) {
 	acked, delayed = side{name: "acked", how: r.ackAll}, side{name: "delayed", how: r.delayAll}
 	turns := []*side{&acked, &delayed}
@@ -113,7 +115,8 @@ func (p phase) serversEach() roleCPU { return roleCPU{}.plus(1e6/p.messages, p.s
 
 func (p phase) String() string { return fmt.Sprintf("%.0f/s %v", p.rate(), p.serversEach()) }
 
-// begin starts a side's cluster with a queue and a group, has a round go through it, and then a million messages stored and settled.
+// begin starts a side's cluster with a queue and a group, has a round go through it, and then a million messages stored
+// and settled.
 func (r *rig) begin(s *side, i int) (err error) {
 	if s.cluster, err = r.cluster(fmt.Sprint(s.name, i), true); err != nil {
 		return err

@@ -33,7 +33,8 @@ func (r *rig) tenants() error {
 	return nil
 }
 
-// tenantsOnce gives the noisy tenant a tenth of what it does without a limit as its quota, and measures the other one with and without it.
+// tenantsOnce gives the noisy tenant a tenth of what it does without a limit as its quota, and measures the other one
+// with and without it.
 func (r *rig) tenantsOnce(name string) (alone, beside measure.Outcome, err error) {
 	s, err := r.server(name)
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	timerSpread = time.Minute
 )
 
-// timers publishes a million messages that are due within one minute, and measures how fast they are taken, how late they come, and what
-// the output host needs for them.
+// timers publishes a million messages that are due within one minute, and measures how fast they are taken, how late
+// they come, and what the output host needs for them.
 func (r *rig) timers() error {
 	var ratios, accepted, lateness, memory []float64
 	for i := range min(r.pairs, 3) {
@@ -73,7 +73,8 @@ func (r *rig) timersOnce(name string) (m timed, err error) {
 	return timed{plain.PerSecond(), o.PerSecond(), o.Deliver50, o.Deliver99, rss / (1 << 20)}, err
 }
 
-// fireTimers publishes the job's messages, due at random within timerSpread, and takes them all. The rate is that of their acknowledgements.
+// fireTimers publishes the job's messages, due at random within timerSpread, and takes them all. The rate is that of
+// their acknowledgements.
 func fireTimers(j measure.Job) (o measure.Outcome, err error) {
 	ctx, end := context.WithTimeout(context.Background(), timerAhead+timerSpread+patience)
 	defer end()

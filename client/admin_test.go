@@ -225,7 +225,8 @@ func TestParseReceipt(t *testing.T) {
 	}
 }
 
-// TestPurgeSelected_NeedsACondition: a caller that forgets to set one does not purge all dead letters, and no call is made.
+// TestPurgeSelected_NeedsACondition: a caller that forgets to set one does not purge all dead letters, and no call is
+// made.
 func TestPurgeSelected_NeedsACondition(t *testing.T) {
 	f := &adminFake{}
 	if _, err := startAdmin(t, f).Admin().PurgeSelected(t.Context(), "/t/a", "g", core.Selection{}); !errors.Is(err, ErrBadArgument) || f.got != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/internal/publish/publishtest"
 )
 
-// BenchmarkPublishAsync is the rate of 100-byte messages with a callback each, to a host that acknowledges at once without
-// looking at them.
+// BenchmarkPublishAsync is the rate of 100-byte messages with a callback each, to a host that acknowledges at once
+// without looking at them.
 func BenchmarkPublishAsync(b *testing.B) {
 	f := startFake(b, &fake{input: &publishtest.Host{Unchecked: true, OnBatch: func(b *publishtest.Batch) { b.AckAt(1) }}})
 	ctx := context.Background()

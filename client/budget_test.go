@@ -14,7 +14,8 @@ type budgetHost struct {
 	recalled int // an answer on its way; -1: none
 }
 
-// TestBudget_NeverAsksForMoreThanTheLimit has hosts come, go, send, and answer late, in any order; in the end those that have messages send all.
+// TestBudget_NeverAsksForMoreThanTheLimit has hosts come, go, send, and answer late, in any order; in the end those
+// that have messages send all.
 func TestBudget_NeverAsksForMoreThanTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(1, 60).Draw(t, "limit")

@@ -184,8 +184,8 @@ func TestConsumer_CloseReturnsWhatWasNotYielded(t *testing.T) {
 	}
 }
 
-// TestConsumer_GivenUpReturnsWhatCame: a host that is connected to just as the time of Consumer ends has messages for a consumer that
-// nobody gets. They go back at once, and not after the lock timeout.
+// TestConsumer_GivenUpReturnsWhatCame: a host that is connected to just as the time of Consumer ends has messages for a
+// consumer that nobody gets. They go back at once, and not after the lock timeout.
 func TestConsumer_GivenUpReturnsWhatCame(t *testing.T) {
 	f := startFake(t, &fake{})
 	f.add(t, 30)
@@ -302,8 +302,9 @@ func TestConsumer_WaitedTooLongIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestConsumer_EndedAsksForNoMore: the group is not there any more, and a host that has not heard it goes on to deliver. The messages
-// go back, and the client asks for no more: else the same ones go to and fro until the application closes the consumer.
+// TestConsumer_EndedAsksForNoMore: the group is not there any more, and a host that has not heard it goes on to
+// deliver. The messages go back, and the client asks for no more: else the same ones go to and fro until the
+// application closes the consumer.
 func TestConsumer_EndedAsksForNoMore(t *testing.T) {
 	f := startFake(t, &fake{})
 	con := consume(t, dial(t, f), Prefetch(2))

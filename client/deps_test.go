@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite deps.txt")
 
-// deps.txt is every package outside of the standard library that the client brings into its users' builds. A new line in it needs a
-// reason; a server's libraries (pebble, gocql, serf, cobra, prometheus) have none.
+// deps.txt is every package outside of the standard library that the client brings into its users' builds. A new line
+// in it needs a reason; a server's libraries (pebble, gocql, serf, cobra, prometheus) have none.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", ".").Output()
 	if err != nil {

@@ -47,7 +47,8 @@ func TestConsumer_ReconfigureMovesOn(t *testing.T) {
 	eventually(t, "the second host's are acked", func() bool { return b.ackedCount() == 5 })
 }
 
-// TestConsumer_FollowsAHostWhoseClockIsBehind: versions of routes are clocks, and only those of one host can be compared.
+// TestConsumer_FollowsAHostWhoseClockIsBehind: versions of routes are clocks, and only those of one host can be
+// compared.
 func TestConsumer_FollowsAHostWhoseClockIsBehind(t *testing.T) {
 	ahead, behind, last := startFake(t, &fake{}), startFake(t, &fake{}), startFake(t, &fake{})
 	con := consume(t, dial(t, ahead))
@@ -77,8 +78,8 @@ func TestConsumer_FollowsAHostWhoseClockIsBehind(t *testing.T) {
 	})
 }
 
-// TestConsumer_AtMostOnceYieldsAfterAMove moves a group that delivers at most once to another host while messages of the first one wait at the
-// client: they are yielded.
+// TestConsumer_AtMostOnceYieldsAfterAMove moves a group that delivers at most once to another host while messages of
+// the first one wait at the client: they are yielded.
 func TestConsumer_AtMostOnceYieldsAfterAMove(t *testing.T) {
 	a, b := startFake(t, &fake{once: true}), startFake(t, &fake{once: true})
 	con := consume(t, dial(t, a))

@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestConsumer_DeliveriesBeyondTheCredit has a host send all it has for a credit of eight: the stream ends, and the inbox holds no more than was
-// asked for.
+// TestConsumer_DeliveriesBeyondTheCredit has a host send all it has for a credit of eight: the stream ends, and the
+// inbox holds no more than was asked for.
 func TestConsumer_DeliveriesBeyondTheCredit(t *testing.T) {
 	for name, opts := range map[string][]ConsumerOption{"prefetch": {Prefetch(8)}, "limit": {Prefetch(8), Limit(8)}} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +39,8 @@ func TestConsumer_DeliveriesBeyondTheCredit(t *testing.T) {
 	}
 }
 
-// TestClient_LargeAnswer has a server answer a call with more than any server sends, packed and as an error too: the call fails, and says why.
+// TestClient_LargeAnswer has a server answer a call with more than any server sends, packed and as an error too: the
+// call fails, and says why.
 func TestClient_LargeAnswer(t *testing.T) {
 	const most = 1 << 20 // in place of maxAnswer, which takes half a minute to unpack under the race detector
 	for name, answer := range map[string]func(w http.ResponseWriter){
@@ -73,7 +74,8 @@ func TestClient_LargeAnswer(t *testing.T) {
 	}
 }
 
-// TestClient_ServerThatStarts refuses a change as a server does that is not serving yet: it certainly did nothing, and another server is asked.
+// TestClient_ServerThatStarts refuses a change as a server does that is not serving yet: it certainly did nothing, and
+// another server is asked.
 func TestClient_ServerThatStarts(t *testing.T) {
 	starting := func() string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -99,8 +101,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestConsumer_RouteOfManyHosts has a server name more output hosts than any cluster has: none of them is connected to. Nor are those that a host
-// names.
+// TestConsumer_RouteOfManyHosts has a server name more output hosts than any cluster has: none of them is connected to.
+// Nor are those that a host names.
 func TestConsumer_RouteOfManyHosts(t *testing.T) {
 	var many atomic.Bool
 	f := &fake{}

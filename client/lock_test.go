@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestSlab_Locked has a host tell a change of the lock timeout around a delivery: which of the two it was locked for is not known near the notice.
+// TestSlab_Locked has a host tell a change of the lock timeout around a delivery: which of the two it was locked for is
+// not known near the notice.
 func TestSlab_Locked(t *testing.T) {
 	const near, far = 9 * time.Second, 11 * time.Second
 	for name, x := range map[string]struct {
@@ -55,7 +56,8 @@ func TestSlab_Locked(t *testing.T) {
 	}
 }
 
-// TestLock_ConfirmedBehind has every answer come after the next extension was sent: each one proves the extension that it is of.
+// TestLock_ConfirmedBehind has every answer come after the next extension was sent: each one proves the extension that
+// it is of.
 func TestLock_ConfirmedBehind(t *testing.T) {
 	for _, behind := range []int{1, 3, maxPending, 3 * maxPending} {
 		t.Run(strconv.Itoa(behind), func(t *testing.T) {

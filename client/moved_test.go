@@ -19,7 +19,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// refusingHost is an output host that confirms, delivers messages of one extent when it has been given credit, and refuses all settlements.
+// refusingHost is an output host that confirms, delivers messages of one extent when it has been given credit, and
+// refuses all settlements.
 type refusingHost struct {
 	conn     *ws.Conn
 	number   uint32
@@ -151,8 +152,9 @@ func (k *tokens) wantEach(t *testing.T, n int) {
 	}
 }
 
-// TestConsumer_AcksOfAMovedExtentAreNotAllListed acks more messages of a moved extent at once than the host lists as refused: the new owner hears of
-// each. It refuses all: those that the first host listed were not applied, so the application is told; of the others it may have applied some.
+// TestConsumer_AcksOfAMovedExtentAreNotAllListed acks more messages of a moved extent at once than the host lists as
+// refused: the new owner hears of each. It refuses all: those that the first host listed were not applied, so the
+// application is told; of the others it may have applied some.
 func TestConsumer_AcksOfAMovedExtentAreNotAllListed(t *testing.T) {
 	const n, listed = 2000, 1000
 	for name, answer := range map[string]error{"applied": nil, "refused": core.Errorf(core.CodeStale, "settled before")} {
@@ -206,8 +208,8 @@ func (c *refusals) count() int {
 	return len(c.seqs)
 }
 
-// TestConsumer_ReturnsOfAMovedExtent closes a consumer that has yielded nothing: the new owner is given back all. The application hears of no
-// refusal: it has not seen the messages.
+// TestConsumer_ReturnsOfAMovedExtent closes a consumer that has yielded nothing: the new owner is given back all. The
+// application hears of no refusal: it has not seen the messages.
 func TestConsumer_ReturnsOfAMovedExtent(t *testing.T) {
 	const n = 50
 	for code, unseen := range map[core.Code]int{core.CodeMoved: n, core.CodeStale: 0} {
@@ -238,8 +240,8 @@ func TestConsumer_ReturnsOfAMovedExtent(t *testing.T) {
 	}
 }
 
-// TestConsumer_ClosesWithoutAnOwnerOfReturns closes a consumer whose messages nobody takes back: it gives up soon, and without an error, since they
-// come again when their locks end.
+// TestConsumer_ClosesWithoutAnOwnerOfReturns closes a consumer whose messages nobody takes back: it gives up soon, and
+// without an error, since they come again when their locks end.
 func TestConsumer_ClosesWithoutAnOwnerOfReturns(t *testing.T) {
 	f, _ := refusing(t, refusingHost{messages: 50, listed: 1000, code: core.CodeMoved, lock: time.Minute}, func(string) error {
 		return core.Errorf(core.CodeUnavailable, "no owner")
@@ -255,7 +257,8 @@ func TestConsumer_ClosesWithoutAnOwnerOfReturns(t *testing.T) {
 	}
 }
 
-// TestWork_RefusedExtensionIsNotConfirmed has a host refuse all extensions, and nobody grant them by token: the handler is told when its lock ends.
+// TestWork_RefusedExtensionIsNotConfirmed has a host refuse all extensions, and nobody grant them by token: the handler
+// is told when its lock ends.
 func TestWork_RefusedExtensionIsNotConfirmed(t *testing.T) {
 	for _, code := range []core.Code{core.CodeMoved, core.CodeUnavailable} {
 		t.Run(string(code), func(t *testing.T) {

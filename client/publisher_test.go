@@ -178,7 +178,8 @@ func TestClient_CloseEndsEverything(t *testing.T) {
 	p.Close(ctx)
 }
 
-// TestPublisherNamesASilentFrontend: a server that takes connections and answers nothing, as a stopped process, is named in the error.
+// TestPublisherNamesASilentFrontend: a server that takes connections and answers nothing, as a stopped process, is
+// named in the error.
 func TestPublisherNamesASilentFrontend(t *testing.T) {
 	release := make(chan struct{})
 	f := startFake(t, &fake{route: func() ([]*pb.HostAddress, error) {

@@ -20,8 +20,8 @@ func (b *inbox) waitingMessages(hosts ...core.HostID) (n int) {
 	return n
 }
 
-// TestPrefetch_IsDividedAnewWhenHostsChange moves a group from one host to three, and back: a consumer holds its prefetch of all together, once it
-// has worked off what it had asked for before.
+// TestPrefetch_IsDividedAnewWhenHostsChange moves a group from one host to three, and back: a consumer holds its
+// prefetch of all together, once it has worked off what it had asked for before.
 func TestPrefetch_IsDividedAnewWhenHostsChange(t *testing.T) {
 	const prefetch = 60
 	for name, opts := range map[string][]ConsumerOption{"prefetch": nil, "limit": {Limit(100_000)}, "bytes": {PrefetchBytes(1 << 20)}} {

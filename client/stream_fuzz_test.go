@@ -34,8 +34,8 @@ func (s *quietStream) HandleFrame(f wire.Frame, _ *ws.Message) {
 	}
 }
 
-// FuzzConsumeStream gives a consumer sequences of frames of its host: it never holds more than it asked for, its application settles what
-// arrives, and it closes within its time.
+// FuzzConsumeStream gives a consumer sequences of frames of its host: it never holds more than it asked for, its
+// application settles what arrives, and it closes within its time.
 func FuzzConsumeStream(f *testing.F) {
 	const prefetch = 8
 	host := startFake(f, &fake{

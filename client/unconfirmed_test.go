@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestOutbox_TakeUnconfirmed takes the settlements of one of two extents, of every verb, some of them sent before the last Confirm: those of the
-// other one stay.
+// TestOutbox_TakeUnconfirmed takes the settlements of one of two extents, of every verb, some of them sent before the
+// last Confirm: those of the other one stay.
 func TestOutbox_TakeUnconfirmed(t *testing.T) {
 	o := newOutbox()
 	o.expectConfirms()
@@ -49,8 +49,8 @@ func TestOutbox_TakeUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestOutbox_WhatCameAgainIsNotGivenBack delivers some of the messages again that were given back, before the host confirms it.
-// When the stream is lost, only the others are given back once more.
+// TestOutbox_WhatCameAgainIsNotGivenBack delivers some of the messages again that were given back, before the host
+// confirms it. When the stream is lost, only the others are given back once more.
 func TestOutbox_WhatCameAgainIsNotGivenBack(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		o := newOutbox()
@@ -77,7 +77,8 @@ func TestOutbox_WhatCameAgainIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// TestOutbox_ManyCameAgain: a frame of scattered deliveries that brings nothing again copies nothing of what was given back.
+// TestOutbox_ManyCameAgain: a frame of scattered deliveries that brings nothing again copies nothing of what was given
+// back.
 func TestOutbox_ManyCameAgain(t *testing.T) {
 	o := newOutbox()
 	o.expectConfirms()
@@ -96,8 +97,8 @@ func TestOutbox_ManyCameAgain(t *testing.T) {
 	}
 }
 
-// TestConsumeStream_BrokenFrameBringsNothingAgain: what a frame names that cannot be read is not here again. It is given back
-// once more when the stream ends for that frame.
+// TestConsumeStream_BrokenFrameBringsNothingAgain: what a frame names that cannot be read is not here again. It is
+// given back once more when the stream ends for that frame.
 func TestConsumeStream_BrokenFrameBringsNothingAgain(t *testing.T) {
 	s := &consumeStream{out: newOutbox()}
 	s.extents.byHandle = map[uint32]*extentRef{1: {}}
@@ -112,8 +113,8 @@ func TestConsumeStream_BrokenFrameBringsNothingAgain(t *testing.T) {
 	}
 }
 
-// TestOutbox_ConfirmGoesWithSettlements: a Confirm alone costs the host a read and a write. One goes with the settlements of a consumer that goes on,
-// and one alone after the last ones.
+// TestOutbox_ConfirmGoesWithSettlements: a Confirm alone costs the host a read and a write. One goes with the
+// settlements of a consumer that goes on, and one alone after the last ones.
 func TestOutbox_ConfirmGoesWithSettlements(t *testing.T) {
 	o := newOutbox()
 	o.expectConfirms()

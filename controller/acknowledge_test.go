@@ -24,8 +24,8 @@ func (a acknowledging) AcknowledgeSession(context.Context, *connect.Request[pb.A
 	return connect.NewResponse(&pb.AcknowledgeSessionResponse{Counter: a.counter}), nil
 }
 
-// TestSession_CounterWithoutRoom: lists above the counter that another controller answers would have versions that wrap, and output hosts would take each for an
-// old one.
+// TestSession_CounterWithoutRoom: lists above the counter that another controller answers would have versions that
+// wrap, and output hosts would take each for an old one.
 func TestSession_CounterWithoutRoom(t *testing.T) {
 	for counter, ok := range map[uint64]bool{1: true, math.MaxUint64: false} {
 		bubble(t, harnessOptions{}, func(r *harness) {
@@ -40,8 +40,8 @@ func TestSession_CounterWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestSession_AcknowledgedByTheRunThatIsAsked: a controller acknowledges nothing for another process with its id, and no controller that the membership
-// here lacks: it could not ask that one.
+// TestSession_AcknowledgedByTheRunThatIsAsked: a controller acknowledges nothing for another process with its id, and
+// no controller that the membership here lacks: it could not ask that one.
 func TestSession_AcknowledgedByTheRunThatIsAsked(t *testing.T) {
 	two(t, harnessOptions{}, func(r *harness, both [2]*running) {
 		self, other := both[0].deps.Members.Self(), both[1].deps.Members.Self()

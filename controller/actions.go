@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// actions are what this controller decides and tells by what it is responsible for. A hand-over waits until those end that are under way, which may
-// call the metadata; others wait for the hand-over. It is safe for concurrent use.
+// actions are what this controller decides and tells by what it is responsible for. A hand-over waits until those end
+// that are under way, which may call the metadata; others wait for the hand-over. It is safe for concurrent use.
 type actions struct{ places *semaphore.Weighted }
 
 // allActions is more than are ever under way at once.

@@ -14,8 +14,8 @@ const (
 	askAgain = 20 * time.Millisecond
 )
 
-// askStores asks the stores of the membership side by side, again and again, until what they said is enough, not longer than limit. It waits for
-// none in particular: one that hangs holds up nobody who can do without it.
+// askStores asks the stores of the membership side by side, again and again, until what they said is enough, not longer
+// than limit. It waits for none in particular: one that hangs holds up nobody who can do without it.
 func (h *Host) askStores(ctx context.Context, limit time.Duration, enough func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -28,8 +28,8 @@ func (h *Host) groupsWith(extent core.ExtentID) (out []core.GroupID) {
 	return out
 }
 
-// lookAt brings what is known of a queue's groups up to date; consumed: also what they have consumed. It answers the shares that nobody
-// needs any more. A round looks at several queues side by side, at each of them once.
+// lookAt brings what is known of a queue's groups up to date; consumed: also what they have consumed. It answers the
+// shares that nobody needs any more. A round looks at several queues side by side, at each of them once.
 func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (dropped []catalog.Decision, err error) {
 	q := h.shares.of(queue)
 	if !h.extents.Has(queue) {
@@ -112,8 +112,8 @@ func (h *Host) lookAt(ctx context.Context, queue core.QueueID, consumed bool) (d
 	return dropped, nil
 }
 
-// mayDrop reports whether a group of a queue has yet to consume an extent with an end. Its owner says by a row that it has;
-// without output hosts nobody does, see wakeBehind.
+// mayDrop reports whether a group of a queue has yet to consume an extent with an end. Its owner says by a row that it
+// has; without output hosts nobody does, see wakeBehind.
 func (h *Host) mayDrop(q *queueShares) bool {
 	consumes := h.hosts.any("outputhost")
 	for _, g := range q.groups {
@@ -136,7 +136,8 @@ func (q *queueShares) rewinds() bool {
 	return false
 }
 
-// assigned reports whether shares of new extents may have owners: those that minorities made. Then the groups are read again, with their assignments.
+// assigned reports whether shares of new extents may have owners: those that minorities made. Then the groups are read
+// again, with their assignments.
 func (h *Host) assigned(fresh []core.Extent) bool {
 	return slices.ContainsFunc(fresh, func(e core.Extent) bool {
 		known, _ := h.extents.Get(e.ID)
@@ -162,8 +163,8 @@ func (h *Host) groupsOf(ctx context.Context, queue core.QueueID, c metadata.Cons
 	return out, nil
 }
 
-// confirmGroups looks up the known groups of a queue that a list does not have any more, or has in an older epoch: a list
-// read at One may lack a row, or have one of before. The shares of such a group would be dropped.
+// confirmGroups looks up the known groups of a queue that a list does not have any more, or has in an older epoch: a
+// list read at One may lack a row, or have one of before. The shares of such a group would be dropped.
 func (h *Host) confirmGroups(ctx context.Context, q *queueShares, groups map[core.GroupID]metadata.GroupRecord) error {
 	for id, g := range q.groups {
 		if r, listed := groups[id]; listed && r.Epoch >= g.Epoch {
@@ -181,7 +182,8 @@ func (h *Host) confirmGroups(ctx context.Context, q *queueShares, groups map[cor
 	return nil
 }
 
-// loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed, of a chain up to its last place that is known.
+// loadGroup reads a group's decisions, so that counters go on where they were, and what it has not consumed, of a chain
+// up to its last place that is known.
 func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord, last uint64) (g *groupShares, dropped []catalog.Decision, err error) {
 	done, err := metadata.Consumed(ctx, h.deps.Meta, r.ID, r.Epoch, metadata.One)
 	if err != nil {
@@ -219,8 +221,8 @@ func (h *Host) loadGroup(ctx context.Context, r metadata.GroupRecord, last uint6
 	return g, dropped, nil
 }
 
-// takeOver makes a decision of the metadata count, and answers the one it supersedes. The controller that made it may have ended in the
-// middle of the move. A holder that is gone is not waited for.
+// takeOver makes a decision of the metadata count, and answers the one it supersedes. The controller that made it may
+// have ended in the middle of the move. A holder that is gone is not waited for.
 func (h *Host) takeOver(d catalog.Decision, r metadata.AssignmentRecord) (old catalog.Decision) {
 	now, self := h.deps.now(), h.deps.Members.Self()
 	holder := catalog.HostRun{Host: r.From, Run: r.FromRun}
@@ -231,8 +233,8 @@ func (h *Host) takeOver(d catalog.Decision, r metadata.AssignmentRecord) (old ca
 	return h.shares.TakeOver(d, holder, now.Add(moveWithin))
 }
 
-// consumedOf answers which of a group's pending extents it needs no more: those that are retired or moved to another home, and, when asked
-// for, consumed.
+// consumedOf answers which of a group's pending extents it needs no more: those that are retired or moved to another
+// home, and, when asked for, consumed.
 func (h *Host) consumedOf(ctx context.Context, g *groupShares, look bool) (func(core.ExtentID) bool, error) {
 	done := make(map[core.ExtentID]bool)
 	var ended []core.ExtentID

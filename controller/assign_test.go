@@ -215,7 +215,8 @@ func TestAssign_ReadersLearnOfHolders(t *testing.T) {
 	})
 }
 
-// TestAssign_ListIsComplete: who asks gets all shares, of the versions that are named, and no older ones than were pushed.
+// TestAssign_ListIsComplete: who asks gets all shares, of the versions that are named, and no older ones than were
+// pushed.
 func TestAssign_ListIsComplete(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		queue, _, _ := r.extents(7)
@@ -308,8 +309,8 @@ func TestAnswers_OnlyTheRunCounts(t *testing.T) {
 	})
 }
 
-// TestHosts_AddressIsAnothers: an input host is killed, and a server that is no member gets its address. Its extents are sealed, and its queue in order
-// goes on elsewhere.
+// TestHosts_AddressIsAnothers: an input host is killed, and a server that is no member gets its address. Its extents
+// are sealed, and its queue in order goes on elsewhere.
 func TestHosts_AddressIsAnothers(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 4)

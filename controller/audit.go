@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// audit records what an operator asked for. Before it is done the result is "asked": what cannot be recorded is not done. The function
-// it answers records how it ended. The log tells it at the level: a warning is a change that gives up messages which a store may still have.
+// audit records what an operator asked for. Before it is done the result is "asked": what cannot be recorded is not
+// done. The function it answers records how it ended. The log tells it at the level: a warning is a change that gives
+// up messages which a store may still have.
 func (h *Host) audit(ctx context.Context, level slog.Level, who, what, object string) (ended func(ctx context.Context, err error), err error) {
 	record, err := metadata.BeginAudit(ctx, h.deps.Meta, who, what, object, h.deps.now)
 	if err != nil {

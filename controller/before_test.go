@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestStart_StoreThatLostIt: where a group begins in an extent is not asked of a store that has lost it: others know. While none of them is there
-// nobody does, whether the extent has an end or not; one that is on no store is empty.
+// TestStart_StoreThatLostIt: where a group begins in an extent is not asked of a store that has lost it: others know.
+// While none of them is there nobody does, whether the extent has an end or not; one that is on no store is empty.
 func TestStart_StoreThatLostIt(t *testing.T) {
 	for name, made := range map[string]func(r *harness, queue core.QueueID) core.Extent{
 		"sealed": func(r *harness, queue core.QueueID) core.Extent { return r.sealed(queue, 5) },
@@ -43,8 +43,8 @@ func TestStart_StoreThatLostIt(t *testing.T) {
 	}
 }
 
-// TestStart_HolderThatIsShort: a holder has lost the last records of an extent, and no inventory has shown it yet. Where a group begins another
-// holder knows; while none of the others is there, the group gets more rather than less.
+// TestStart_HolderThatIsShort: a holder has lost the last records of an extent, and no inventory has shown it yet.
+// Where a group begins another holder knows; while none of the others is there, the group gets more rather than less.
 func TestStart_HolderThatIsShort(t *testing.T) {
 	for name, start := range map[string]core.Start{"latest": {Mode: core.StartLatest, At: time.Unix(2, 0)}, "time": {Mode: core.StartTime, At: time.Unix(2, 0)}} {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestStart_HolderThatIsShort(t *testing.T) {
 	}
 }
 
-// TestStart_StoreThatWasFencedWithoutIt: a store that has lost an open extent with its disk has an empty replica again since the
-// extent is being sealed. Where a group begins others know.
+// TestStart_StoreThatWasFencedWithoutIt: a store that has lost an open extent with its disk has an empty replica again
+// since the extent is being sealed. Where a group begins others know.
 func TestStart_StoreThatWasFencedWithoutIt(t *testing.T) {
 	for name, start := range map[string]core.Start{"latest": {Mode: core.StartLatest}, "time": {Mode: core.StartTime, At: time.Now().Add(time.Hour)}} {
 		t.Run(name, func(t *testing.T) {

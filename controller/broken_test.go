@@ -30,8 +30,8 @@ func (r *harness) refuse(s *fakeStore, calls ...string) {
 	r.serve(string(s.id)+":1", s.guard(mux))
 }
 
-// TestStores_RefusalIsAnAnswer: a store that is there and cannot fence is not taken for one that goes and comes with each try, which would
-// be made without a pause then.
+// TestStores_RefusalIsAnAnswer: a store that is there and cannot fence is not taken for one that goes and comes with
+// each try, which would be made without a pause then.
 func TestStores_RefusalIsAnAnswer(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		for range 3 {

@@ -62,8 +62,8 @@ func (r *harness) reads(c *running, least, most int, f func()) {
 	}
 }
 
-// TestCalm_AllRowsAreReadSeldom: two controllers that nothing happens to read all rows every half a minute for ten minutes, and then
-// every ten minutes.
+// TestCalm_AllRowsAreReadSeldom: two controllers that nothing happens to read all rows every half a minute for ten
+// minutes, and then every ten minutes.
 func TestCalm_AllRowsAreReadSeldom(t *testing.T) {
 	lists := &countedLists{}
 	edit := func(c *Config) {
@@ -89,8 +89,8 @@ func TestCalm_AllRowsAreReadSeldom(t *testing.T) {
 	})
 }
 
-// TestCalm_OneController: one without others reads all rows after ten minutes, then after twenty and then every forty. Every
-// ten minutes it reads which extents there are. When it finds one it reads all rows after ten minutes again.
+// TestCalm_OneController: one without others reads all rows after ten minutes, then after twenty and then every forty.
+// Every ten minutes it reads which extents there are. When it finds one it reads all rows after ten minutes again.
 func TestCalm_OneController(t *testing.T) {
 	bubble(t, harnessOptions{edit: beside}, func(r *harness) {
 		r.sleep(time.Minute) // it has read all rows since it became responsible for the queues
@@ -111,7 +111,8 @@ func TestCalm_OneController(t *testing.T) {
 	})
 }
 
-// TestCalm_LearnsWhatOthersDid: a new extent, its end, that all holders know it, and its retirement, each within half a minute.
+// TestCalm_LearnsWhatOthersDid: a new extent, its end, that all holders know it, and its retirement, each within half a
+// minute.
 func TestCalm_LearnsWhatOthersDid(t *testing.T) {
 	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
 		r.reads(both[1], 0, 0, func() {
@@ -166,8 +167,8 @@ func TestCalm_OneStartsAgain(t *testing.T) {
 	})
 }
 
-// TestCalm_OneIsNotShown: gossip loses the other controller, which goes on: it holds its session lease. All rows are read
-// meanwhile, so what it does is known as soon as ever.
+// TestCalm_OneIsNotShown: gossip loses the other controller, which goes on: it holds its session lease. All rows are
+// read meanwhile, so what it does is known as soon as ever.
 func TestCalm_OneIsNotShown(t *testing.T) {
 	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
 		shown := r.members.Hosts("")
@@ -180,7 +181,8 @@ func TestCalm_OneIsNotShown(t *testing.T) {
 	})
 }
 
-// TestCalm_TooManyChanges: one that cannot name all that it changed has the other one read all rows, until nothing of it can come late.
+// TestCalm_TooManyChanges: one that cannot name all that it changed has the other one read all rows, until nothing of
+// it can come late.
 func TestCalm_TooManyChanges(t *testing.T) {
 	becalmed(t, namedFor, func(r *harness, both [2]*running) {
 		for i := range mostChanges + 1 {
@@ -191,7 +193,8 @@ func TestCalm_TooManyChanges(t *testing.T) {
 	})
 }
 
-// TestCalm_LateWrites: an extent is known soon after its rows, though they come more than a minute after the change was named.
+// TestCalm_LateWrites: an extent is known soon after its rows, though they come more than a minute after the change was
+// named.
 func TestCalm_LateWrites(t *testing.T) {
 	for _, x := range []struct {
 		name string

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// catchUp brings the cache up to the rows of extents that were named: hints, create rows and seal rows, as load does for
-// all. made is as load has it.
+// catchUp brings the cache up to the rows of extents that were named: hints, create rows and seal rows, as load does
+// for all. made is as load has it.
 func (h *Host) catchUp(ctx context.Context, all map[core.ExtentID]namedExtent, ids []core.ExtentID, made time.Time) error {
 	for some := range slices.Chunk(ids, sealRowsAtOnce) {
 		if err := h.catchUpSome(ctx, all, some, made); err != nil {

@@ -72,7 +72,8 @@ func inState(state core.ExtentState) func(context.Context, metadata.Store, metad
 	}
 }
 
-// TestCatchUp_IsLikeAFullReading: two controllers know the same. Extents change at random. One reads those that were named, the other reads all.
+// TestCatchUp_IsLikeAFullReading: two controllers know the same. Extents change at random. One reads those that were
+// named, the other reads all.
 func TestCatchUp_IsLikeAFullReading(t *testing.T) {
 	const extents = 60
 	for seed := range underrace.Of[uint64](4, 20) {
@@ -124,7 +125,8 @@ func TestCatchUp_IsLikeAFullReading(t *testing.T) {
 	}
 }
 
-// TestCatchUp_WithoutHints: an extent is known by its create row, and by its seal row. Nothing says that its holders know its end.
+// TestCatchUp_WithoutHints: an extent is known by its create row, and by its seal row. Nothing says that its holders
+// know its end.
 func TestCatchUp_WithoutHints(t *testing.T) {
 	bubble(t, harnessOptions{}, func(r *harness) {
 		writer, reader, queue := r.idle(), r.idle(), r.queue(1, 1)
@@ -153,7 +155,8 @@ func TestCatchUp_WithoutHints(t *testing.T) {
 	})
 }
 
-// TestCalm_MinorityReleases: the extents of a minority are like all others at the other controller, too, soon after their maker has said so.
+// TestCalm_MinorityReleases: the extents of a minority are like all others at the other controller, too, soon after
+// their maker has said so.
 func TestCalm_MinorityReleases(t *testing.T) {
 	becalmed(t, time.Minute, func(r *harness, both [2]*running) {
 		e := metadata.ExtentRecord{Wanted: 1, Created: time.Now(), Minority: both[1].maker(), Extent: core.Extent{

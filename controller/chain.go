@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// chained reports whether the extent is to be one of a chain: of a CP queue, whose one open extent for all but timers is the head. It reads the row of the
-// queue if it has to.
+// chained reports whether the extent is to be one of a chain: of a CP queue, whose one open extent for all but timers
+// is the head. It reads the row of the queue if it has to.
 func (h *Host) chained(ctx context.Context, w *wish) (bool, error) {
 	if w.kind == core.KindTimer {
 		return false, nil
@@ -29,8 +29,8 @@ func (h *Host) chained(ctx context.Context, w *wish) (bool, error) {
 	return w.row.Spec.Consistency == core.CP, nil
 }
 
-// ensureHead answers the head of a CP queue's chain when it is the asker's and open, and else makes the next one for it, once the end of the
-// old one is fixed:
+// ensureHead answers the head of a CP queue's chain when it is the asker's and open, and else makes the next one for
+// it, once the end of the old one is fixed:
 //
 //	open, of a live input host ──▶ CodeMoved, which names it
 //	open, of a host that is gone; sealing ──seal──▶ sealed ──CAS of the head──▶ the asker's next extent ──▶ its rows
@@ -86,7 +86,8 @@ func (h *Host) ensureHead(ctx context.Context, w wish) (core.Extent, error) {
 	return made, err
 }
 
-// headAndQueue reads the head of a chain, and beside it the row of the queue. If that one fails, it is read again when it is needed.
+// headAndQueue reads the head of a chain, and beside it the row of the queue. If that one fails, it is read again when
+// it is needed.
 func (h *Host) headAndQueue(ctx context.Context, w *wish) (head metadata.HeadRecord, err error) {
 	err = sideBySide(func() error { h.readRow(ctx, w); return nil }, func() error {
 		return h.withMajority(ctx, func(ctx context.Context) (err error) {
@@ -131,8 +132,9 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 	return nil
 }
 
-// fillGaps takes in places of a chain that this controller does not know since their create rows and hints were lost: the next place names each of
-// them, and its seal row has the tuple. One without a seal row is left to the inventories of its stores.
+// fillGaps takes in places of a chain that this controller does not know since their create rows and hints were lost:
+// the next place names each of them, and its seal row has the tuple. One without a seal row is left to the inventories
+// of its stores.
 func (h *Host) fillGaps(ctx context.Context, queue core.QueueID) error {
 	for _, e := range h.extents.Of(queue) {
 		for before := e.Before; !before.IsZero(); {
@@ -161,8 +163,8 @@ func (h *Host) fillGaps(ctx context.Context, queue core.QueueID) error {
 	return nil
 }
 
-// knowPlaces is knowChain up to the last place of a queue that this controller knows, and answers that place. It may have heard of that one from another
-// controller, which could not tell it of those before.
+// knowPlaces is knowChain up to the last place of a queue that this controller knows, and answers that place. It may
+// have heard of that one from another controller, which could not tell it of those before.
 func (h *Host) knowPlaces(ctx context.Context, queue core.QueueID) (last uint64, err error) {
 	e, some := h.extents.LastOfChain(queue)
 	if some {
@@ -225,7 +227,8 @@ func (h *Host) headOf(head core.Extent, w wish) (bool, error) {
 	return false, nil
 }
 
-// adoptHead brings what is known of the head up to its seal row, and writes the rows of one whose maker did not come to that.
+// adoptHead brings what is known of the head up to its seal row, and writes the rows of one whose maker did not come to
+// that.
 func (h *Host) adoptHead(ctx context.Context, head metadata.HeadRecord) (core.ExtentState, error) {
 	id := head.Extent.ID
 	row, err := h.sealRow(ctx, id)

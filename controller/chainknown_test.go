@@ -17,8 +17,8 @@ func (c *running) places(queue core.QueueID) (out []uint64) {
 	return out
 }
 
-// TestChain_MadeByAnotherController: a controller that hears of a place of a chain hears of the places before, too. Else it
-// would give that place out before them.
+// TestChain_MadeByAnotherController: a controller that hears of a place of a chain hears of the places before, too.
+// Else it would give that place out before them.
 func TestChain_MadeByAnotherController(t *testing.T) {
 	for name, hear := range map[string]func(r *harness, second *running, last core.Extent){
 		"asked for the next": func(r *harness, second *running, last core.Extent) {
@@ -50,8 +50,9 @@ func TestChain_MadeByAnotherController(t *testing.T) {
 	}
 }
 
-// TestChain_ToldOfTheLastPlaceOnly: while the controller of a CP queue is not reached, another one makes extents of the queue. The controller is told of the
-// next one. It gives that one out together with those before, not earlier, be the queue new to it or not.
+// TestChain_ToldOfTheLastPlaceOnly: while the controller of a CP queue is not reached, another one makes extents of the
+// queue. The controller is told of the next one. It gives that one out together with those before, not earlier, be the
+// queue new to it or not.
 func TestChain_ToldOfTheLastPlaceOnly(t *testing.T) {
 	for _, before := range []int{0, 1} {
 		two(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness, both [2]*running) {

@@ -26,8 +26,8 @@ func (s *createRowsLost) Put(ctx context.Context, t metadata.Table, k metadata.K
 	return s.Store.Put(ctx, t, k, v, at, ttl, c)
 }
 
-// TestChain_RowsOfAnotherControllerStay: the head has moved, its controller cannot write the rows, and another one, whose
-// clock is behind, writes them. The first one must not remove them: the extent is there.
+// TestChain_RowsOfAnotherControllerStay: the head has moved, its controller cannot write the rows, and another one,
+// whose clock is behind, writes them. The first one must not remove them: the extent is there.
 func TestChain_RowsOfAnotherControllerStay(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		meta := &createRowsLost{Store: r.meta}

@@ -34,7 +34,8 @@ func sharesOfManyQueues(queues int) (h *Host, o catalog.HostRun, one catalog.Dec
 	return h, o, one
 }
 
-// sendDue marshals the lists that an owner has not confirmed, which it then does, and answers how many there were, of how many bytes.
+// sendDue marshals the lists that an owner has not confirmed, which it then does, and answers how many there were, of
+// how many bytes.
 func sendDue(tb testing.TB, h *Host, o catalog.HostRun) (lists, bytes int) {
 	due, _ := h.shares.Due(o, nil, func(core.QueueID) bool { return false })
 	for _, queue := range due {
@@ -49,7 +50,8 @@ func sendDue(tb testing.TB, h *Host, o catalog.HostRun) (lists, bytes int) {
 	return lists, bytes
 }
 
-// BenchmarkChangeOfOneShare is what it costs to tell an output host with 50,000 shares in 1,000 queues of a change of one.
+// BenchmarkChangeOfOneShare is what it costs to tell an output host with 50,000 shares in 1,000 queues of a change of
+// one.
 func BenchmarkChangeOfOneShare(b *testing.B) {
 	h, o, one := sharesOfManyQueues(1000)
 	sendDue(b, h, o)

@@ -15,8 +15,8 @@ import (
 // numbered is the extent, or queue, of a number.
 func numbered(n int) core.ExtentID { return core.ExtentID{ID: core.ID{14: byte(n >> 8), 15: byte(n)}} }
 
-// TestChanges_NameEachExtentOnce: whoever asks again and again, page by page, from where the last answer ended, is told of every
-// change, or that it missed some.
+// TestChanges_NameEachExtentOnce: whoever asks again and again, page by page, from where the last answer ended, is told
+// of every change, or that it missed some.
 func TestChanges_NameEachExtentOnce(t *testing.T) {
 	const most, extents = 20, 40
 	for seed := range uint64(200) {

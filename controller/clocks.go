@@ -43,8 +43,9 @@ func (h *Host) watchClocks(ctx context.Context) {
 	})
 }
 
-// judgeClocks publishes the verdicts on all clocks and answers them. A member that did not say its time keeps the verdict of before. When a clock turned out
-// to be wrong, or is right again, shares get their owners anew, and the controller seals the open timer extents on stores whose clocks are wrong.
+// judgeClocks publishes the verdicts on all clocks and answers them. A member that did not say its time keeps the
+// verdict of before. When a clock turned out to be wrong, or is right again, shares get their owners anew, and the
+// controller seals the open timer extents on stores whose clocks are wrong.
 func (h *Host) judgeClocks(readings map[core.HostID]skew.Reading, silent int, before map[core.HostID]skew.Verdict) map[core.HostID]skew.Verdict {
 	now := skew.Judge(readings, silent, before)
 	for _, m := range h.deps.Members.Hosts("") {

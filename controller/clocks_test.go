@@ -15,8 +15,8 @@ import (
 	"github.com/columbamq/columba/membership/clocks"
 )
 
-// TestClocks_WrongHostsGetNoWork: while the clock of a store is an hour wrong, it gets no extents, and its open timer extents are sealed. An output host with such a
-// clock gets no groups.
+// TestClocks_WrongHostsGetNoWork: while the clock of a store is an hour wrong, it gets no extents, and its open timer
+// extents are sealed. An output host with such a clock gets no groups.
 func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4, outputs: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -93,7 +93,8 @@ func (r *harness) hostsWithSkew() int {
 	return len(families[0].Metric)
 }
 
-// TestClocks_Silent: a host whose clock is wrong and that does not say its time for a while gets no work meanwhile. When it is gone, so is its metric.
+// TestClocks_Silent: a host whose clock is wrong and that does not say its time for a while gets no work meanwhile.
+// When it is gone, so is its metric.
 func TestClocks_Silent(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		r.ahead("s0", -time.Hour)

@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// ConfirmEnd implements the controller's service. A store that is to become a holder is told the next version before the row has it. An end stays as it
-// is, so a majority confirms it without a round of Paxos. Only what would be refused is read at Serial.
+// ConfirmEnd implements the controller's service. A store that is to become a holder is told the next version before
+// the row has it. An end stays as it is, so a majority confirms it without a round of Paxos. Only what would be refused
+// is read at Serial.
 func (s *service) ConfirmEnd(ctx context.Context, req *connect.Request[pb.ConfirmEndRequest]) (*connect.Response[pb.ConfirmEndResponse], error) {
 	err := s.confirmEnd(ctx, req.Msg, metadata.Quorum)
 	if core.CodeOf(err) == core.CodeConflict {

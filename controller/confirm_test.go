@@ -26,7 +26,8 @@ func confirmed(t *testing.T, row *metadata.SealRecord) *service {
 	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: meta}}}
 }
 
-// TestConfirmRemoval: a removal is that of a retired extent, or was decided in the row of just that replica, and nothing has changed since.
+// TestConfirmRemoval: a removal is that of a retired extent, or was decided in the row of just that replica, and
+// nothing has changed since.
 func TestConfirmRemoval(t *testing.T) {
 	now := time.Now()
 	id, disk, other := core.ExtentID{ID: core.NewID(now)}, core.DiskID{ID: core.NewID(now)}, core.DiskID{ID: core.NewID(now)}
@@ -82,7 +83,8 @@ func TestConfirmRemoval(t *testing.T) {
 	}
 }
 
-// TestConfirmEnd: the end is that of the row, and the version at most its next one, which a store is told before it becomes a holder.
+// TestConfirmEnd: the end is that of the row, and the version at most its next one, which a store is told before it
+// becomes a holder.
 func TestConfirmEnd(t *testing.T) {
 	id := core.ExtentID{ID: core.NewID(time.Now())}
 	row := func(s core.ExtentState) *metadata.SealRecord {

@@ -39,7 +39,8 @@ type Config struct {
 
 	DescribeEvery   time.Duration // how often stores are asked how they fare
 	DescribeTimeout time.Duration // of one such question
-	// MinOpenExtents is how many extents a queue has open while it is published to; 0: two in a cluster, one on a single machine.
+	// MinOpenExtents is how many extents a queue has open while it is published to; 0: two in a cluster, one on a single
+	// machine.
 	MinOpenExtents int
 
 	Blink           time.Duration // a store that is away for less counts as there

@@ -22,8 +22,9 @@ func (r *harness) forceSeal(e core.Extent) (*pb.SealExtentResponse, error) {
 	return resp.Msg, nil
 }
 
-// TestSeal_DamagedOnlyReplica: the only replica of the head of a cp queue is damaged. The extent ends where it ends, the queue goes on, and an alarm says that the
-// extent cannot be read. A replica that turns out to be whole is read again.
+// TestSeal_DamagedOnlyReplica: the only replica of the head of a cp queue is damaged. The extent ends where it ends,
+// the queue goes on, and an alarm says that the extent cannot be read. A replica that turns out to be whole is read
+// again.
 func TestSeal_DamagedOnlyReplica(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := core.QueueID{ID: core.NewID(time.Now())}

@@ -61,7 +61,8 @@ func (d deadLetters) Stage(ctx context.Context, queue core.QueueID, operation co
 	return e, nil
 }
 
-// Register implements operations.Owner. The seal row is first: without it the extent would be read by all groups of its queue.
+// Register implements operations.Owner. The seal row is first: without it the extent would be read by all groups of its
+// queue.
 func (d deadLetters) Register(ctx context.Context, e core.Extent, operation core.ID) error {
 	now := d.h.deps.now()
 	home := core.Home{Kind: core.HomeStaging, Operation: operation}

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestDepths_EachQueueHasOneController: each of two controllers tells the depths of its own queues, and how many it knows. After
-// one of them has ended nothing is told of its queues, until the other one has counted them.
+// TestDepths_EachQueueHasOneController: each of two controllers tells the depths of its own queues, and how many it
+// knows. After one of them has ended nothing is told of its queues, until the other one has counted them.
 func TestDepths_EachQueueHasOneController(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		const queues = 8
@@ -70,7 +70,8 @@ func TestDepths_EachQueueHasOneController(t *testing.T) {
 	})
 }
 
-// TestDepths_ConsumedExtentHasNoCheckpoint: its owner removes the checkpoint when the share is done. Until the rounds see that, it counts as settled.
+// TestDepths_ConsumedExtentHasNoCheckpoint: its owner removes the checkpoint when the share is done. Until the rounds
+// see that, it counts as settled.
 func TestDepths_ConsumedExtentHasNoCheckpoint(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		q := r.queue(1, 1)

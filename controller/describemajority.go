@@ -38,8 +38,9 @@ func textsOf(ids []core.HostID) (out []string) {
 	return out
 }
 
-// askOther asks a controller whether it has a majority, where this one has lacked one since a time; refused: nobody listens at its machine. A
-// controller that was answered before that time may lack one by now. One of a version that does not know the question has no answer to give.
+// askOther asks a controller whether it has a majority, where this one has lacked one since a time; refused: nobody
+// listens at its machine. A controller that was answered before that time may lack one by now. One of a version that
+// does not know the question has no answer to give.
 func (h *Host) askOther(ctx context.Context, address string, lacking time.Time) (said majority.Answer, refused bool) {
 	asked := time.Now()
 	resp, err := h.deps.Peers.Controller(address).DescribeMajority(ctx, connect.NewRequest(&pb.DescribeMajorityRequest{}))

@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// copied makes a sealed extent with so many copies, of a queue of one of two controllers and in a range of inventories of one of them.
+// copied makes a sealed extent with so many copies, of a queue of one of two controllers and in a range of inventories
+// of one of them.
 func (r *harness) copied(both [2]*running, copies, queueBy, rangeBy int) core.Extent {
 	r.t.Helper()
 	for {
@@ -30,8 +31,8 @@ func (r *harness) copied(both [2]*running, copies, queueBy, rangeBy int) core.Ex
 	}
 }
 
-// TestLost_FoundByAnotherController: the only copy of an extent loses records. The controller that compares inventories finds it, and another one is
-// responsible for the queue. The loss is reported, or given up, as with one controller.
+// TestLost_FoundByAnotherController: the only copy of an extent loses records. The controller that compares inventories
+// finds it, and another one is responsible for the queue. The loss is reported, or given up, as with one controller.
 func TestLost_FoundByAnotherController(t *testing.T) {
 	for i := range 4 {
 		rangeBy, gone := i%2, i/2 == 0
@@ -53,7 +54,8 @@ func TestLost_FoundByAnotherController(t *testing.T) {
 	}
 }
 
-// TestLost_WhenControllersChange: what a controller reports as lost is found by another one, which took over the queue. It is not reported any more.
+// TestLost_WhenControllersChange: what a controller reports as lost is found by another one, which took over the queue.
+// It is not reported any more.
 func TestLost_WhenControllersChange(t *testing.T) {
 	for copies := range 2 {
 		two(t, harnessOptions{stores: 2, edit: seldom}, func(r *harness, both [2]*running) {

@@ -58,11 +58,12 @@ const (
 	maxBackOff   = 5 * time.Second
 )
 
-// ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if there is
-// none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it at Quorum, then reads the create rows at Quorum, and seals
-// these extents. An extent that is answered has its create row at Quorum, and the mark is looked for at Quorum after that. So either the deletion seals
-// the extent, or nobody writes to it. An AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065).
-// docs/adr/0073 says which calls wait for one another.
+// ensureExtent answers an open extent of that run of the input host which is not among those it has, and creates one if
+// there is none. Of a deleted queue it answers none, CodeNotFound: whoever deletes a queue marks it at Quorum, then
+// reads the create rows at Quorum, and seals these extents. An extent that is answered has its create row at Quorum,
+// and the mark is looked for at Quorum after that. So either the deletion seals the extent, or nobody writes to it. An
+// AP queue gets its extent without all that where no majority of the metadata answers (docs/adr/0065). docs/adr/0073
+// says which calls wait for one another.
 func (h *Host) ensureExtent(ctx context.Context, w wish) (e core.Extent, err error) {
 	began := h.deps.now()
 	defer func() {
@@ -242,8 +243,8 @@ func (h *Host) created(key ensureKey, id core.ExtentID, now time.Time) {
 	c.extent, c.at = id, now
 }
 
-// backOff is how long the next creation has to wait, since the last ones came to nothing: a store that refuses all extents must not be
-// offered a new one each second.
+// backOff is how long the next creation has to wait, since the last ones came to nothing: a store that refuses all
+// extents must not be offered a new one each second.
 func (h *Host) backOff(key ensureKey, now time.Time) time.Duration {
 	h.mu.Lock()
 	c := h.mu.creations[key]
@@ -286,8 +287,8 @@ func (h *Host) forgetCreations(now time.Time) {
 	}
 }
 
-// openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less those
-// that other input hosts have open. Of each horizon of timers it is one.
+// openExtents is how many extents of a queue an input host should hold open while it is published to: the setting, less
+// those that other input hosts have open. Of each horizon of timers it is one.
 func (h *Host) openExtents(w wish) int {
 	if w.kind == core.KindTimer {
 		return 1

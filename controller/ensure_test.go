@@ -76,7 +76,8 @@ func TestEnsure_AvoidsStoresWhileOthersAreLeft(t *testing.T) {
 	})
 }
 
-// TestEnsure_WorstAvoidedStoreLast: one store was killed and is back, another was killed a moment ago, and nobody but the input host has met that.
+// TestEnsure_WorstAvoidedStoreLast: one store was killed and is back, another was killed a moment ago, and nobody but
+// the input host has met that.
 func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
@@ -97,8 +98,8 @@ func TestEnsure_WorstAvoidedStoreLast(t *testing.T) {
 	})
 }
 
-// TestEnsure_StoreThatIsBackNextToOneThatIsGone: the controller knows of neither; one question finds the first, and the one that hangs in between
-// holds nobody up.
+// TestEnsure_StoreThatIsBackNextToOneThatIsGone: the controller knows of neither; one question finds the first, and the
+// one that hangs in between holds nobody up.
 func TestEnsure_StoreThatIsBackNextToOneThatIsGone(t *testing.T) {
 	for name, gone := range map[string]func(r *harness, s *fakeStore){
 		"killed": func(r *harness, s *fakeStore) { r.kill(s.id) },
@@ -346,8 +347,8 @@ func TestHosts_AddressOfAnother(t *testing.T) {
 	})
 }
 
-// TestEnsure_NothingOfAnotherController: another controller made an extent and may be about to unmake it, since it did not hear that its rows were
-// written. A writer gets an extent of which the controller that it asks knows the rows.
+// TestEnsure_NothingOfAnotherController: another controller made an extent and may be about to unmake it, since it did
+// not hear that its rows were written. A writer gets an extent of which the controller that it asks knows the rows.
 func TestEnsure_NothingOfAnotherController(t *testing.T) {
 	two(t, harnessOptions{stores: 1}, func(r *harness, both [2]*running) {
 		q := r.queue(1, 1)

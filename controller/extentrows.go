@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// registration is the create row of an extent that this controller does not know. When the row was lost, the queue says how many copies there are to be, and who reads it.
+// registration is the create row of an extent that this controller does not know. When the row was lost, the queue says
+// how many copies there are to be, and who reads it.
 func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
 	r, err := h.createdRow(ctx, e)
 	switch {
@@ -33,7 +34,8 @@ func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.Extent
 	return r, err
 }
 
-// placeBefore is the place before an extent whose create row was lost: its seal row knows it, or, while the extent is the head, the row of the head.
+// placeBefore is the place before an extent whose create row was lost: its seal row knows it, or, while the extent is
+// the head, the row of the head.
 func (h *Host) placeBefore(ctx context.Context, e core.Extent) (core.ExtentID, error) {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial)
 	if core.CodeOf(err) != core.CodeNotFound {
@@ -46,7 +48,8 @@ func (h *Host) placeBefore(ctx context.Context, e core.Extent) (core.ExtentID, e
 	return head.Before, nil
 }
 
-// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be overlooked.
+// writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be
+// overlooked.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
 	if err := h.writeHints(ctx, r, now); err != nil {
 		return err
@@ -77,7 +80,8 @@ func (h *Host) writeHints(ctx context.Context, r metadata.ExtentRecord, now time
 	return h.deps.Meta.PutAll(ctx, metadata.Work, hints, metadata.One)
 }
 
-// writeRow writes the create row: at Quorum, where the deletion of its queue, and another controller that gives the next place of a chain out, find it.
+// writeRow writes the create row: at Quorum, where the deletion of its queue, and another controller that gives the
+// next place of a chain out, find it.
 func (h *Host) writeRow(ctx context.Context, r metadata.ExtentRecord, now time.Time, c metadata.Consistency) error {
 	return metadata.Write(ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), r, now, 0, c)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestReconcile_UntellableStarveNobody: more extents than a round looks after cannot be told their ends. A younger one is told soon all the same, and the others are not asked
-// about all the time.
+// TestReconcile_UntellableStarveNobody: more extents than a round looks after cannot be told their ends. A younger one
+// is told soon all the same, and the others are not asked about all the time.
 func TestReconcile_UntellableStarveNobody(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		s := r.stores[0]

@@ -24,9 +24,9 @@ type reply struct {
 	err    error
 }
 
-// fence asks every replica side by side to refuse further appends, and collects what they say. It returns when all have answered or
-// failed, or, once what they said suffices for a decision, after a short grace: one store that hangs holds nobody up. A store that an operator declared to be gone
-// is not asked.
+// fence asks every replica side by side to refuse further appends, and collects what they say. It returns when all have
+// answered or failed, or, once what they said suffices for a decision, after a short grace: one store that hangs holds
+// nobody up. A store that an operator declared to be gone is not asked.
 func (h *Host) fence(ctx context.Context, o order, floor core.Seq) seal.Input {
 	e := o.extent
 	in := seal.Input{
@@ -95,7 +95,8 @@ const (
 	tailTimeout = time.Second
 )
 
-// complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders then.
+// complete brings the counting replicas that are a little short up to the end, side by side, and answers all holders
+// then.
 func (h *Host) complete(ctx context.Context, e core.Extent, d seal.Decision, in seal.Input) []core.Place {
 	ctx, cancel := context.WithTimeout(ctx, tailTimeout)
 	defer cancel()

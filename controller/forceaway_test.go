@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestForce_WhileAStoreIsAway: an operator hears which store may have what is lacking and what to do about it, also when he has forced the extent before; and the
-// store with a new disk is enough.
+// TestForce_WhileAStoreIsAway: an operator hears which store may have what is lacking and what to do about it, also
+// when he has forced the extent before; and the store with a new disk is enough.
 func TestForce_WhileAStoreIsAway(t *testing.T) {
 	for name, before := range map[string]bool{"for the first time": false, "forced before": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,16 +16,16 @@ const (
 	maxGatePause = 5 * time.Second
 )
 
-// gate holds back the work that nobody waits for while the metadata refuse calls (CodeUnavailable). Then one piece of work
-// after each pause finds out whether they answer again. Work that somebody asked for does not pass a gate, but what the
-// metadata answer to it counts. Pauses go by the monotonic clock.
+// gate holds back the work that nobody waits for while the metadata refuse calls (CodeUnavailable). Then one piece of
+// work after each pause finds out whether they answer again. Work that somebody asked for does not pass a gate, but
+// what the metadata answer to it counts. Pauses go by the monotonic clock.
 //
 //	open ──refused──▶ closed for a pause ──pass──▶ one try ──refused──▶ closed for twice the pause
 //	 ▲                        │                       │
 //	 └────────────────────────┴──────── answered ─────┘
 //
-// Reads of one copy may go on while no majority answers. So only an answer at the strongest consistency that was refused
-// opens the gate.
+// Reads of one copy may go on while no majority answers. So only an answer at the strongest consistency that was
+// refused opens the gate.
 type gate struct {
 	mu struct {
 		sync.Mutex

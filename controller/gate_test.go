@@ -92,8 +92,8 @@ func (r *harness) opened(queue core.QueueID, n int) (all []core.Extent) {
 	return all
 }
 
-// TestGate_OutageOfMetadata: a writer dies with 1,000 open extents while the metadata refuse. They are not asked a thousand
-// of times. A seal that somebody asks for is tried at once, and after the outage all extents are sealed soon.
+// TestGate_OutageOfMetadata: a writer dies with 1,000 open extents while the metadata refuse. They are not asked a
+// thousand of times. A seal that somebody asks for is tried at once, and after the outage all extents are sealed soon.
 func TestGate_OutageOfMetadata(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		queue := r.queue(1, 1)
@@ -143,8 +143,8 @@ func TestGate_OutageOfMetadata(t *testing.T) {
 	})
 }
 
-// TestGate_OneTryAfterEachPause: pauses double up to a longest one, whatever else is refused meanwhile. The first answer
-// at the consistency that was refused opens the gate.
+// TestGate_OneTryAfterEachPause: pauses double up to a longest one, whatever else is refused meanwhile. The first
+// answer at the consistency that was refused opens the gate.
 func TestGate_OneTryAfterEachPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate

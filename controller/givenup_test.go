@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestGivenUp_HeardOfElsewhere: a controller that noted an extent as lost reads its row for another reason after another one gave it up. Its readers hear of
-// it all the same, and it is not reported as lost any more.
+// TestGivenUp_HeardOfElsewhere: a controller that noted an extent as lost reads its row for another reason after
+// another one gave it up. Its readers hear of it all the same, and it is not reported as lost any more.
 func TestGivenUp_HeardOfElsewhere(t *testing.T) {
 	for name, read := range map[string]func(r *harness, e core.Extent){
 		"an operator asks again": func(r *harness, e core.Extent) {

@@ -25,8 +25,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time, or in real
-// time where real metadata need it.
+// harness is a controller between fakes of stores and of output hosts, on an in-memory network in virtual time, or in
+// real time where real metadata need it.
 type harness struct {
 	t       *testing.T
 	real    bool
@@ -130,7 +130,8 @@ func (r *harness) use(meta metadata.Store) {
 	r.mu.meta = meta
 }
 
-// asked is a controller that stores have confirm what they drop. It knows no more than the metadata say. Stores call it at any time.
+// asked is a controller that stores have confirm what they drop. It knows no more than the metadata say. Stores call it
+// at any time.
 func (r *harness) asked() *service {
 	r.mu.Lock()
 	defer r.mu.Unlock()

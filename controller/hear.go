@@ -18,7 +18,8 @@ import (
 const (
 	// hearEvery is how often it is looked whether output hosts have confirmed their lists.
 	hearEvery = 20 * time.Millisecond
-	// hearFor is how long output hosts have for it: one that hears nothing for so long hands out nothing without asking first.
+	// hearFor is how long output hosts have for it: one that hears nothing for so long hands out nothing without asking
+	// first.
 	hearFor = 10 * time.Second
 	// hearAgain is the pause before the controllers are asked again which of them is responsible for a queue.
 	hearAgain = 200 * time.Millisecond
@@ -46,8 +47,8 @@ func (d deadLetters) Heard(ctx context.Context, changed []core.ExtentID, queues 
 	return slices.Compact(unheard), nil
 }
 
-// heard has output hosts hear of extents that were changed, by the lists of one queue. It answers the hosts that one controller has waited for, without a
-// break, for hearFor.
+// heard has output hosts hear of extents that were changed, by the lists of one queue. It answers the hosts that one
+// controller has waited for, without a break, for hearFor.
 func (h *Host) heard(ctx context.Context, queue core.QueueID, changed []core.ExtentID) ([]core.HostID, error) {
 	var waiting core.RunID // the controller that has named hosts …
 	var since time.Time    // … since then
@@ -74,7 +75,8 @@ func (h *Host) heard(ctx context.Context, queue core.QueueID, changed []core.Ext
 	}
 }
 
-// hear asks the controller that is responsible for a queue to have its lists heard: this one, or else one of the others. It answers the run that did.
+// hear asks the controller that is responsible for a queue to have its lists heard: this one, or else one of the
+// others. It answers the run that did.
 func (h *Host) hear(ctx context.Context, queue core.QueueID, changed []core.ExtentID) (by core.RunID, unheard []core.HostID, err error) {
 	self := h.deps.Members.Self()
 	cctx, cancel := context.WithTimeout(ctx, hearFor)
@@ -144,8 +146,8 @@ func (s *service) HearShares(ctx context.Context, req *connect.Request[pb.HearSh
 	return connect.NewResponse(out), nil
 }
 
-// takeInHere takes in extents that were changed, and has the groups of a queue looked at soon that this controller is responsible for.
-// CodeMoved when another controller is responsible for the queue.
+// takeInHere takes in extents that were changed, and has the groups of a queue looked at soon that this controller is
+// responsible for. CodeMoved when another controller is responsible for the queue.
 func (h *Host) takeInHere(ctx context.Context, queue core.QueueID, changed []core.ExtentID) error {
 	if !h.duties.Responsible(queue.ID) {
 		return core.Errorf(core.CodeMoved, "this controller is not responsible for queue %s; ask another one", queue)
@@ -158,8 +160,9 @@ func (h *Host) takeInHere(ctx context.Context, queue core.QueueID, changed []cor
 	return nil
 }
 
-// heardHere takes in extents that were changed, and waits until the output hosts that are there have confirmed the lists of a queue that this controller is
-// responsible for. When ctx ends it answers those that have not. CodeMoved when another controller is responsible for the queue, or may have been meanwhile.
+// heardHere takes in extents that were changed, and waits until the output hosts that are there have confirmed the
+// lists of a queue that this controller is responsible for. When ctx ends it answers those that have not. CodeMoved
+// when another controller is responsible for the queue, or may have been meanwhile.
 func (h *Host) heardHere(ctx context.Context, queue core.QueueID, changed []core.ExtentID) (unheard []core.HostID, err error) {
 	handovers := h.duties.Handovers()
 	stays := func() bool { return h.duties.Responsible(queue.ID) && h.duties.Handovers() == handovers }

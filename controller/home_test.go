@@ -31,8 +31,8 @@ func (r *harness) shared(e core.Extent) (groups []core.GroupID) {
 	return groups
 }
 
-// TestAssign_ByHome gives an extent to the groups of its queue, then to the group that it is merged into, and to nobody when it is purged; also
-// after the controller was started again.
+// TestAssign_ByHome gives an extent to the groups of its queue, then to the group that it is merged into, and to nobody
+// when it is purged; also after the controller was started again.
 func TestAssign_ByHome(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, outputs: 2}, func(r *harness) {
 		queue, letters := r.queue(3, 2), r.queue(3, 2)
@@ -78,7 +78,8 @@ func TestAssign_ByHome(t *testing.T) {
 	})
 }
 
-// TestRetain_ByHome: what was merged stays until its group has consumed it, and counts from the merge; what was purged goes within minutes.
+// TestRetain_ByHome: what was merged stays until its group has consumed it, and counts from the merge; what was purged
+// goes within minutes.
 func TestRetain_ByHome(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -138,7 +139,8 @@ func TestRewind_MeetsRetention(t *testing.T) {
 	})
 }
 
-// TestRewind_LeftBehindIsFinished finds a rewind in the group's row whose controller has died; and one that cannot be done leaves nothing.
+// TestRewind_LeftBehindIsFinished finds a rewind in the group's row whose controller has died; and one that cannot be
+// done leaves nothing.
 func TestRewind_LeftBehindIsFinished(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 		queue := r.queue(3, 2)

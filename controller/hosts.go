@@ -44,8 +44,8 @@ type unshown struct {
 	over     bool      // its time is over, and that was said
 }
 
-// hosts are the input and output hosts. Membership is a hint: one that it loses is asked directly before anybody acts. Safe for
-// concurrent use.
+// hosts are the input and output hosts. Membership is a hint: one that it loses is asked directly before anybody acts.
+// Safe for concurrent use.
 type hosts struct {
 	wake  chan struct{}
 	since time.Time // of this controller
@@ -61,14 +61,14 @@ const (
 	probeTimeout = 500 * time.Millisecond
 	probeEvery   = time.Second // of those that membership lost and that answer
 	probesAtOnce = 32
-	// settleAfter is for how long membership may not show a run that began before this controller. A host that joins others
-	// is told all that they know.
+	// settleAfter is for how long membership may not show a run that began before this controller. A host that joins
+	// others is told all that they know.
 	settleAfter = 5 * time.Second
-	// lateAfter is the same for a run that began since, and for all while membership shows nobody else. Gossip may tell of a
-	// host late, at the latest when hosts exchange all that they know, which they do every 10 s.
+	// lateAfter is the same for a run that began since, and for all while membership shows nobody else. Gossip may tell of
+	// a host late, at the latest when hosts exchange all that they know, which they do every 10 s.
 	lateAfter = 15 * time.Second
-	// mostUnshown bounds the runs that are remembered since they call: anybody may call as any host. The runs that rows name
-	// are remembered beyond it.
+	// mostUnshown bounds the runs that are remembered since they call: anybody may call as any host. The runs that rows
+	// name are remembered beyond it.
 	mostUnshown = 10_000
 )
 
@@ -127,8 +127,9 @@ func answers(ctx context.Context, probe *http.Client, m membership.Host) bool {
 	return peer.Answers(ctx, probe, m.Address, m.ID, m.Run)
 }
 
-// adopt takes over the membership; changed: a run was not there before, or one was not shown in its time; missing: those it
-// lacks that were not found gone. One whose address is another's by now is gone: who answers there would be the other.
+// adopt takes over the membership; changed: a run was not there before, or one was not shown in its time; missing:
+// those it lacks that were not found gone. One whose address is another's by now is gone: who answers there would be
+// the other.
 func (x *hosts) adopt(members []membership.Host, now time.Time) (changed bool, missing []membership.Host) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -180,9 +181,9 @@ func (x *hosts) lost(m membership.Host, now time.Time) {
 	}
 }
 
-// fate of a run. Of two runs of one host the newer one counts, as membership has it. A run that membership has not shown is
-// unsure for a while from when this controller met it: rows are read at any time, and a writer that is well must not lose
-// its extents because it is new (adr/0061).
+// fate of a run. Of two runs of one host the newer one counts, as membership has it. A run that membership has not
+// shown is unsure for a while from when this controller met it: rows are read at any time, and a writer that is well
+// must not lose its extents because it is new (adr/0061).
 func (x *hosts) fate(id core.HostID, run core.RunID, now time.Time) fate {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestRounds_IdleLooksHoldUpNothing: the looks at many idle queues take longer than the metadata can do at once. A group
-// that is new, and the shares of a host that is gone, wait for few of them.
+// TestRounds_IdleLooksHoldUpNothing: the looks at many idle queues take longer than the metadata can do at once. A
+// group that is new, and the shares of a host that is gone, wait for few of them.
 func TestRounds_IdleLooksHoldUpNothing(t *testing.T) {
 	const many, soon = 480, 8 * time.Second
 	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {

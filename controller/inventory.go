@@ -217,8 +217,8 @@ func (h *Host) takeInventory(st catalog.Store, m *mirror, resp *pb.InventoryResp
 	}
 }
 
-// compareDigests lists the buckets again in which something differs. A bucket that came to this controller differs, unless
-// it is empty.
+// compareDigests lists the buckets again in which something differs. A bucket that came to this controller differs,
+// unless it is empty.
 func (h *Host) compareDigests(ctx context.Context, st catalog.Store, m *mirror, digests []uint64, strays *strays) error {
 	differ := m.differing(digests)
 	if differ == (buckets{}) {
@@ -262,8 +262,8 @@ func (m *mirror) differing(digests []uint64) (out buckets) {
 	return out
 }
 
-// compareReplica looks at what a store says of one replica, and answers whether all is well with it. An inventory is old when it is read:
-// whatever takes something away is confirmed with the store first.
+// compareReplica looks at what a store says of one replica, and answers whether all is well with it. An inventory is
+// old when it is read: whatever takes something away is confirmed with the store first.
 func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica, strays *strays) (well bool) {
 	e, known := h.extents.Get(tuple.ID)
 	if !known {
@@ -303,8 +303,8 @@ func (h *Host) compareReplica(st catalog.Store, tuple core.Extent, r *pb.Replica
 	return false
 }
 
-// compareLeft looks at what a store that is no holder has of an extent that was given up in part. All of it stays, as it may be more than holders have.
-// A replica is to show what it has.
+// compareLeft looks at what a store that is no holder has of an extent that was given up in part. All of it stays, as
+// it may be more than holders have. A replica is to show what it has.
 func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (well bool) {
 	if r.Sealed || r.Damaged || !slices.Contains(e.Replicas, st.ID) {
 		return true
@@ -313,8 +313,9 @@ func (h *Host) compareLeft(st catalog.Store, e catalog.Extent, r *pb.Replica) (w
 	return false
 }
 
-// findMissing looks for extents that a store should hold and does not list, or lists without their end, and reports whether there are any. A
-// listed replica was compared with the row as it was known then: another controller may have sealed the extent before.
+// findMissing looks for extents that a store should hold and does not list, or lists without their end, and reports
+// whether there are any. A listed replica was compared with the row as it was known then: another controller may have
+// sealed the extent before.
 func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	at := core.Place{Store: st.ID, Disk: st.Identity.Disk}
 	missing := h.extents.All(func(e *catalog.Extent) bool {
@@ -338,11 +339,12 @@ func (h *Host) findMissing(st catalog.Store, m *mirror) bool {
 	return some
 }
 
-// unopenedAfter is how long an input host may take to open an extent that was made for it, which is a matter of seconds.
+// unopenedAfter is how long an input host may take to open an extent that was made for it, which is a matter of
+// seconds.
 const unopenedAfter = 2 * time.Minute
 
-// findUnopened has the extents sealed that were made for an input host that never opened them: the answer was lost, and it published
-// nothing since. Nothing can have been acknowledged in an extent of which one replica does not know.
+// findUnopened has the extents sealed that were made for an input host that never opened them: the answer was lost, and
+// it published nothing since. Nothing can have been acknowledged in an extent of which one replica does not know.
 func (h *Host) findUnopened(st catalog.Store, m *mirror) {
 	now := h.deps.now()
 	unopened := h.extents.Open(func(e *catalog.Extent) bool {

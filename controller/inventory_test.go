@@ -51,7 +51,8 @@ func TestInventory_LostRowsAreRegisteredAgain(t *testing.T) {
 	})
 }
 
-// TestInventory_RegisteredAgainWithAllCopies: an extent was begun with two of three replicas, since a store was away, and its rows were lost. It gets its third copy.
+// TestInventory_RegisteredAgainWithAllCopies: an extent was begun with two of three replicas, since a store was away,
+// and its rows were lost. It gets its third copy.
 func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 	for name, lost := range map[string]bool{"its row was lost": true, "only its hints were lost": false} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +87,8 @@ func TestInventory_RegisteredAgainWithAllCopies(t *testing.T) {
 	}
 }
 
-// TestStrays_OfAnotherController: a controller finds an extent in stores that another one has just made, and that is well.
+// TestStrays_OfAnotherController: a controller finds an extent in stores that another one has just made, and that is
+// well.
 func TestStrays_OfAnotherController(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -104,7 +106,8 @@ func TestStrays_OfAnotherController(t *testing.T) {
 	})
 }
 
-// TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this one had read all.
+// TestInventory_HintThatCameLateIsFound: the controller before wrote it with its last breath, and it landed after this
+// one had read all.
 func TestInventory_HintThatCameLateIsFound(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		w := r.wish(r.queue(3, 2))
@@ -190,8 +193,8 @@ func TestInventory_RetiredWhileAStoreWasAway(t *testing.T) {
 	})
 }
 
-// TestInventory_FencedReplica: a controller fenced a replica to seal its extent, and stopped before the row said so. Its input host, which never heard of the
-// extent, asks for nothing.
+// TestInventory_FencedReplica: a controller fenced a replica to seal its extent, and stopped before the row said so.
+// Its input host, which never heard of the extent, asks for nothing.
 func TestInventory_FencedReplica(t *testing.T) {
 	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 1), 0)
@@ -204,8 +207,8 @@ func TestInventory_FencedReplica(t *testing.T) {
 	})
 }
 
-// TestInventory_EndThatWasForgotten: stores lose the end that they were told, and the controller that compares their inventories hears of the end before or after
-// it sees that.
+// TestInventory_EndThatWasForgotten: stores lose the end that they were told, and the controller that compares their
+// inventories hears of the end before or after it sees that.
 func TestInventory_EndThatWasForgotten(t *testing.T) {
 	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
 		r.sleep(time.Minute)
@@ -284,7 +287,8 @@ func TestMirror_DigestsFollowEveryChange(t *testing.T) {
 	}
 }
 
-// TestInventory_WhatCouldNotBeDoneIsTriedAgain: the store does not change between, so its inventory does not show the replica again.
+// TestInventory_WhatCouldNotBeDoneIsTriedAgain: the store does not change between, so its inventory does not show the
+// replica again.
 func TestInventory_WhatCouldNotBeDoneIsTriedAgain(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)

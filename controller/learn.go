@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached is told
-// again and again. If this process ends meanwhile, it looks at them by itself within idleEvery.
+// tellOfGroup has the controller that is responsible for a queue look at the queue's groups. One that is not reached is
+// told again and again. If this process ends meanwhile, it looks at them by itself within idleEvery.
 func (h *Host) tellOfGroup(queue core.QueueID) {
 	if h.duties.Responsible(queue.ID) {
 		h.shares.touch(queue)
@@ -46,8 +46,9 @@ func (h *Host) toldOfGroup(ctx context.Context, queue core.QueueID) bool {
 
 func (h *Host) retellLoop(ctx context.Context) { lifecycle.Every(ctx, retell.Every, h.retell.Round) }
 
-// tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in. When
-// this call fails, the other one learns of the extent up to reloadOften later: this one names it, or the other reads all.
+// tellOthers has the controller that is responsible for the queue whose groups read a new extent take the extent in.
+// When this call fails, the other one learns of the extent up to reloadOften later: this one names it, or the other
+// reads all.
 func (h *Host) tellOthers(e catalog.Extent) {
 	queue := e.Reader()
 	if h.duties.Responsible(queue.ID) {
@@ -138,8 +139,8 @@ func (h *Host) learn(ctx context.Context, ids []core.ExtentID) error {
 	return nil
 }
 
-// learnQueue is learn for what is known of the extents that the groups of a queue read: another controller may have told output hosts of changes that this one
-// would take back.
+// learnQueue is learn for what is known of the extents that the groups of a queue read: another controller may have
+// told output hosts of changes that this one would take back.
 func (h *Host) learnQueue(ctx context.Context, queue core.QueueID) error {
 	if h.cfg.Alone {
 		return nil

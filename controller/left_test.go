@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// leftOf makes an extent of five records of which so many are left on the second of its replicas, and one fewer on the third; so many were acknowledged.
-// The rest was given up.
+// leftOf makes an extent of five records of which so many are left on the second of its replicas, and one fewer on the
+// third; so many were acknowledged. The rest was given up.
 func (r *harness) leftOf(left int, acknowledged core.Seq) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	e, others = r.sealedAloneOf(5, acknowledged)
@@ -47,7 +47,8 @@ func (r *harness) allLeft(e core.Extent, holders int, most time.Duration) {
 	}
 }
 
-// TestLeft_IsCopied: what is left of an extent that was given up gets as many copies as others, and gets them again when disks are lost.
+// TestLeft_IsCopied: what is left of an extent that was given up gets as many copies as others, and gets them again
+// when disks are lost.
 func TestLeft_IsCopied(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.leftOf(4, 3)
@@ -93,7 +94,8 @@ func TestLeft_DamagedHolderIsReplaced(t *testing.T) {
 	})
 }
 
-// TestLeft_BetterCopyComesBack: a disk that has all of the extent counts as a copy of what is left, and keeps what it has.
+// TestLeft_BetterCopyComesBack: a disk that has all of the extent counts as a copy of what is left, and keeps what it
+// has.
 func TestLeft_BetterCopyComesBack(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
@@ -134,7 +136,8 @@ func TestLeft_BetterCopyComesBack(t *testing.T) {
 	})
 }
 
-// TestLeft_AnotherContentIsKept: no end proves which of two replicas is right, so none is cleared away; the copy goes to another store.
+// TestLeft_AnotherContentIsKept: no end proves which of two replicas is right, so none is cleared away; the copy goes
+// to another store.
 func TestLeft_AnotherContentIsKept(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 2)
@@ -152,7 +155,8 @@ func TestLeft_AnotherContentIsKept(t *testing.T) {
 	})
 }
 
-// TestLeft_IsLostInTurn: all that have what is left lose it, or a part. That is reported, and given up by an operator's word once more.
+// TestLeft_IsLostInTurn: all that have what is left lose it, or a part. That is reported, and given up by an operator's
+// word once more.
 func TestLeft_IsLostInTurn(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(4, 3)
@@ -219,7 +223,8 @@ func TestLeft_NotCopied(t *testing.T) {
 	}
 }
 
-// TestLeft_QuarantinedCopy: a copy that was found damaged may have what is given up. An operator is told, and has to say so once more.
+// TestLeft_QuarantinedCopy: a copy that was found damaged may have what is given up. An operator is told, and has to
+// say so once more.
 func TestLeft_QuarantinedCopy(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(3, 2), 5)

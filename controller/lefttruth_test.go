@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestLeft_QuarantinedHolderProvesNothing: a holder of what is left that lost a part of it is no holder any more, but it is none that is as its writer left
-// it either: what it lacks may have been acknowledged.
+// TestLeft_QuarantinedHolderProvesNothing: a holder of what is left that lost a part of it is no holder any more, but
+// it is none that is as its writer left it either: what it lacks may have been acknowledged.
 func TestLeft_QuarantinedHolderProvesNothing(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.givenUpInPart()
@@ -66,8 +66,8 @@ func TestLeft_BeyondAnAcceptedEnd(t *testing.T) {
 	})
 }
 
-// TestLeft_LongerOfAnotherContent: all that is left is lost, and a store turns up that goes beyond it with another content. That is none of it: an
-// operator is asked, and may give it up.
+// TestLeft_LongerOfAnotherContent: all that is left is lost, and a store turns up that goes beyond it with another
+// content. That is none of it: an operator is asked, and may give it up.
 func TestLeft_LongerOfAnotherContent(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(3, 3)
@@ -105,8 +105,8 @@ func TestLeft_LongerOfAnotherContent(t *testing.T) {
 	})
 }
 
-// TestLeft_ReplicaOfAnotherContent: what is left is on a store that is no replica, and the replica that would get it for its readers has another content.
-// That holds up nobody: it is reported, and given up by an operator's word.
+// TestLeft_ReplicaOfAnotherContent: what is left is on a store that is no replica, and the replica that would get it
+// for its readers has another content. That holds up nobody: it is reported, and given up by an operator's word.
 func TestLeft_ReplicaOfAnotherContent(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 5)

@@ -74,8 +74,9 @@ func changesOf(run core.RunID, after uint64, resp *pb.ListChangesResponse) (part
 // heardChanges are how far the changes of each run were heard. It is reloadLoop's.
 type heardChanges map[core.RunID]uint64
 
-// listChanges asks all other controllers, side by side, what they have changed since they were asked last. The changes of
-// this controller are among the answers: some may still come, and of some it does not know, because a call has failed.
+// listChanges asks all other controllers, side by side, what they have changed since they were asked last. The changes
+// of this controller are among the answers: some may still come, and of some it does not know, because a call has
+// failed.
 func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answered) {
 	var mu sync.Mutex
 	var calls sync.WaitGroup
@@ -118,8 +119,8 @@ func (h *Host) listChanges(ctx context.Context, heard heardChanges) (out answere
 	return out
 }
 
-// changesOfOther asks another controller, page after page, and answers the last one; known: it was asked before. After an error
-// it is asked for all of it again.
+// changesOfOther asks another controller, page after page, and answers the last one; known: it was asked before. After
+// an error it is asked for all of it again.
 func (h *Host) changesOfOther(ctx context.Context, m membership.Host, after uint64, known bool) (all []changed, part changesPart, err error) {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)
 	defer cancel()

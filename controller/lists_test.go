@@ -199,7 +199,8 @@ func TestPush_HostThatMissedPushes(t *testing.T) {
 	})
 }
 
-// TestPull_NewerThanWhatTheHostHas: a list is answered above the version that the host names; also of a queue of which it owns nothing.
+// TestPull_NewerThanWhatTheHostHas: a list is answered above the version that the host names; also of a queue of which
+// it owns nothing.
 func TestPull_NewerThanWhatTheHostHas(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		all, o := r.queues(2), r.outputs[0]

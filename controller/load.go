@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// reloadEvery is how often a controller looks for extents that it does not know, while others name all their changes or
-	// there are none: a write of a predecessor can land late. It is also the shortest time between two readings of all rows
-	// then.
+	// reloadEvery is how often a controller looks for extents that it does not know, while others name all their changes
+	// or there are none: a write of a predecessor can land late. It is also the shortest time between two readings of all
+	// rows then.
 	reloadEvery = 10 * time.Minute
 	// reloadSeldom is the longest time between those, when they find nothing: see readings.
 	reloadSeldom = 4 * reloadEvery
@@ -26,8 +26,9 @@ const (
 	sealRowsAtOnce = 500
 )
 
-// reloadLoop takes in what this controller does not know. A predecessor's last writes, or those of a controller that was
-// away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire extents.
+// reloadLoop takes in what this controller does not know. A predecessor's last writes, or those of a controller that
+// was away, can land later, and nobody would ever seal what nobody knows of. Other controllers seal, move and retire
+// extents.
 func (h *Host) reloadLoop(ctx context.Context) {
 	last, alone := h.deps.now(), 2*unopenedAfter
 	r, heard := newReadings(h.cfg.CalmAfter, mostFollowed), make(heardChanges)
@@ -57,9 +58,9 @@ func (h *Host) isLone() bool {
 	return len(h.deps.Members.Hosts("controller")) < 2 && len(h.duties.Others()) == 0
 }
 
-// reloadRound reads all extents again, or those that controllers have changed and now and then those that are not known.
-// Others are asked before, so no change is between two rounds. A full reading that is asked for waits for no answer: the
-// next round hears of more then.
+// reloadRound reads all extents again, or those that controllers have changed and now and then those that are not
+// known. Others are asked before, so no change is between two rounds. A full reading that is asked for waits for no
+// answer: the next round hears of more then.
 func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges) {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
@@ -99,9 +100,9 @@ func (h *Host) reloadRound(ctx context.Context, r *readings, heard heardChanges)
 	}
 }
 
-// load brings the cache up to the work hints and the seal rows, and answers how many extents were not known as they are.
-// Extents that it lacks are taken in if they were made by then, zero is all. Later ones may be under way, here too, and
-// come to nothing: they are taken in if they have create rows.
+// load brings the cache up to the work hints and the seal rows, and answers how many extents were not known as they
+// are. Extents that it lacks are taken in if they were made by then, zero is all. Later ones may be under way, here
+// too, and come to nothing: they are taken in if they have create rows.
 func (h *Host) load(ctx context.Context, made time.Time) (found int, err error) {
 	reading := h.unread.begin()
 	if found, err = h.loadSome(ctx, made, func(metadata.ExtentRecord) bool { return true }); err == nil {
@@ -200,8 +201,8 @@ func (h *Host) registered(ctx context.Context, all []metadata.ExtentRecord) (out
 	return out, nil
 }
 
-// takeIn brings extents that have a live hint up to their seal rows, and answers how many of them were not known as they
-// are; open says which have an open hint, too.
+// takeIn brings extents that have a live hint up to their seal rows, and answers how many of them were not known as
+// they are; open says which have an open hint, too.
 func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open map[core.ExtentID]bool) (found int, err error) {
 	if len(part) == 0 {
 		return 0, nil
@@ -248,8 +249,8 @@ func (h *Host) takeIn(ctx context.Context, part []metadata.ExtentRecord, open ma
 	return found, nil
 }
 
-// openLately adds to open the extents that were sealed a moment ago and have an open hint: their seals may have begun after
-// the open hints were read.
+// openLately adds to open the extents that were sealed a moment ago and have an open hint: their seals may have begun
+// after the open hints were read.
 func (h *Host) openLately(ctx context.Context, rows map[core.ExtentID]metadata.SealRecord, open map[core.ExtentID]bool) error {
 	var ids []core.ExtentID
 	for id, row := range rows {
@@ -267,8 +268,8 @@ func (h *Host) openLately(ctx context.Context, rows map[core.ExtentID]metadata.S
 	return err
 }
 
-// withoutEnded leaves out old extents that have a hint, no seal row and no create row: they may have been retired so long
-// ago that their seal rows have ended.
+// withoutEnded leaves out old extents that have a hint, no seal row and no create row: they may have been retired so
+// long ago that their seal rows have ended.
 func (h *Host) withoutEnded(ctx context.Context, part []metadata.ExtentRecord, rows map[core.ExtentID]metadata.SealRecord) ([]metadata.ExtentRecord, error) {
 	var old []metadata.ExtentRecord
 	ended := make(map[core.ExtentID]bool)

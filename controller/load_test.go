@@ -103,8 +103,8 @@ func TestLoad_ReadsInPages(t *testing.T) {
 	})
 }
 
-// TestLoad_ForgetsInPages: a controller asks for the seal rows of many extents that others have retired in few calls. Slow
-// metadata would answer a call for each not within the time of a reading.
+// TestLoad_ForgetsInPages: a controller asks for the seal rows of many extents that others have retired in few calls.
+// Slow metadata would answer a call for each not within the time of a reading.
 func TestLoad_ForgetsInPages(t *testing.T) {
 	const extents = 1200
 	bubble(t, harnessOptions{}, func(r *harness) {

@@ -208,7 +208,8 @@ func TestLoading_MetadataAway(t *testing.T) {
 }
 
 // TestLoading_WithoutAMajority: a controller starts on the side of a cut that lacks a majority. It makes extents of AP
-// queues, and groups get what is published there. When the cut is over it reads the extents, and the groups keep theirs.
+// queues, and groups get what is published there. When the cut is over it reads the extents, and the groups keep
+// theirs.
 func TestLoading_WithoutAMajority(t *testing.T) {
 	apart(t, harnessOptions{stores: 2, outputs: 1}, func(r *harness, meta *faulty.Replicas) {
 		queue := r.queue(2, 1)

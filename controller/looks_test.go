@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestRounds_OutageOfMetadata: controllers with many queues neither ask metadata that refuse for each of them, nor log a
-// line for each. After the outage all queues are looked at soon.
+// TestRounds_OutageOfMetadata: controllers with many queues neither ask metadata that refuse for each of them, nor log
+// a line for each. After the outage all queues are looked at soon.
 func TestRounds_OutageOfMetadata(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		meta := &refusing{Store: r.meta}
@@ -107,7 +107,8 @@ func TestRounds_RefusedQueuesHoldUpNoOthers(t *testing.T) {
 			return true
 		})
 		t.Logf("all after %s", took)
-		// A round that finds none but refused ones waits for so long; one that ends at the first refusal leaves them to later ones.
+		// A round that finds none but refused ones waits for so long; one that ends at the first refusal leaves them to later
+		// ones.
 		if took > roundPatience+time.Second {
 			t.Errorf("the last one has its owner after %s", took)
 		}
@@ -152,8 +153,8 @@ func (s slowReads) GetRows(ctx context.Context, t metadata.Table, keys []metadat
 	return metadata.GetRows(ctx, s.Store, t, keys, c)
 }
 
-// TestRounds_QueuesSideBySide: a controller that takes over many queues tells output hosts of them soon, though each takes
-// some reads in series.
+// TestRounds_QueuesSideBySide: a controller that takes over many queues tells output hosts of them soon, though each
+// takes some reads in series.
 func TestRounds_QueuesSideBySide(t *testing.T) {
 	const many = 400
 	bubble(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness) {

@@ -29,7 +29,8 @@ func (r *harness) given(row metadata.SealRecord, from core.Seq) {
 	}
 }
 
-// TestLost_NothingAcknowledged: the disk of the only holder is lost, and what others lack nobody was told to be stored. Readers go on without it.
+// TestLost_NothingAcknowledged: the disk of the only holder is lost, and what others lack nobody was told to be stored.
+// Readers go on without it.
 func TestLost_NothingAcknowledged(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 3)
@@ -198,7 +199,8 @@ func TestLost_ForceIsRefused(t *testing.T) {
 	})
 }
 
-// TestLost_WhatIsLeftIsReadable: replicas that are left are told the end. Without it they show readers no more than they know as committed.
+// TestLost_WhatIsLeftIsReadable: replicas that are left are told the end. Without it they show readers no more than
+// they know as committed.
 func TestLost_WhatIsLeftIsReadable(t *testing.T) {
 	for name, acknowledged := range map[string]core.Seq{"given up": 3, "kept": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +260,8 @@ func TestLost_ForceSeesTheNewestHolders(t *testing.T) {
 	})
 }
 
-// TestLost_PartOfACopy: a store that is no replica has more than they, of a copy that was under way. Readers do not ask it, so it is copied to one of them.
+// TestLost_PartOfACopy: a store that is no replica has more than they, of a copy that was under way. Readers do not ask
+// it, so it is copied to one of them.
 func TestLost_PartOfACopy(t *testing.T) {
 	for name, left := range map[string]int{"replicas are shorter": 3, "no replica is left": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +297,8 @@ func TestLost_PartOfACopy(t *testing.T) {
 	}
 }
 
-// givenUpInPart makes an extent that is given up in part: it ends at 5, its only holder has lost it, and the others have it up to 4.
+// givenUpInPart makes an extent that is given up in part: it ends at 5, its only holder has lost it, and the others
+// have it up to 4.
 func (r *harness) givenUpInPart() (core.Extent, []*fakeStore) {
 	r.t.Helper()
 	e, others := r.sealedAloneOf(5, 3)
@@ -306,8 +310,8 @@ func (r *harness) givenUpInPart() (core.Extent, []*fakeStore) {
 	return e, others
 }
 
-// TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that does not know the end, though
-// readers need it, is told.
+// TestLost_GivenUpIsQuiet: what is lost of an extent that was given up is not reported again and again. A replica that
+// does not know the end, though readers need it, is told.
 func TestLost_GivenUpIsQuiet(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.givenUpInPart()

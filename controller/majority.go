@@ -43,7 +43,8 @@ func (h *Host) nowhere(err error) error {
 	return core.Errorf(core.CodeNoMajority, "the metadata have no majority here%s: %w", inBrackets(v.Text()), err)
 }
 
-// withMajority does a call that needs a majority of the metadata; CodeNoMajority if none answers within metadata.MajorityWait.
+// withMajority does a call that needs a majority of the metadata; CodeNoMajority if none answers within
+// metadata.MajorityWait.
 func (h *Host) withMajority(ctx context.Context, call func(context.Context) error) error {
 	if h.cfg.Alone {
 		return call(ctx)

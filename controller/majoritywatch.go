@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// lackAfter is for how long no majority has answered when this controller says that it lacks one. A read every second needs one.
+	// lackAfter is for how long no majority has answered when this controller says that it lacks one. A read every second
+	// needs one.
 	lackAfter = 1500 * time.Millisecond
 	// otherAskedEvery is how often the other controllers are asked meanwhile, all at once.
 	otherAskedEvery = time.Second
@@ -20,8 +21,8 @@ const (
 	otherTimeout = time.Second
 	// saidFor is for how long the answer of a controller counts that does not answer any more: one lost call is no cut.
 	saidFor = 3 * time.Second
-	// otherKnownFor is for how long a controller counts that neither membership nor a session lease shows. While this controller lacks a majority it
-	// forgets nobody: a cut may last.
+	// otherKnownFor is for how long a controller counts that neither membership nor a session lease shows. While this
+	// controller lacks a majority it forgets nobody: a cut may last.
 	otherKnownFor = 5 * time.Minute
 )
 
@@ -106,7 +107,8 @@ func (h *Host) heardMajority(began time.Time, err error) {
 	}
 }
 
-// followControllers takes over which other controllers there are; forget: those that are not shown any more are dropped after a while.
+// followControllers takes over which other controllers there are; forget: those that are not shown any more are dropped
+// after a while.
 func (h *Host) followControllers(now time.Time, forget bool) {
 	self, shown, members := h.deps.Members.Self().ID, h.deps.Members.Hosts("controller"), h.duties.Others()
 	w := h.watch
@@ -148,8 +150,8 @@ func (h *Host) judgeMajority(ctx context.Context, now time.Time) (asked bool) {
 	return true
 }
 
-// askOthers asks all other controllers side by side. A controller that left in good order does not count. Nor does one at whose machine nobody
-// listens: the machine is reached.
+// askOthers asks all other controllers side by side. A controller that left in good order does not count. Nor does one
+// at whose machine nobody listens: the machine is reached.
 func (h *Host) askOthers(ctx context.Context, now, lacking time.Time) map[core.HostID]majority.Answer {
 	left := make(map[core.HostID]bool)
 	for _, g := range h.deps.Members.Gone() {
@@ -191,7 +193,8 @@ func (h *Host) askOthers(ctx context.Context, now, lacking time.Time) map[core.H
 	return out
 }
 
-// majorityIs takes in a verdict, and tells operators of another state. One of others counts while no majority has answered since they were asked.
+// majorityIs takes in a verdict, and tells operators of another state. One of others counts while no majority has
+// answered since they were asked.
 func (h *Host) majorityIs(v majority.Verdict, lacking time.Time) {
 	w := h.watch
 	w.mu.Lock()

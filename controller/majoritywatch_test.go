@@ -27,7 +27,8 @@ func (c *running) verdict(t *testing.T) string {
 	return strings.TrimSpace(string(v.State) + " " + v.Text())
 }
 
-// TestMajority_ReadsThatHang: a controller notices within seconds that no majority answers, and at once that one does again.
+// TestMajority_ReadsThatHang: a controller notices within seconds that no majority answers, and at once that one does
+// again.
 func TestMajority_ReadsThatHang(t *testing.T) {
 	meta := &hanging{Store: memory.New()}
 	bubble(t, harnessOptions{edit: beside, meta: meta}, func(r *harness) {
@@ -119,8 +120,8 @@ func TestMajority_AsksOnceASecond(t *testing.T) {
 	})
 }
 
-// TestMajority_KnowsOthersForMinutes: a controller that died some minutes before may be on the other side of a cut. One that is gone for longer does not count; none is
-// forgotten in a cut.
+// TestMajority_KnowsOthersForMinutes: a controller that died some minutes before may be on the other side of a cut. One
+// that is gone for longer does not count; none is forgotten in a cut.
 func TestMajority_KnowsOthersForMinutes(t *testing.T) {
 	meta := &refusing{Store: memory.New()}
 	two(t, harnessOptions{meta: meta}, func(r *harness, both [2]*running) {

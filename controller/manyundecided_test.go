@@ -19,8 +19,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// BenchmarkReconcile_ManyUndecided is a round of seals while so many extents cannot be decided and wait for their next try:
-// all stores are away.
+// BenchmarkReconcile_ManyUndecided is a round of seals while so many extents cannot be decided and wait for their next
+// try: all stores are away.
 func BenchmarkReconcile_ManyUndecided(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -17,11 +17,13 @@ const (
 	minorityEvery = 500 * time.Millisecond
 	// minorityIdle is the same while there are none, for extents that others made and this controller has learned of.
 	minorityIdle = 5 * time.Second
-	// makerGone is for how long membership has not shown the run that made an extent of a minority when others assign its shares.
+	// makerGone is for how long membership has not shown the run that made an extent of a minority when others assign its
+	// shares.
 	makerGone = 10 * time.Second
 )
 
-// minority is what this controller does for the extents that it made without a majority of the metadata (docs/adr/0065). It alone assigns their shares:
+// minority is what this controller does for the extents that it made without a majority of the metadata
+// (docs/adr/0065). It alone assigns their shares:
 //
 //	made ──▶ assigned, in lists beside those of the queue ──a majority answers──▶ leaving ──no output host goes on, rows are at Quorum──▶ released
 //	            ▲                                                                   │
@@ -116,8 +118,9 @@ func (h *Host) majorityAnswers(ctx context.Context, e catalog.Extent) bool {
 	return err == nil || core.CodeOf(err) == core.CodeNotFound
 }
 
-// endMinority releases extents. Each output host has given their shares away, and saved them, or its lease of the lists is over. Then the rows are written at
-// Quorum, where the controller that is responsible for the queue finds them at once: hints between copies of the metadata come later.
+// endMinority releases extents. Each output host has given their shares away, and saved them, or its lease of the lists
+// is over. Then the rows are written at Quorum, where the controller that is responsible for the queue finds them at
+// once: hints between copies of the metadata come later.
 func (h *Host) endMinority(ctx context.Context, own []catalog.Extent) {
 	m := h.minority
 	if m.keeps.Swap(false) || m.stopped.IsZero() {
@@ -146,7 +149,8 @@ func (h *Host) endMinority(ctx context.Context, own []catalog.Extent) {
 	}
 }
 
-// secureMinority writes the assignments of extents, their hints and their create rows at Quorum, those without their maker.
+// secureMinority writes the assignments of extents, their hints and their create rows at Quorum, those without their
+// maker.
 func (h *Host) secureMinority(ctx context.Context, own []catalog.Extent) error {
 	m, at := h.minority, h.deps.now()
 	var assignments, hints []metadata.Row
@@ -204,7 +208,8 @@ type makers struct {
 	seen map[core.RunID]time.Time // when membership showed them last, or their extents were met
 }
 
-// takeOverMinority releases the extents of runs that are gone: another run of the controller is there, or none is for makerGone. It could not say so itself.
+// takeOverMinority releases the extents of runs that are gone: another run of the controller is there, or none is for
+// makerGone. It could not say so itself.
 func (h *Host) takeOverMinority(all []catalog.Extent) {
 	x, now := &h.minority.makers, h.deps.now()
 	controllers := h.deps.Members.Hosts("controller")

@@ -49,7 +49,8 @@ func (r *harness) renews(outputs ...int) {
 	}
 }
 
-// sharesIn is how many shares of an extent are in the lists of output hosts: in those of queues, or in those of minorities.
+// sharesIn is how many shares of an extent are in the lists of output hosts: in those of queues, or in those of
+// minorities.
 func (r *harness) sharesIn(e core.ExtentID, minority bool) (n int) {
 	for _, o := range r.outputs {
 		o.mu.Lock()
@@ -74,7 +75,8 @@ func (r *harness) created(meta metadata.Store, e core.Extent, c metadata.Consist
 	return row, err
 }
 
-// TestEnsure_DeletionFindsEachExtent: a deletion reads the create rows at Quorum, and frees the path of the queue when the extents that it finds are sealed.
+// TestEnsure_DeletionFindsEachExtent: a deletion reads the create rows at Quorum, and frees the path of the queue when
+// the extents that it finds are sealed.
 func TestEnsure_DeletionFindsEachExtent(t *testing.T) {
 	apart(t, harnessOptions{stores: 1}, func(r *harness, meta *faulty.Replicas) {
 		for range 20 {
@@ -169,8 +171,8 @@ func (s *hanging) Get(ctx context.Context, t metadata.Table, k metadata.Key, c m
 	return s.Store.Get(ctx, t, k, c)
 }
 
-// TestMinority_SharesAreAssignedBesideTheQueues: groups get what was published in the cut, by lists of its own; those that deliver at most once, and those of
-// extents of before, get nothing from them.
+// TestMinority_SharesAreAssignedBesideTheQueues: groups get what was published in the cut, by lists of its own; those
+// that deliver at most once, and those of extents of before, get nothing from them.
 func TestMinority_SharesAreAssignedBesideTheQueues(t *testing.T) {
 	apart(t, harnessOptions{stores: 2, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
 		queue := r.queue(2, 1)

@@ -37,7 +37,8 @@ func (r *harness) assigned(meta metadata.Store, g core.GroupID, e core.ExtentID)
 	return newest
 }
 
-// TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease: the controller that goes on from there must find who had the shares.
+// TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease: the controller that goes on from there must find who had the
+// shares.
 func TestMinority_AssignmentsAreAtQuorumAfterAFailedRelease(t *testing.T) {
 	replicas := faulty.NewReplicas(faulty.Divergence{Seed: 1, Never: 1})
 	meta := &flapping{Store: replicas.Apart()}

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/metadata/faulty"
 )
 
-// TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn: it stood still, and may find a list of before in its socket when it goes on. Such a list begins a lease.
+// TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn: it stood still, and may find a list of before in its socket
+// when it goes on. Such a list begins a lease.
 func TestMinority_AnOutputHostThatLostItsSharesMayNotGoOn(t *testing.T) {
 	apart(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, meta *faulty.Replicas) {
 		e, owner := r.shareOfMinority(meta)

@@ -108,7 +108,8 @@ func (h *Host) assignMinority(ctx context.Context, own []catalog.Extent) error {
 	return errors.Join(slices.Collect(maps.Values(unknown))...)
 }
 
-// readersOfMinority is groupsOfMinority within metadata.MajorityWait: where the one copy lacks the row of a queue, a majority is asked for it.
+// readersOfMinority is groupsOfMinority within metadata.MajorityWait: where the one copy lacks the row of a queue, a
+// majority is asked for it.
 func (h *Host) readersOfMinority(ctx context.Context, queue core.QueueID) ([]metadata.GroupRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadata.MajorityWait)
 	defer cancel()
@@ -137,8 +138,9 @@ func (h *Host) heardOutputs(now time.Time) (out []placement.Candidate, runs map[
 	return out, runs
 }
 
-// groupsOfMinority are the groups of a queue that get messages where no majority of the metadata answers, by one copy. A group that delivers at most once, and
-// one of a CP queue, gets nothing there: only a majority decides who may deliver to it.
+// groupsOfMinority are the groups of a queue that get messages where no majority of the metadata answers, by one copy.
+// A group that delivers at most once, and one of a CP queue, gets nothing there: only a majority decides who may
+// deliver to it.
 func (h *Host) groupsOfMinority(ctx context.Context, queue core.QueueID) (out []metadata.GroupRecord, err error) {
 	q, err := h.queueRow(ctx, queue)
 	if err != nil || q.Spec.Status == core.StatusDeleted || q.Spec.Consistency == core.CP {
@@ -178,8 +180,9 @@ func (h *Host) minorityLists() map[minorityKey][]*pb.Assignment {
 	return out
 }
 
-// tellMinority sends output hosts their lists, also those that they have: one whose lease ended has dropped them. Lists that are not among them are sent empty,
-// until they are confirmed. It reports whether no list is left that was sent and is not among these.
+// tellMinority sends output hosts their lists, also those that they have: one whose lease ended has dropped them. Lists
+// that are not among them are sent empty, until they are confirmed. It reports whether no list is left that was sent
+// and is not among these.
 func (h *Host) tellMinority(ctx context.Context, lists map[minorityKey][]*pb.Assignment) (all bool) {
 	m, now := h.minority, h.deps.now()
 	for k := range lists {
@@ -257,7 +260,8 @@ func ownersOf(lists map[minorityKey][]*pb.Assignment) *map[core.RunID]bool {
 	return &out
 }
 
-// mayKeep reports whether an output host may go on with its lists. One that has none here may have taken a list of before, which was long on its way.
+// mayKeep reports whether an output host may go on with its lists. One that has none here may have taken a list of
+// before, which was long on its way.
 func (m *minority) mayKeep(run core.RunID) bool {
 	owners := m.owners.Load()
 	return m.keeps.Load() && owners != nil && (*owners)[run]

@@ -9,8 +9,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// createExtent makes an extent of an AP queue, or one of timers. The row by which it is made may be behind. If a majority has other settings of the queue once
-// the rows of the extent are written, these are removed, and another extent is made. No writer has the first one before.
+// createExtent makes an extent of an AP queue, or one of timers. The row by which it is made may be behind. If a
+// majority has other settings of the queue once the rows of the extent are written, these are removed, and another
+// extent is made. No writer has the first one before.
 func (h *Host) createExtent(ctx context.Context, w wish) (core.Extent, error) {
 	for {
 		if err := h.readRow(ctx, &w); err != nil {
@@ -83,8 +84,8 @@ func (h *Host) newExtent(ctx context.Context, w wish, chain uint64) (r metadata.
 	return r, h.choose(ctx, &r.Extent, q.Spec, w.avoid)
 }
 
-// registerHead writes the rows of a new head, and takes it in. If that fails, the extent stays: it is there by its head, and another controller may have
-// written its rows.
+// registerHead writes the rows of a new head, and takes it in. If that fails, the extent stays: it is there by its
+// head, and another controller may have written its rows.
 func (h *Host) registerHead(ctx context.Context, w wish, r metadata.ExtentRecord) (core.Extent, error) {
 	now := h.deps.now()
 	if err := h.writeNew(ctx, w, r, now); err != nil {
@@ -108,8 +109,8 @@ func (h *Host) register(w wish, r metadata.ExtentRecord, now time.Time) {
 	h.tellOthers(made)
 }
 
-// writeNew writes the rows of a new extent side by side: no writer knows the extent before all are there. A lookup by the id of an
-// extent finds the hint, so a majority has that, too.
+// writeNew writes the rows of a new extent side by side: no writer knows the extent before all are there. A lookup by
+// the id of an extent finds the hint, so a majority has that, too.
 func (h *Host) writeNew(ctx context.Context, w wish, r metadata.ExtentRecord, now time.Time) error {
 	write := func(ctx context.Context, c metadata.Consistency) error {
 		return sideBySide(func() error { return h.writeHint(ctx, metadata.HintLive, r, now, c) }, func() error { return h.writeRow(ctx, r, now, c) })

@@ -32,8 +32,8 @@ func (x *refusesHints) Put(ctx context.Context, t metadata.Table, k metadata.Key
 	return x.Store.Put(ctx, t, k, value, at, ttl, c)
 }
 
-// TestChain_HintsOfHeadAreWrittenAgain: the hints of a new head could not be written, and its create row was. No writer gets the extent until whoever asks again
-// has written them.
+// TestChain_HintsOfHeadAreWrittenAgain: the hints of a new head could not be written, and its create row was. No writer
+// gets the extent until whoever asks again has written them.
 func TestChain_HintsOfHeadAreWrittenAgain(t *testing.T) {
 	meta := &refusesHints{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 3, meta: meta}, func(r *harness) {
@@ -88,7 +88,8 @@ func (r *harness) liveHints() (out []core.ExtentID) {
 	return out
 }
 
-// TestEnsure_RowWithoutHintIsRemoved: no writer gets an extent whose hint could not be written, and its create row goes.
+// TestEnsure_RowWithoutHintIsRemoved: no writer gets an extent whose hint could not be written, and its create row
+// goes.
 func TestEnsure_RowWithoutHintIsRemoved(t *testing.T) {
 	meta := &refusesHints{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 1, meta: meta}, func(r *harness) {
@@ -139,7 +140,8 @@ func TestEnsure_GivenRowOfDeletedQueue(t *testing.T) {
 	})
 }
 
-// TestEnsure_NoMajorityIsFoundOutByAReading: while no majority answers, an extent that needs one is not written first, and removed then.
+// TestEnsure_NoMajorityIsFoundOutByAReading: while no majority answers, an extent that needs one is not written first,
+// and removed then.
 func TestEnsure_NoMajorityIsFoundOutByAReading(t *testing.T) {
 	apart(t, harnessOptions{stores: 1}, func(r *harness, meta *faulty.Replicas) {
 		q := r.queueRow(r.queue(1, 1))
@@ -226,7 +228,8 @@ func (x *endsHinted) Update(ctx context.Context, t metadata.Table, k metadata.Ke
 	return x.Store.Update(ctx, t, k, old, value, ttl)
 }
 
-// TestStart_FindsRowWithoutHint: the controller died between the rows of a new extent. The start of a group lists the create rows, and has the extent sealed.
+// TestStart_FindsRowWithoutHint: the controller died between the rows of a new extent. The start of a group lists the
+// create rows, and has the extent sealed.
 func TestStart_FindsRowWithoutHint(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
@@ -245,7 +248,8 @@ func TestStart_FindsRowWithoutHint(t *testing.T) {
 	})
 }
 
-// TestLoad_SealSinceTheOpenHintsWereRead: another controller sealed the extent between the two readings, and may die before its holders know the end.
+// TestLoad_SealSinceTheOpenHintsWereRead: another controller sealed the extent between the two readings, and may die
+// before its holders know the end.
 func TestLoad_SealSinceTheOpenHintsWereRead(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		e := r.extent(r.queue(1, 1), 10)

@@ -30,8 +30,8 @@ func (s *oldGroup) List(ctx context.Context, t metadata.Table, partition, after 
 	return rows, more, err
 }
 
-// A group was sent back to the beginning of an extent that it had consumed. A list with its row of before takes no shares
-// from it, be the controller one that knew the group or a new one.
+// A group was sent back to the beginning of an extent that it had consumed. A list with its row of before takes no
+// shares from it, be the controller one that knew the group or a new one.
 func TestAssign_ListWithAnOlderEpochTakesNoShares(t *testing.T) {
 	for name, restart := range map[string]bool{"same controller": false, "new controller": true} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestStart_HintsOfAnEarlierVersion: an earlier version kept all hints of a kind in one partition. Its extents are known
-// after a start, and nothing is left there.
+// TestStart_HintsOfAnEarlierVersion: an earlier version kept all hints of a kind in one partition. Its extents are
+// known after a start, and nothing is left there.
 func TestStart_HintsOfAnEarlierVersion(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)

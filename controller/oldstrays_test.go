@@ -70,7 +70,8 @@ func TestStrays_AnOldExtentWithARowIsTakenIn(t *testing.T) {
 	})
 }
 
-// TestLoad_OldHintsAloneAreLeftOut: the last hint of an extent that was retired long ago was not removed, and its seal row has ended.
+// TestLoad_OldHintsAloneAreLeftOut: the last hint of an extent that was retired long ago was not removed, and its seal
+// row has ended.
 func TestLoad_OldHintsAloneAreLeftOut(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		queue := r.queue(1, 1)

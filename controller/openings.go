@@ -12,7 +12,8 @@ import (
 )
 
 // openings are the breakers that are open on output hosts, as these said when they renewed their shares: each host is
-// told those of all others (docs/adr/0076). They are in memory alone, and no metadata is asked. Safe for concurrent use.
+// told those of all others (docs/adr/0076). They are in memory alone, and no metadata is asked. Safe for concurrent
+// use.
 type openings struct {
 	mu struct {
 		sync.Mutex
@@ -30,8 +31,8 @@ type openingsOf struct {
 }
 
 const (
-	// openingsKept is how long what a host said stands without another word. It is longer than the shares of a host that is gone stay with it: the
-	// next owner of these has the breaker open by then.
+	// openingsKept is how long what a host said stands without another word. It is longer than the shares of a host that
+	// is gone stay with it: the next owner of these has the breaker open by then.
 	openingsKept = 5 * time.Second
 	// mostOpeningHosts bounds the hosts with an open breaker that are heard, and so the memory.
 	mostOpeningHosts = 256

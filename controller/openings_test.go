@@ -31,7 +31,8 @@ func groupNumber(n int) core.GroupID {
 	return core.GroupID{ID: core.ID{byte(n >> 16), byte(n >> 8), byte(n), 1}}
 }
 
-// asks has a host tell of openings, group:number, and answers what it is told, host/group:number; "same" when nothing is.
+// asks has a host tell of openings, group:number, and answers what it is told, host/group:number; "same" when nothing
+// is.
 func (k *talk) asks(host string, open ...string) (told []string) {
 	k.t.Helper()
 	run, ok := k.runs[host]
@@ -153,7 +154,8 @@ func TestOpenings_TheNewestAreTold(t *testing.T) {
 	}
 }
 
-// TestRenewShares_Openings: hosts hear of each other by their renewals, also while the metadata are away; what is too much, or no id, is refused.
+// TestRenewShares_Openings: hosts hear of each other by their renewals, also while the metadata are away; what is too
+// much, or no id, is refused.
 func TestRenewShares_Openings(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness) {
 		group := core.NewID(time.Now())

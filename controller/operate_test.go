@@ -20,7 +20,8 @@ type lettered struct {
 	group, sift    core.GroupID // of the queue, and of its dead letters
 }
 
-// lettered makes one: the first controller is responsible for the queue, the second for the dead letters, by their numbers.
+// lettered makes one: the first controller is responsible for the queue, the second for the dead letters, by their
+// numbers.
 func (r *harness) lettered(both [2]*running, queueBy, lettersBy int) (x lettered) {
 	r.t.Helper()
 	by := func(want int) core.QueueID {
@@ -90,7 +91,8 @@ func (r *harness) ends(id core.ID, most time.Duration) metadata.OperationRecord 
 	}
 }
 
-// TestOperation_RunsWhereItsObjectIs: whichever controller is asked, the one that is responsible for the dead letters runs the operation.
+// TestOperation_RunsWhereItsObjectIs: whichever controller is asked, the one that is responsible for the dead letters
+// runs the operation.
 func TestOperation_RunsWhereItsObjectIs(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		for i := range 8 {
@@ -105,8 +107,8 @@ func TestOperation_RunsWhereItsObjectIs(t *testing.T) {
 	})
 }
 
-// TestOperation_DoneWhenOutputHostsHaveHeard: the controllers of the two queues are two. When the operation is done, the output hosts have
-// the shares that follow from it.
+// TestOperation_DoneWhenOutputHostsHaveHeard: the controllers of the two queues are two. When the operation is done,
+// the output hosts have the shares that follow from it.
 func TestOperation_DoneWhenOutputHostsHaveHeard(t *testing.T) {
 	for _, kind := range []metadata.OperationKind{metadata.OperationMerge, metadata.OperationPurge} {
 		two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
@@ -135,7 +137,8 @@ func (r *harness) crash(c *running) {
 	r.leave("ctl2")
 }
 
-// TestOperation_GoesOnAfterACrash: the controller that runs an operation dies; the other one goes on within ten seconds.
+// TestOperation_GoesOnAfterACrash: the controller that runs an operation dies; the other one goes on within ten
+// seconds.
 func TestOperation_GoesOnAfterACrash(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		x := r.lettered(both, 0, 1)
@@ -153,8 +156,8 @@ func TestOperation_GoesOnAfterACrash(t *testing.T) {
 	})
 }
 
-// TestOperation_OutlivesTheControllerOfItsLists: the controller whose lists an operation changes dies, or hangs, before output hosts hear of it. The operation is
-// done when they have heard of it from the one that is responsible next.
+// TestOperation_OutlivesTheControllerOfItsLists: the controller whose lists an operation changes dies, or hangs, before
+// output hosts hear of it. The operation is done when they have heard of it from the one that is responsible next.
 func TestOperation_OutlivesTheControllerOfItsLists(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
 		x := r.lettered(both, 1, 0)
@@ -177,7 +180,8 @@ func TestOperation_OutlivesTheControllerOfItsLists(t *testing.T) {
 	})
 }
 
-// TestHeard_ListOfTheControllerBefore: an output host has a list of a controller that is gone, and the one that is responsible knows nothing of its shares.
+// TestHeard_ListOfTheControllerBefore: an output host has a list of a controller that is gone, and the one that is
+// responsible knows nothing of its shares.
 func TestHeard_ListOfTheControllerBefore(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		x, o := r.lettered(both, 1, 0), r.outputs[0]
@@ -224,8 +228,8 @@ func TestHeard_OfAnotherController(t *testing.T) {
 	})
 }
 
-// TestHeard_UnknownExtent: an operation gives a group messages that it copied into an extent of its own, which the controller of the group's queue has not
-// heard of.
+// TestHeard_UnknownExtent: an operation gives a group messages that it copied into an extent of its own, which the
+// controller of the group's queue has not heard of.
 func TestHeard_UnknownExtent(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		x := r.lettered(both, 1, 0)

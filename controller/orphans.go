@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// orphanFor is for how long a queue must have been unknown before its extents are removed: an operator who restores metadata has that long.
+	// orphanFor is for how long a queue must have been unknown before its extents are removed: an operator who restores
+	// metadata has that long.
 	orphanFor = 7 * 24 * time.Hour
-	// orphanUnseen is when a queue of which no store has shown an extent is forgotten. Stores show all they have once a day.
+	// orphanUnseen is when a queue of which no store has shown an extent is forgotten. Stores show all they have once a
+	// day.
 	orphanUnseen = 3 * 24 * time.Hour
 	// maxOrphanQueues bounds how many unknown queues are remembered. The extents of others stay until there is room.
 	maxOrphanQueues = 10_000
@@ -41,7 +43,8 @@ func newOrphans() *orphans {
 	return o
 }
 
-// seen records that a store has an extent of an unknown queue. due: that has been so for long enough, or an operator ends it.
+// seen records that a store has an extent of an unknown queue. due: that has been so for long enough, or an operator
+// ends it.
 func (o *orphans) seen(e core.Extent, now time.Time) (due bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -105,8 +108,9 @@ func (o *orphans) dueLog(now time.Time) (some []core.ExtentID, news int) {
 	return some, news
 }
 
-// endOrphan writes the row of a deleted queue for an orphan's queue, if it is proven that there is no such queue, or an operator says so. From then on the extent is one of a
-// deleted queue: registered, sealed, retired and removed like any other. It answers whether the row is there.
+// endOrphan writes the row of a deleted queue for an orphan's queue, if it is proven that there is no such queue, or an
+// operator says so. From then on the extent is one of a deleted queue: registered, sealed, retired and removed like any
+// other. It answers whether the row is there.
 func (h *Host) endOrphan(ctx context.Context, x stray) bool {
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
@@ -129,9 +133,10 @@ func (h *Host) endOrphan(ctx context.Context, x stray) bool {
 	return true
 }
 
-// provenGone reports whether this metadata would know the queue if it was one of this cluster: there is a queue that is older, so the metadata was there when the queue
-// would have been made; and each store that has the extent has another one that the metadata know, on the same disk, so the stores and the metadata belong together.
-// The extent has no row either. Ids of queues are never used again.
+// provenGone reports whether this metadata would know the queue if it was one of this cluster: there is a queue that is
+// older, so the metadata was there when the queue would have been made; and each store that has the extent has another
+// one that the metadata know, on the same disk, so the stores and the metadata belong together. The extent has no row
+// either. Ids of queues are never used again.
 func (h *Host) provenGone(ctx context.Context, x stray) (bool, error) {
 	created, err := h.createdRow(ctx, x.extent)
 	if err != nil || !created.Created.IsZero() {

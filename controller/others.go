@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// others are the other controllers that there are, with the time since when they have been the same. Safe for concurrent use.
+// others are the other controllers that there are, with the time since when they have been the same. Safe for
+// concurrent use.
 type others struct {
 	mu struct {
 		sync.Mutex

@@ -18,16 +18,16 @@ const (
 	rowsAtOnce = 256
 	// removalsAtOnce bounds the removals of old rows that run side by side.
 	removalsAtOnce = 8
-	// moveWithin is for how long a share waits for an owner that is well, but does not confirm that it has given the share away. Then the new owner
-	// resumes from the last checkpoint: what was handed out since may come twice.
+	// moveWithin is for how long a share waits for an owner that is well, but does not confirm that it has given the share
+	// away. Then the new owner resumes from the last checkpoint: what was handed out since may come twice.
 	moveWithin = 5 * time.Second
-	// lateMove is how old a decision is that another controller made, and whose move may still be under way: clocks of controllers may differ by so
-	// much less moveWithin.
+	// lateMove is how old a decision is that another controller made, and whose move may still be under way: clocks of
+	// controllers may differ by so much less moveWithin.
 	lateMove = 2 * moveWithin
 )
 
-// giveOwners gives the pending shares of these queues to the output hosts that should have them; rows are written only where the owner
-// changes, before anybody is told. It answers the decisions that were superseded.
+// giveOwners gives the pending shares of these queues to the output hosts that should have them; rows are written only
+// where the owner changes, before anybody is told. It answers the decisions that were superseded.
 func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (superseded []catalog.Decision, err error) {
 	outputs, runs := h.candidates("outputhost")
 	if len(outputs) == 0 {
@@ -69,7 +69,8 @@ func (h *Host) giveOwners(ctx context.Context, queues []core.QueueID) (supersede
 	return superseded, nil
 }
 
-// give writes decisions and makes them count, as far as this controller is still responsible. It answers those that they supersede.
+// give writes decisions and makes them count, as far as this controller is still responsible. It answers those that
+// they supersede.
 func (h *Host) give(ctx context.Context, changes []change, well func(catalog.HostRun) bool, now time.Time) (superseded []catalog.Decision, err error) {
 	defer h.actions.begin()()
 	others := func(c change) bool { return !h.duties.Responsible(c.Queue.ID) || !h.shares.looked(c.Queue) }
@@ -88,7 +89,8 @@ func (h *Host) give(ctx context.Context, changes []change, well func(catalog.Hos
 	return superseded, nil
 }
 
-// ownedBy is by what a share gets its owner: those of a retry queue's extents have one, who knows two copies of a message for what they are.
+// ownedBy is by what a share gets its owner: those of a retry queue's extents have one, who knows two copies of a
+// message for what they are.
 func (h *Host) ownedBy(g *groupShares, e core.Extent) string {
 	if known, _ := h.extents.Get(e.ID); ofRetryQueue(known) {
 		return g.ID.String() + e.Queue.String()
@@ -96,8 +98,8 @@ func (h *Host) ownedBy(g *groupShares, e core.Extent) string {
 	return g.ID.String() + e.ID.String()
 }
 
-// nextCounter is that of the decision after old. Shares come back with a rewind: then it is above all of the epochs before, whose rows may still
-// be on their way out.
+// nextCounter is that of the decision after old. Shares come back with a rewind: then it is above all of the epochs
+// before, whose rows may still be on their way out.
 func (g *groupShares) nextCounter(old catalog.Decision) uint64 {
 	const perEpoch = 1 << 32
 	return max(old.Counter, g.Epoch*perEpoch) + 1
@@ -137,8 +139,9 @@ func (h *Host) writeAssignments(ctx context.Context, changes []change) ([]catalo
 	return decisions, h.deps.Meta.PutAll(ctx, metadata.Assignments, rows, metadata.One)
 }
 
-// forget removes the rows of decisions that count no more, beside the rounds. One that stays behind is found with its group.
-// A removal is just above the row that is known: a share that was given again meanwhile may have a row of the same key.
+// forget removes the rows of decisions that count no more, beside the rounds. One that stays behind is found with its
+// group. A removal is just above the row that is known: a share that was given again meanwhile may have a row of the
+// same key.
 func (h *Host) forget(ds []catalog.Decision) {
 	if len(ds) == 0 {
 		return

@@ -66,9 +66,8 @@ func (p *paxos) List(ctx context.Context, t metadata.Table, partition, after str
 	return p.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestPaxos_OfExtents counts what the life of an extent costs beyond plain reads and writes. An extent of an AP queue is created without any; a seal takes two
-// compare-and-sets; the head of a CP queue moves by
-// one.
+// TestPaxos_OfExtents counts what the life of an extent costs beyond plain reads and writes. An extent of an AP queue
+// is created without any; a seal takes two compare-and-sets; the head of a CP queue moves by one.
 func TestPaxos_OfExtents(t *testing.T) {
 	p := &paxos{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 3, edit: beside, meta: p}, func(r *harness) {

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// previewRewind counts the messages that a group would get after rewindGroup, as of now. Cancelled and expired messages are
-// counted, too: only a read of all messages would tell. It reads metadata and stores, and writes nothing.
+// previewRewind counts the messages that a group would get after rewindGroup, as of now. Cancelled and expired messages
+// are counted, too: only a read of all messages would tell. It reads metadata and stores, and writes nothing.
 func (h *Host) previewRewind(ctx context.Context, queue core.QueueID, name string, id core.GroupID, to core.Start) (*pb.SeekPreview, error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// sealedAlone makes an extent of so many records, all acknowledged, that only the first of its replicas was known to hold when it was sealed. That
-// one is killed and loses its disk; the others hang.
+// sealedAlone makes an extent of so many records, all acknowledged, that only the first of its replicas was known to
+// hold when it was sealed. That one is killed and loses its disk; the others hang.
 func (r *harness) sealedAlone(records int) (e core.Extent, others []*fakeStore) {
 	r.t.Helper()
 	return r.sealedAloneOf(records, core.Seq(records))
@@ -73,7 +73,8 @@ func (r *harness) lost() float64 {
 	return r.value(r.ctl.metrics.lost)
 }
 
-// TestPromote_NothingWhole: what is left is shorter, of another content, or damaged: nobody is made a holder, and it is reported.
+// TestPromote_NothingWhole: what is left is shorter, of another content, or damaged: nobody is made a holder, and it is
+// reported.
 func TestPromote_NothingWhole(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAlone(5)
@@ -108,7 +109,8 @@ func TestPromote_NothingWhole(t *testing.T) {
 	})
 }
 
-// TestRepair_ReplicaWithAnotherContent: a store that was away at the seal comes back with batches that are none of the extent's.
+// TestRepair_ReplicaWithAnotherContent: a store that was away at the seal comes back with batches that are none of the
+// extent's.
 func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 	other := func(x *fakeReplica, from int) {
 		x.batches = x.batches[:from:from]
@@ -138,8 +140,8 @@ func TestRepair_ReplicaWithAnotherContent(t *testing.T) {
 	}
 }
 
-// TestRepair_CommittedBeyondTheEndIsKept: the end of an extent cuts off what a replica knows to be acknowledged. Its bytes are evidence, also
-// when all copies are there without it, until an operator accepts the loss.
+// TestRepair_CommittedBeyondTheEndIsKept: the end of an extent cuts off what a replica knows to be acknowledged. Its
+// bytes are evidence, also when all copies are there without it, until an operator accepts the loss.
 func TestRepair_CommittedBeyondTheEndIsKept(t *testing.T) {
 	for name, stores := range map[string]int{"a copy is missing": 3, "all copies are there": 4} {
 		t.Run(name, func(t *testing.T) {

@@ -35,8 +35,8 @@ func (s *service) ListAssignments(ctx context.Context, req *connect.Request[pb.L
 	return connect.NewResponse(out), nil
 }
 
-// versions is a page of the lists of an output host that this controller may name: after a lapse of its session it has lists
-// of queues that another one may have given away, until a round forgets them. An empty page is the last one.
+// versions is a page of the lists of an output host that this controller may name: after a lapse of its session it has
+// lists of queues that another one may have given away, until a round forgets them. An empty page is the last one.
 func (h *Host) versions(owner catalog.HostRun, after core.QueueID, limit int) (page []catalog.QueueVersion, more bool) {
 	for {
 		page, more = h.shares.Versions(owner, after, limit)

@@ -28,13 +28,15 @@ func (h *Host) push() {
 }
 
 const (
-	// longPush is from when on the lists of a call rest, for pushPause times as long as the call took: a list of tens of thousands of shares takes half a second, and would
-	// be sent for each change of one share. Lists of other queues do not wait for it.
+	// longPush is from when on the lists of a call rest, for pushPause times as long as the call took: a list of tens of
+	// thousands of shares takes half a second, and would be sent for each change of one share. Lists of other queues do
+	// not wait for it.
 	longPush  = 20 * time.Millisecond
 	pushPause = 4
 	// maxPushPause bounds for how long a change can wait.
 	maxPushPause = time.Second
-	// mostRefusals is how often a list is sent in one push to a host that names a newer one each time: another controller may be raising it, too.
+	// mostRefusals is how often a list is sent in one push to a host that names a newer one each time: another controller
+	// may be raising it, too.
 	mostRefusals = 3
 )
 
@@ -76,8 +78,8 @@ func (h *Host) pushTo(ctx context.Context, m membership.Host, owner catalog.Host
 	}
 }
 
-// rests reports whether the list of a queue stays for later. It is asked with the shares' mutex held: it must not wait for actions, which a hand-over
-// holds while it asks the shares.
+// rests reports whether the list of a queue stays for later. It is asked with the shares' mutex held: it must not wait
+// for actions, which a hand-over holds while it asks the shares.
 func (p *pushing) rests(queue core.QueueID, now time.Time) bool {
 	return now.Before(p.rest[queue]) || !p.h.mayTell(queue)
 }
@@ -99,7 +101,8 @@ func (p *pushing) wait(ctx context.Context, now time.Time) {
 	}
 }
 
-// send the lists of these queues, a page in each call. With the last page of the first time the host hears that these are all.
+// send the lists of these queues, a page in each call. With the last page of the first time the host hears that these
+// are all.
 func (p *pushing) send(ctx context.Context, queues []core.QueueID) error {
 	left := make([]catalog.QueueVersion, len(queues))
 	for i, queue := range queues {

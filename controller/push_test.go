@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// TestPush_LongListsGoTogether: a list takes long, and changes all the time. Changes wait for each other, and for a second at most.
+// TestPush_LongListsGoTogether: a list takes long, and changes all the time. Changes wait for each other, and for a
+// second at most.
 func TestPush_LongListsGoTogether(t *testing.T) {
 	for name, x := range map[string]struct {
 		slow time.Duration
@@ -41,7 +42,8 @@ func TestPush_LongListsGoTogether(t *testing.T) {
 	}
 }
 
-// TestPush_LongListHoldsUpNoOther: a list that took long rests, and has changed again. A change of another queue comes at once.
+// TestPush_LongListHoldsUpNoOther: a list that took long rests, and has changed again. A change of another queue comes
+// at once.
 func TestPush_LongListHoldsUpNoOther(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		all, o := r.queues(2), r.outputs[0]

@@ -52,8 +52,8 @@ func TestInventory_IsDivided(t *testing.T) {
 	})
 }
 
-// TestInventory_TakeOver: the controller of some ranges ends. The other one compares these soon, in full: it finds a replica
-// that vanished, and holds nothing for unknown or superfluous.
+// TestInventory_TakeOver: the controller of some ranges ends. The other one compares these soon, in full: it finds a
+// replica that vanished, and holds nothing for unknown or superfluous.
 func TestInventory_TakeOver(t *testing.T) {
 	two(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness, both [2]*running) {
 		q := r.queue(2, 1)
@@ -89,7 +89,8 @@ func TestInventory_TakeOver(t *testing.T) {
 	})
 }
 
-// TestInventory_TakeOverOfAnEmptyBucket: a replica vanishes that was alone in its bucket while nobody compares its range.
+// TestInventory_TakeOverOfAnEmptyBucket: a replica vanishes that was alone in its bucket while nobody compares its
+// range.
 func TestInventory_TakeOverOfAnEmptyBucket(t *testing.T) {
 	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
 		e := r.inRangesOf(both[0], r.queue(2, 1), 1)[0]
@@ -102,8 +103,8 @@ func TestInventory_TakeOverOfAnEmptyBucket(t *testing.T) {
 	})
 }
 
-// TestInventory_OrphansAreDivided: each of two controllers knows the orphans of its ranges. When one of them ends, or begins,
-// the ranges move, and none is deleted for that.
+// TestInventory_OrphansAreDivided: each of two controllers knows the orphans of its ranges. When one of them ends, or
+// begins, the ranges move, and none is deleted for that.
 func TestInventory_OrphansAreDivided(t *testing.T) {
 	two(t, harnessOptions{stores: 1, edit: seldom}, func(r *harness, both [2]*running) {
 		const many = 60
@@ -134,8 +135,8 @@ func TestInventory_OrphansAreDivided(t *testing.T) {
 	})
 }
 
-// TestInventory_SealedByTheOther: a store loses records of an extent that the controller of its range does not know, or knows as
-// open, since the other controller made and sealed it a moment ago. It may read the extents again at any time.
+// TestInventory_SealedByTheOther: a store loses records of an extent that the controller of its range does not know, or
+// knows as open, since the other controller made and sealed it a moment ago. It may read the extents again at any time.
 func TestInventory_SealedByTheOther(t *testing.T) {
 	for _, wait := range []time.Duration{0, reloadOften / 2} {
 		for i := range 4 {
@@ -157,8 +158,8 @@ func TestInventory_SealedByTheOther(t *testing.T) {
 	}
 }
 
-// TestInventory_SealedByTheOtherForIt: the controller that is responsible for the queue and the range holds the extent for open when it compares the replica that
-// lost records, since the other one sealed the extent a moment ago.
+// TestInventory_SealedByTheOtherForIt: the controller that is responsible for the queue and the range holds the extent
+// for open when it compares the replica that lost records, since the other one sealed the extent a moment ago.
 func TestInventory_SealedByTheOtherForIt(t *testing.T) {
 	for _, wait := range []time.Duration{0, 2 * time.Second, 4 * time.Second, 15 * time.Second} {
 		for i := range 4 {

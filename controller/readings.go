@@ -24,8 +24,8 @@ type namedExtent struct {
 	until time.Time
 }
 
-// readings decide which rows one of several controllers reads again, and when (docs/adr/0070). They have no clock and do no I/O. All times are of
-// a monotonic clock.
+// readings decide which rows one of several controllers reads again, and when (docs/adr/0070). They have no clock and
+// do no I/O. All times are of a monotonic clock.
 //
 // Every round asks the other controllers which extents they have changed. A calm round reads these extents, and after
 // reloadEvery those that are not known. Any other round reads all rows. Full readings that find nothing become seldom:

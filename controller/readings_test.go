@@ -49,7 +49,8 @@ func TestReadings_Calm(t *testing.T) {
 	}
 }
 
-// TestReadings_NamedExtentsAreReadAgain: for two minutes after they were named last. A reading that failed does not count.
+// TestReadings_NamedExtentsAreReadAgain: for two minutes after they were named last. A reading that failed does not
+// count.
 func TestReadings_NamedExtentsAreReadAgain(t *testing.T) {
 	now, queue := time.Now(), core.QueueID{ID: core.ID{1}}
 	r, a := calmly(now)
@@ -77,9 +78,9 @@ func TestReadings_NamedExtentsAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestReadings_TakeAPartOfTheTime: a full reading that takes long is followed by a pause of four times as long, ten minutes at
-// most, and one that fails by one as long. One that is asked for waits for nothing, but a while after one that failed: it is
-// asked for again and again then, by each call that needs it.
+// TestReadings_TakeAPartOfTheTime: a full reading that takes long is followed by a pause of four times as long, ten
+// minutes at most, and one that fails by one as long. One that is asked for waits for nothing, but a while after one
+// that failed: it is asked for again and again then, by each call that needs it.
 func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 	now := time.Now()
 	refused := core.Errorf(core.CodeUnavailable, "x")
@@ -107,8 +108,8 @@ func TestReadings_TakeAPartOfTheTime(t *testing.T) {
 	}
 }
 
-// TestReadings_OfWhatIsNew: ten minutes after the last reading that would have found it. One that finds something has all
-// rows read soon.
+// TestReadings_OfWhatIsNew: ten minutes after the last reading that would have found it. One that finds something has
+// all rows read soon.
 func TestReadings_OfWhatIsNew(t *testing.T) {
 	at := time.Now()
 	r, a := calmly(at)

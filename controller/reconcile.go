@@ -19,8 +19,8 @@ const (
 	renewEvery = 5 * time.Minute
 )
 
-// reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not finish go on,
-// holders that were not told their end are told. It looks at extents whose turn has come only.
+// reconcile compares what should be with what is, by level: extents whose writer is gone are sealed, seals that did not
+// finish go on, holders that were not told their end are told. It looks at extents whose turn has come only.
 func (h *Host) reconcile() {
 	now, away := h.deps.now(), make(map[catalog.HostRun]bool)
 	if now.Sub(h.renewed) >= renewEvery {
@@ -59,8 +59,8 @@ func (h *Host) reconcile() {
 	}
 }
 
-// tend looks after an extent whose turn has come, if it needs that. One that changes later is added again, and so is an open
-// one whose writer is found gone later: away is what this round has found.
+// tend looks after an extent whose turn has come, if it needs that. One that changes later is added again, and so is an
+// open one whose writer is found gone later: away is what this round has found.
 func (h *Host) tend(id core.ExtentID, now time.Time, away map[catalog.HostRun]bool) begun {
 	e, known := h.stillUndecided(id)
 	switch {
@@ -104,8 +104,8 @@ func (h *Host) lookInTurn(id core.ExtentID, f func(ctx context.Context)) begun {
 	})
 }
 
-// sealUnasked seals an extent, and logs the first try that fails: many may fail every 30 s, for days. alarmUndecided goes on
-// to tell of them.
+// sealUnasked seals an extent, and logs the first try that fails: many may fail every 30 s, for days. alarmUndecided
+// goes on to tell of them.
 func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
 	level := slog.LevelWarn
 	if h.isStuck(e.ID) {
@@ -120,7 +120,8 @@ func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
 // isStuck reports whether sealing an extent has failed since a store came or went.
 func (h *Host) isStuck(id core.ExtentID) bool { return h.tries.hasFailed(id) }
 
-// noteStuck has an extent wait for its next try if this one failed. While the metadata refuse calls, all wait at the gate instead.
+// noteStuck has an extent wait for its next try if this one failed. While the metadata refuse calls, all wait at the
+// gate instead.
 func (h *Host) noteStuck(id core.ExtentID, failed bool) {
 	switch {
 	case !failed:
@@ -130,8 +131,8 @@ func (h *Host) noteStuck(id core.ExtentID, failed bool) {
 	}
 }
 
-// raise counts the alarm of each try, and logs it unless the try before had the same one: an extent whose stores stay away is tried again every few
-// seconds, for days.
+// raise counts the alarm of each try, and logs it unless the try before had the same one: an extent whose stores stay
+// away is tried again every few seconds, for days.
 func (h *Host) raise(id core.ExtentID, d seal.Decision) {
 	h.metrics.alarms.WithLabelValues(string(d.Alarm)).Inc()
 	if h.tries.raise(id, d.Alarm) {
@@ -175,8 +176,8 @@ const (
 	lookFull        // too many others are, or the controller is stopping
 )
 
-// look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what hangs must not pile
-// up, and a later round finds what was left out. While the metadata refuse calls, f waits.
+// look starts f, which looks after an extent, unless the last such is still under way, or too many others are: what
+// hangs must not pile up, and a later round finds what was left out. While the metadata refuse calls, f waits.
 func (h *Host) look(id core.ExtentID, f func(ctx context.Context)) begun {
 	h.mu.Lock()
 	_, busy := h.mu.looking[id]

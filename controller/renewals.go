@@ -19,8 +19,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// renewals are when runs of output hosts were heard last. One that is cut off, or stands still, and was heard a moment ago may be handing
-// out: its shares are kept for it until it does no more. Safe for concurrent use.
+// renewals are when runs of output hosts were heard last. One that is cut off, or stands still, and was heard a moment
+// ago may be handing out: its shares are kept for it until it does no more. Safe for concurrent use.
 type renewals struct {
 	mu struct {
 		sync.Mutex
@@ -85,8 +85,8 @@ func (x *renewals) over(run core.RunID, now time.Time) {
 	maps.DeleteFunc(x.mu.ended, func(_ core.RunID, at time.Time) bool { return now.Sub(at) > time.Minute })
 }
 
-// stays reports whether the owner of a share keeps it for now, be it alive or not: it is not known yet which, or it may still be handing
-// out. The latter asks for a round when that is over. It is the rounds'.
+// stays reports whether the owner of a share keeps it for now, be it alive or not: it is not known yet which, or it may
+// still be handing out. The latter asks for a round when that is over. It is the rounds'.
 func (h *Host) stays(old catalog.Decision, now time.Time) bool {
 	if old.Counter == 0 {
 		return false
@@ -138,8 +138,8 @@ func (x *hosts) find(id core.HostID) (membership.Host, bool) {
 	return s.Host, true
 }
 
-// RenewShares promises that this controller moves no share of the host for OwnerGone. The call is a sign of life of the host. It tells, and is told,
-// of breakers that are open on other hosts.
+// RenewShares promises that this controller moves no share of the host for OwnerGone. The call is a sign of life of the
+// host. It tells, and is told, of breakers that are open on other hosts.
 func (s *service) RenewShares(_ context.Context, req *connect.Request[pb.RenewSharesRequest]) (*connect.Response[pb.RenewSharesResponse], error) {
 	host, err := core.ParseHostID(req.Msg.Owner)
 	if err != nil {

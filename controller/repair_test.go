@@ -205,7 +205,8 @@ func TestRepair_CopiesBelowMinimumIsAnAlarm(t *testing.T) {
 	})
 }
 
-// TestRepair_RemovesOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has said so yet.
+// TestRepair_RemovesOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has
+// said so yet.
 func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.sealed(r.queue(3, 2), 3)
@@ -226,7 +227,8 @@ func TestRepair_RemovesOnlyBesideVerifiedCopies(t *testing.T) {
 	})
 }
 
-// TestRepair_UrgentCopyGoesToTheNextStore: a replica that stops at the seal is the first to be tried, and does not answer.
+// TestRepair_UrgentCopyGoesToTheNextStore: a replica that stops at the seal is the first to be tried, and does not
+// answer.
 func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
 	bubble(t, harnessOptions{stores: 4}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
@@ -249,7 +251,8 @@ func TestRepair_UrgentCopyGoesToTheNextStore(t *testing.T) {
 	})
 }
 
-// TestRepair_UrgentCopiesDoNotWaitForOthers: slow copies, that nobody is in need of, take all the room there is for such.
+// TestRepair_UrgentCopiesDoNotWaitForOthers: slow copies, that nobody is in need of, take all the room there is for
+// such.
 func TestRepair_UrgentCopiesDoNotWaitForOthers(t *testing.T) {
 	bubble(t, harnessOptions{stores: 5, edit: func(c *Config) { c.RepairPerSecond, c.RepairsAtOnce = 1, 1 }}, func(r *harness) {
 		queue := r.queue(3, 2)

@@ -27,8 +27,8 @@ func (x *looksAt) List(ctx context.Context, t metadata.Table, partition, after s
 	return x.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each five
-// minutes at least, and soon again after it was touched.
+// TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each
+// five minutes at least, and soon again after it was touched.
 func TestRounds_RestWhileNothingChanges(t *testing.T) {
 	meta := &looksAt{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta, edit: calm}, func(r *harness) {
@@ -56,8 +56,8 @@ func TestRounds_RestWhileNothingChanges(t *testing.T) {
 	})
 }
 
-// TestRounds_RestWithoutOutputHosts: nobody consumes while there is no output host, so that queues rest that are behind. They
-// are looked at soon again once there is one.
+// TestRounds_RestWithoutOutputHosts: nobody consumes while there is no output host, so that queues rest that are
+// behind. They are looked at soon again once there is one.
 func TestRounds_RestWithoutOutputHosts(t *testing.T) {
 	meta := &looksAt{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta}, func(r *harness) {
@@ -88,8 +88,8 @@ func TestRounds_RestWithoutOutputHosts(t *testing.T) {
 	})
 }
 
-// TestRounds_AnotherControllerStartsAGroup: the controller that is responsible for a queue hears of a group that another
-// one started, and does not wait for its next look.
+// TestRounds_AnotherControllerStartsAGroup: the controller that is responsible for a queue hears of a group that
+// another one started, and does not wait for its next look.
 func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness, both [2]*running) {
 		queue := r.queue(1, 1)
@@ -120,8 +120,8 @@ func TestHear_WithoutAWait(t *testing.T) {
 	})
 }
 
-// TestRounds_AnUnreachableControllerHearsLater: the controller that is responsible for a queue cannot be reached when another
-// one starts a group. It hears of the group once it can be, and the group does not wait for its next look.
+// TestRounds_AnUnreachableControllerHearsLater: the controller that is responsible for a queue cannot be reached when
+// another one starts a group. It hears of the group once it can be, and the group does not wait for its next look.
 func TestRounds_AnUnreachableControllerHearsLater(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1, edit: calm}, func(r *harness, both [2]*running) {
 		queue := r.queue(1, 1)
@@ -180,8 +180,8 @@ func (x *duringRewind) Update(ctx context.Context, t metadata.Table, k metadata.
 	return err
 }
 
-// TestRewind_LeftInAQuietQueue: a rewind whose controller fails in the middle is finished as soon in a queue that is looked
-// at seldom.
+// TestRewind_LeftInAQuietQueue: a rewind whose controller fails in the middle is finished as soon in a queue that is
+// looked at seldom.
 func TestRewind_LeftInAQuietQueue(t *testing.T) {
 	meta := &duringRewind{Store: memory.New()}
 	two(t, harnessOptions{stores: 1, outputs: 1, meta: meta}, func(r *harness, both [2]*running) {

@@ -34,7 +34,8 @@ func (r *harness) previewRewind(by *running, queue core.QueueID, name string, to
 	return by.previewRewind(r.t.Context(), queue, name, r.readGroup(queue, name).ID, to)
 }
 
-// publishNow appends one record to each replica of an extent, at the present instant. Those of harness.extent are of 1970.
+// publishNow appends one record to each replica of an extent, at the present instant. Those of harness.extent are of
+// 1970.
 func (r *harness) publishNow(e core.Extent, text string) {
 	r.t.Helper()
 	for _, s := range r.replicas(e) {
@@ -60,8 +61,9 @@ func (r *harness) skipsAll(g metadata.GroupRecord, e core.Extent) {
 	}
 }
 
-// TestRewind_ResumedLatest: a controller dies while it writes the positions of a rewind to latest. The next run goes on at once, to what was latest
-// when the rewind began, although messages were published since; the audit says how it ended.
+// TestRewind_ResumedLatest: a controller dies while it writes the positions of a rewind to latest. The next run goes on
+// at once, to what was latest when the rewind began, although messages were published since; the audit says how it
+// ended.
 func TestRewind_ResumedLatest(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, outputs: 1}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -117,7 +119,8 @@ func TestRewind_ResumedTwice(t *testing.T) {
 	})
 }
 
-// TestStart_ResumedLatest: the first call for a new group does not come to its end. The second one starts the group at what was latest when it was made.
+// TestStart_ResumedLatest: the first call for a new group does not come to its end. The second one starts the group at
+// what was latest when it was made.
 func TestStart_ResumedLatest(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)

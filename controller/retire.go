@@ -14,8 +14,8 @@ import (
 // retireEvery is how often deleted queues are looked for.
 const retireEvery = 10 * time.Second
 
-// retireDeleted runs beside the rounds: it reads a row of each queue that has extents, and slow metadata must not hold up
-// seals and moves.
+// retireDeleted runs beside the rounds: it reads a row of each queue that has extents, and slow metadata must not hold
+// up seals and moves.
 func (h *Host) retireDeleted(ctx context.Context) {
 	lifecycle.Every(ctx, retireEvery, h.retirement.Deleted)
 }
@@ -32,7 +32,8 @@ func (x ended) Seal(ctx context.Context, e core.Extent, reason string) error {
 	return err
 }
 
-// Delete leaves out stores that are away: the inventory of one that comes back shows what it still has, and the row stays.
+// Delete leaves out stores that are away: the inventory of one that comes back shows what it still has, and the row
+// stays.
 func (x ended) Delete(ctx context.Context, row metadata.SealRecord) error {
 	for _, store := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(row.Extent.Replicas, row.Holders)))) {
 		if !x.h.stores.Answers(store) {

@@ -186,7 +186,8 @@ func (r *harness) halfMade(queue core.QueueID, name string) core.GroupID {
 	return id
 }
 
-// TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the group met the mark.
+// TestRetain_GroupMadeMeanwhile: its row is there before the second look, which therefore undoes the mark; but the
+// group met the mark.
 func TestRetain_GroupMadeMeanwhile(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, outputs: 1, edit: calm}, func(r *harness) {
 		queue := r.keeping(keepConsumed, 2*keepUnconsumed)
@@ -311,8 +312,8 @@ func (r *harness) in(state core.ExtentState) (n int) {
 	return n
 }
 
-// TestRetain_AllThatIsDue: with metadata as far away as Cassandra, all that is due in many queues goes within the time that
-// one extent takes.
+// TestRetain_AllThatIsDue: with metadata as far away as Cassandra, all that is due in many queues goes within the time
+// that one extent takes.
 func TestRetain_AllThatIsDue(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm, meta: distant{memory.New()}}, func(r *harness) {
 		all := r.overdueAtOnce(30, 10)
@@ -343,8 +344,8 @@ func (s slowSeals) Update(ctx context.Context, t metadata.Table, k metadata.Key,
 	return s.Store.Update(ctx, t, k, old, value, ttl)
 }
 
-// TestRetain_TimeOfARound: a round begins nothing more once half of the time to the next one is over, and the gauge tells
-// what it left.
+// TestRetain_TimeOfARound: a round begins nothing more once half of the time to the next one is over, and the gauge
+// tells what it left.
 func TestRetain_TimeOfARound(t *testing.T) {
 	on := new(atomic.Bool)
 	bubble(t, harnessOptions{stores: 3, edit: calm, meta: slowSeals{memory.New(), on}}, func(r *harness) {

@@ -44,8 +44,8 @@ func TestDoubt_RetiredByAnotherController(t *testing.T) {
 	})
 }
 
-// TestStart_RetiredByAnotherController: a group that begins before this controller knows of the retirement leaves no rows
-// behind.
+// TestStart_RetiredByAnotherController: a group that begins before this controller knows of the retirement leaves no
+// rows behind.
 func TestStart_RetiredByAnotherController(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {
 		queue := r.queue(3, 2)

@@ -14,7 +14,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestRewind_AfterOneThatFailed: a rewind to the end writes a position and then fails; the next one, to the beginning, must not begin there.
+// TestRewind_AfterOneThatFailed: a rewind to the end writes a position and then fails; the next one, to the beginning,
+// must not begin there.
 func TestRewind_AfterOneThatFailed(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -44,8 +45,8 @@ func TestRewind_AfterOneThatFailed(t *testing.T) {
 	})
 }
 
-// TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps the done rows of two epochs: its own, and the one before,
-// by which output hosts go until they hear of the rewind.
+// TestRewind_DoneRowsOfEarlierEpochsGo: a group that is sent to the end again and again keeps the done rows of two
+// epochs: its own, and the one before, by which output hosts go until they hear of the rewind.
 func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -75,7 +76,8 @@ func TestRewind_DoneRowsOfEarlierEpochsGo(t *testing.T) {
 	})
 }
 
-// TestStart_SecondCall: of two calls that start a group the first that ends counts. The second one's positions, written later, are of an epoch that nobody uses.
+// TestStart_SecondCall: of two calls that start a group the first that ends counts. The second one's positions, written
+// later, are of an epoch that nobody uses.
 func TestStart_SecondCall(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -123,8 +125,8 @@ func TestStart_SecondCall(t *testing.T) {
 	})
 }
 
-// TestStart_AnotherGroup: a group was deleted and made anew under its name before the call to start it came. The new one
-// is left alone: whoever makes it has yet to make its dead letter queue.
+// TestStart_AnotherGroup: a group was deleted and made anew under its name before the call to start it came. The new
+// one is left alone: whoever makes it has yet to make its dead letter queue.
 func TestStart_AnotherGroup(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)

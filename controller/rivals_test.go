@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Two decisions about a share have equal counters. A controller that reads them goes by the one that all other readers go
-// by, and removes the other one.
+// Two decisions about a share have equal counters. A controller that reads them goes by the one that all other readers
+// go by, and removes the other one.
 func TestAssign_OneOfTwoEqualCountersCounts(t *testing.T) {
 	early, late := core.RunID{ID: core.ID{1}}, core.RunID{ID: core.ID{2}}
 	for name, x := range map[string]struct{ loser, winner metadata.Precedence }{

@@ -9,10 +9,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and an
-// output host is there that may, or while a group is being rewound. A queue with open extents alone is looked at after
-// lookEvery, and then after twice as long each time, up to idleEvery, and one without work each idleEvery: what else
-// changes is told, see touch and tellOfGroup.
+// A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and
+// an output host is there that may, or while a group is being rewound. A queue with open extents alone is looked at
+// after lookEvery, and then after twice as long each time, up to idleEvery, and one without work each idleEvery: what
+// else changes is told, see touch and tellOfGroup.
 const (
 	lookEvery = 10 * time.Second
 	idleEvery = 5 * time.Minute
@@ -34,8 +34,8 @@ func (q *queueShares) rests(now time.Time, news, consumed bool) {
 	}
 }
 
-// assignLoop does the rounds of assignment, one at a time, until ctx ends. They read metadata, which may be slow; seals do
-// not wait for them.
+// assignLoop does the rounds of assignment, one at a time, until ctx ends. They read metadata, which may be slow; seals
+// do not wait for them.
 func (h *Host) assignLoop(ctx context.Context) {
 	tick := time.NewTicker(h.cfg.ReconcileEvery)
 	defer tick.Stop()
@@ -58,7 +58,8 @@ func (h *Host) assignLoop(ctx context.Context) {
 	}
 }
 
-// assignTouched looks at the queues that were touched since. As the others do, it reports whether all that it decided is written.
+// assignTouched looks at the queues that were touched since. As the others do, it reports whether all that it decided
+// is written.
 func (h *Host) assignTouched(ctx context.Context) bool {
 	h.leaveOthers()
 	if !h.shares.isComplete() {
@@ -68,7 +69,8 @@ func (h *Host) assignTouched(ctx context.Context) bool {
 	return h.round(ctx, touched, nil, touched, false)
 }
 
-// assignDue looks at a part of the queues, so that each has its turn. When more are due than it can look at, chance says which.
+// assignDue looks at a part of the queues, so that each has its turn. When more are due than it can look at, chance
+// says which.
 func (h *Host) assignDue(ctx context.Context) bool {
 	h.leaveOthers()
 	if !h.shares.isComplete() {
@@ -91,8 +93,8 @@ func (h *Host) assignAll(ctx context.Context) bool {
 	return h.round(ctx, h.takeTouched(), h.unseen(), h.extents.Queues(), false)
 }
 
-// wakeBehind ends the rest of queues whose groups have yet to consume an extent with an end, now that a host may have come
-// that does.
+// wakeBehind ends the rest of queues whose groups have yet to consume an extent with an end, now that a host may have
+// come that does.
 func (h *Host) wakeBehind() {
 	soon := h.deps.now().Add(lookEvery)
 	for _, q := range h.shares.queues {
@@ -132,8 +134,8 @@ func (q *queueShares) busy() bool {
 	return false
 }
 
-// round looks at some queues, see lookAtAll, gives the shares of some owners, and tells the output hosts. written is false
-// when shares are without an owner since the metadata did not take it.
+// round looks at some queues, see lookAtAll, gives the shares of some owners, and tells the output hosts. written is
+// false when shares are without an owner since the metadata did not take it.
 func (h *Host) round(ctx context.Context, touched, due, give []core.QueueID, consumed bool) (written bool) {
 	l := h.lookAtAll(ctx, touched, due, consumed)
 	if ctx.Err() != nil {
@@ -163,7 +165,8 @@ func (h *Host) round(ctx context.Context, touched, due, give []core.QueueID, con
 	return err == nil
 }
 
-// Pauses before all shares are given again when the metadata did not take them: from the first, doubled up to the other.
+// Pauses before all shares are given again when the metadata did not take them: from the first, doubled up to the
+// other.
 const (
 	minRepeat = 50 * time.Millisecond
 	maxRepeat = 2 * time.Second

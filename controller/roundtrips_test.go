@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// distant is a store as far away as Cassandra: a plain read or write takes one round trip of a millisecond, a compare-and-set four. So the time that a call
-// of the controller takes is the number of round trips that wait for one another.
+// distant is a store as far away as Cassandra: a plain read or write takes one round trip of a millisecond, a
+// compare-and-set four. So the time that a call of the controller takes is the number of round trips that wait for one
+// another.
 type distant struct{ metadata.Store }
 
 func (d distant) trips(n int) { <-time.After(time.Duration(n) * time.Millisecond) }
@@ -50,7 +51,8 @@ func (d distant) PutAll(ctx context.Context, t metadata.Table, rows []metadata.R
 	return d.Store.PutAll(ctx, t, rows, c)
 }
 
-// TestRoundTrips_OfExtents counts the round trips to the metadata that wait for one another when an extent is created, and when it is sealed.
+// TestRoundTrips_OfExtents counts the round trips to the metadata that wait for one another when an extent is created,
+// and when it is sealed.
 func TestRoundTrips_OfExtents(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: beside, meta: distant{memory.New()}}, func(r *harness) {
 		ap, cp := r.queue(3, 2), r.chainedQueue()

@@ -344,7 +344,8 @@ func (s *service) LeaseQuota(ctx context.Context, req *connect.Request[pb.LeaseQ
 	return connect.NewResponse(out), nil
 }
 
-// queueName is the path of a queue for the audit, by which operators look for its entries; its id when the path cannot be read.
+// queueName is the path of a queue for the audit, by which operators look for its entries; its id when the path cannot
+// be read.
 func (h *Host) queueName(ctx context.Context, queue core.QueueID) string {
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(queue), metadata.One)
 	if err != nil {

@@ -50,9 +50,9 @@ func (x *rowsRead) List(ctx context.Context, t metadata.Table, partition, after 
 }
 
 // TestScale_Idle: a controller reads few rows while nothing happens: each five minutes the groups of a queue and its
-// own row, and what does not go by the number of queues, besides the hints and seal rows of every ten minutes. The test also measures a controller among many
-// extents. In virtual time an idle minute takes as long as the processor works; the metadata are in the memory of the test,
-// so that Cassandra and its driver are not in the figures.
+// own row, and what does not go by the number of queues, besides the hints and seal rows of every ten minutes. The test
+// also measures a controller among many extents. In virtual time an idle minute takes as long as the processor works;
+// the metadata are in the memory of the test, so that Cassandra and its driver are not in the figures.
 //
 //	go test ./controller -run TestScale -v -scale 10000
 func TestScale_Idle(t *testing.T) {
@@ -83,8 +83,8 @@ func TestScale_Idle(t *testing.T) {
 // mostIdle is how much of a processor an idle controller may use.
 const mostIdle = 0.02
 
-// TestScale_OnCassandra is TestScale_Idle in real time, with the metadata in Cassandra. The figures are of the whole process:
-// the fakes of stores and output hosts are in them.
+// TestScale_OnCassandra is TestScale_Idle in real time, with the metadata in Cassandra. The figures are of the whole
+// process: the fakes of stores and output hosts are in them.
 //
 //	test/cassandra/cassandra.sh with DIR 1 go test ./controller -run TestScale_OnCassandra -v -timeout 2h -scale 10000 -cassandra URL
 func TestScale_OnCassandra(t *testing.T) {

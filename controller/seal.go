@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// sealing is a seal that several callers wait for. It runs on its own, under the controller's context, so that a caller that
-// gives up does not stop it.
+// sealing is a seal that several callers wait for. It runs on its own, under the controller's context, so that a caller
+// that gives up does not stop it.
 type sealing struct {
 	done    chan struct{}
 	record  metadata.SealRecord
@@ -26,7 +26,8 @@ type order struct {
 	due    time.Time // the writer's word on a timer extent; zero: it is not the writer who asks, or there is nothing in it
 	reason string
 	force  bool // an operator's word
-	// gone is a store that an operator declared to be gone for good; with it, force ends nothing while another replica does not answer.
+	// gone is a store that an operator declared to be gone for good; with it, force ends nothing while another replica
+	// does not answer.
 	gone core.HostID
 	// quarantined: that counts for what damaged copies may have, too.
 	quarantined bool
@@ -41,8 +42,8 @@ func (o order) input(in seal.Input, row metadata.SealRecord) seal.Input {
 	return in
 }
 
-// seal fixes the end of an extent and answers its row, with the holders it has by now. Concurrent calls share one run here, and
-// converge with other controllers' in the seal row:
+// seal fixes the end of an extent and answers its row, with the holders it has by now. Concurrent calls share one run
+// here, and converge with other controllers' in the seal row:
 //
 //	open ──CAS──▶ sealing(floor) ──fence──▶ decide L ──copy──▶ CAS ──▶ sealed(L) ──answer──▶ tell the replicas
 func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
@@ -65,7 +66,8 @@ func (h *Host) seal(ctx context.Context, o order) (metadata.SealRecord, error) {
 		case <-ctx.Done():
 			return metadata.SealRecord{}, core.Errorf(core.CodeDeadline, "seal extent %s: %w", e.ID, context.Cause(ctx))
 		}
-		// The run of another caller knew nothing of this floor, or of this force: one that ended without a decision is run again.
+		// The run of another caller knew nothing of this floor, or of this force: one that ended without a decision is run
+		// again.
 		if s.err != nil && running && ctx.Err() == nil {
 			continue
 		}
@@ -136,8 +138,8 @@ func (h *Host) runSeal(ctx context.Context, s *sealing, o order) {
 	h.tell(ctx, s.record)
 }
 
-// sealSlot takes a place among the seals under way, to be freed by a receive. A seal that has failed before does not wait for one, unless an operator
-// asks: it would hold up others meanwhile.
+// sealSlot takes a place among the seals under way, to be freed by a receive. A seal that has failed before does not
+// wait for one, unless an operator asks: it would hold up others meanwhile.
 func (h *Host) sealSlot(ctx context.Context, o order) (free chan struct{}, err error) {
 	id := o.extent.ID
 	if h.isStuck(id) && !o.force {
@@ -156,8 +158,8 @@ func (h *Host) sealSlot(ctx context.Context, o order) (free chan struct{}, err e
 	}
 }
 
-// sealOnce is one try. Fencing begins before the row says so: it needs no row, and a controller that cannot write has at least stopped
-// the extent.
+// sealOnce is one try. Fencing begins before the row says so: it needs no row, and a controller that cannot write has
+// at least stopped the extent.
 func (h *Host) sealOnce(ctx context.Context, o order) (row metadata.SealRecord, decided bool, err error) {
 	fencing := make(chan seal.Input, 1)
 	fctx, cancel := context.WithCancel(ctx)
@@ -200,8 +202,9 @@ func (h *Host) checksumOfEnd(ctx context.Context, id core.ExtentID, at core.Plac
 	return sum, err
 }
 
-// beginSeal makes sure the row says sealing, with the highest floor anyone asked for. The tuple comes with the request: the create row
-// may have been lost. made names the row, and is the row itself if this call has made it, and a store says its version.
+// beginSeal makes sure the row says sealing, with the highest floor anyone asked for. The tuple comes with the request:
+// the create row may have been lost. made names the row, and is the row itself if this call has made it, and a store
+// says its version.
 func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord, made metadata.Row, err error) {
 	now := h.deps.now()
 	e := o.extent
@@ -212,7 +215,8 @@ func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord,
 		return row, made, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 	}
 	fresh := metadata.SealRecord{Extent: e, Before: r.Before, Home: r.Home, State: core.ExtentSealing, Floor: o.floor, Due: o.due, Reason: o.reason, Attempt: core.NewID(now), Changed: now}
-	// By the open hint a controller that starts knows, once the extent has an end, that its holders may have to be told. Its timestamp is below that of its removal.
+	// By the open hint a controller that starts knows, once the extent has an end, that its holders may have to be told.
+	// Its timestamp is below that of its removal.
 	hint := func() error { return h.writeHint(ctx, metadata.HintOpen, r, r.Created, metadata.One) }
 	row, err = h.begunSeal(ctx, e.ID)
 	if err == nil && !row.State.HasEnd() {
@@ -262,9 +266,9 @@ func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord,
 	return row, made, nil
 }
 
-// begunSeal reads the row of a seal that may have begun; CodeNotFound. The row only goes on from there. Of an extent that nobody seals, as far as this
-// controller knows, there is no row: to create one says so if that is not true, at the price of the reading. The row is read while no majority answers, since
-// a reading finds that out sooner.
+// begunSeal reads the row of a seal that may have begun; CodeNotFound. The row only goes on from there. Of an extent
+// that nobody seals, as far as this controller knows, there is no row: to create one says so if that is not true, at
+// the price of the reading. The row is read while no majority answers, since a reading finds that out sooner.
 func (h *Host) begunSeal(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
 	if known, ok := h.extents.Get(id); ok && known.State == core.ExtentOpen && !h.isStuck(id) && !h.majority.Missed() {
 		return row, core.Errorf(core.CodeNotFound, "extent %s is open", id)
@@ -307,7 +311,8 @@ func (h *Host) origin(ctx context.Context, e core.Extent) (metadata.ExtentRecord
 	return r, nil
 }
 
-// note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is found again.
+// note brings the cache up to the row. An extent that was unknown, its create row lost, is registered, so that it is
+// found again.
 func (h *Host) note(ctx context.Context, row metadata.SealRecord) error {
 	if _, known := h.extents.Get(row.Extent.ID); !known && row.State != core.ExtentRetired {
 		if h.loaded() == nil { // else knowPlaces does it, before the extent is given out

@@ -222,8 +222,8 @@ func TestSeal_ForceIsRecorded(t *testing.T) {
 	})
 }
 
-// TestSeal_ForceAcceptsAnEndBelowTheFloor: a sealer that did not know what was acknowledged has fixed the end below it. The writer is refused
-// until an operator accepts that.
+// TestSeal_ForceAcceptsAnEndBelowTheFloor: a sealer that did not know what was acknowledged has fixed the end below it.
+// The writer is refused until an operator accepts that.
 func TestSeal_ForceAcceptsAnEndBelowTheFloor(t *testing.T) {
 	bubble(t, harnessOptions{stores: 2}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)
@@ -307,7 +307,8 @@ func TestPatience_EndsOnlyWhenADecisionIsPossible(t *testing.T) {
 	}
 }
 
-// TestAudit_OperationsAreNoWarnings logs what an operator does to operations at info: it gives up no messages of stores.
+// TestAudit_OperationsAreNoWarnings logs what an operator does to operations at info: it gives up no messages of
+// stores.
 func TestAudit_OperationsAreNoWarnings(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		_, err := (&service{r.ctl.Host}).EndOperation(r.t.Context(), connect.NewRequest(&pb.EndOperationRequest{Id: core.NewID(time.Now()).String(), Who: "operator"}))

@@ -32,8 +32,8 @@ func (h *Host) endRow(ctx context.Context, id core.ExtentID) (metadata.SealRecor
 	return row, err
 }
 
-// sealRow reads the row of an extent; CodeNotFound. An end stays as it is, so one that is read at Quorum counts. A row without one is read
-// again at Serial, which costs a round of Paxos.
+// sealRow reads the row of an extent; CodeNotFound. An end stays as it is, so one that is read at Quorum counts. A row
+// without one is read again at Serial, which costs a round of Paxos.
 func (h *Host) sealRow(ctx context.Context, id core.ExtentID) (row metadata.SealRecord, err error) {
 	for _, c := range []metadata.Consistency{metadata.Quorum, metadata.Serial} {
 		row, _, err = metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(id), c)
@@ -44,9 +44,9 @@ func (h *Host) sealRow(ctx context.Context, id core.ExtentID) (row metadata.Seal
 	return row, err
 }
 
-// answerEnd answers a row that has its end. One that cuts off what its writer acknowledged, which a sealer fixed that did not know of it, is
-// refused until an operator's force accepts the loss: the writer keeps what it owes until then, and a CP queue takes nothing. The end itself
-// never changes. Of an extent that is retired nobody needs anything.
+// answerEnd answers a row that has its end. One that cuts off what its writer acknowledged, which a sealer fixed that
+// did not know of it, is refused until an operator's force accepts the loss: the writer keeps what it owes until then,
+// and a CP queue takes nothing. The end itself never changes. Of an extent that is retired nobody needs anything.
 func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
 	if row.Due.Before(o.due) && row.State != core.ExtentRetired {
 		row = h.noteDue(ctx, row, o.due)
@@ -62,7 +62,8 @@ func (h *Host) answerEnd(ctx context.Context, row metadata.SealRecord, o order) 
 	return row, h.refuseEnd(ctx, row, o.floor)
 }
 
-// noteDue keeps the word of a writer that asked for a seal another had begun. Without it the extent is only kept for longer.
+// noteDue keeps the word of a writer that asked for a seal another had begun. Without it the extent is only kept for
+// longer.
 func (h *Host) noteDue(ctx context.Context, row metadata.SealRecord, due time.Time) metadata.SealRecord {
 	now, err := metadata.Change(ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(r *metadata.SealRecord) error {
 		if !r.Due.Before(due) {
@@ -99,7 +100,8 @@ func (h *Host) refuseEnd(ctx context.Context, row metadata.SealRecord, floor cor
 	return core.Errorf(core.CodeConflict, "extent %s was sealed at %d, below the acknowledged %d; `columba seal --force` accepts the loss", row.Extent.ID, row.L, floor)
 }
 
-// acceptLoss takes an operator's word for what is lost: what was acknowledged beyond the end, or else what lies within it and no store has any more.
+// acceptLoss takes an operator's word for what is lost: what was acknowledged beyond the end, or else what lies within
+// it and no store has any more.
 func (h *Host) acceptLoss(ctx context.Context, row metadata.SealRecord, o order) (metadata.SealRecord, error) {
 	if row.Forced || row.L >= max(o.floor, row.Floor) {
 		next, err := h.repairs.GiveUp(ctx, row, o.quarantined)

@@ -15,7 +15,8 @@ func clipReason(reason string) string {
 	return strings.ToValidUTF8(reason[:min(len(reason), maxReason)], "")
 }
 
-// otherReason is the label of the reasons that this version does not know: each label is a number that is kept for ever.
+// otherReason is the label of the reasons that this version does not know: each label is a number that is kept for
+// ever.
 const otherReason = "other"
 
 // sealReasons are the reasons with a label of their own, beside failures with a code.

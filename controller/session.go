@@ -55,7 +55,8 @@ func (alone) Acknowledge(context.Context, core.RunID, uint64) (uint64, error) {
 // Responsible reports whether this controller is for a key, such as the id of a queue. Safe for concurrent use.
 func (h *Host) Responsible(key core.ID) bool { return h.duties.Responsible(key) }
 
-// acting calls f if this controller is responsible for a queue, and reports whether it is. Another controller is acknowledged only after f.
+// acting calls f if this controller is responsible for a queue, and reports whether it is. Another controller is
+// acknowledged only after f.
 func (h *Host) acting(queue core.QueueID, f func()) bool {
 	defer h.actions.begin()()
 	if !h.duties.Responsible(queue.ID) {
@@ -75,14 +76,15 @@ func (h *Host) telling(queue core.QueueID, f func()) (told bool) {
 	return told
 }
 
-// mayTell reports whether output hosts may be told of a queue: since this controller became responsible for it, a round has looked at it, or the extents
-// were read again and it has none. It waits for nothing. The answer may be another one a moment later: see telling.
+// mayTell reports whether output hosts may be told of a queue: since this controller became responsible for it, a round
+// has looked at it, or the extents were read again and it has none. It waits for nothing. The answer may be another one
+// a moment later: see telling.
 func (h *Host) mayTell(queue core.QueueID) bool {
 	return h.duties.Responsible(queue.ID) && (h.shares.looked(queue) || !h.extents.Has(queue) && h.hasReloaded())
 }
 
-// hasReloaded reports whether the extents were read again since this controller became responsible for other queues: before, it may not know those that
-// another controller made. If no reading is under way it asks for one.
+// hasReloaded reports whether the extents were read again since this controller became responsible for other queues:
+// before, it may not know those that another controller made. If no reading is under way it asks for one.
 func (h *Host) hasReloaded() bool {
 	unchanged := h.duties.Unchanged()
 	if unchanged == math.MaxInt64 { // there is no other controller

@@ -87,7 +87,8 @@ func of(both [2]*running, queue core.QueueID) int {
 	return -1
 }
 
-// TestSession_EachQueueHasOneController: nothing fails; each share has one decision, by the controller of its queue, and each list comes once.
+// TestSession_EachQueueHasOneController: nothing fails; each share has one decision, by the controller of its queue,
+// and each list comes once.
 func TestSession_EachQueueHasOneController(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
 		var all []core.QueueID
@@ -126,7 +127,8 @@ func TestSession_EachQueueHasOneController(t *testing.T) {
 	})
 }
 
-// TestSession_ExtentOfAnotherController: a controller makes an extent that another one's queue reads, as of a retry queue. Its shares have owners at once.
+// TestSession_ExtentOfAnotherController: a controller makes an extent that another one's queue reads, as of a retry
+// queue. Its shares have owners at once.
 func TestSession_ExtentOfAnotherController(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		q := r.queue(1, 1)
@@ -138,8 +140,8 @@ func TestSession_ExtentOfAnotherController(t *testing.T) {
 	})
 }
 
-// TestSession_TakeOver: the controller of a queue ends, in an orderly way or not. The other one goes on with its shares where they are, and moves
-// nothing.
+// TestSession_TakeOver: the controller of a queue ends, in an orderly way or not. The other one goes on with its shares
+// where they are, and moves nothing.
 func TestSession_TakeOver(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
 		for range 8 {
@@ -212,8 +214,9 @@ func TestSession_AnswersForItsQueuesOnly(t *testing.T) {
 	})
 }
 
-// TestSession_NamesItsListsOnly: from when its session lapses a controller names no list to a host that asks, also before a
-// round has forgotten the lists: the host would deliver from them, while another controller gives the shares away.
+// TestSession_NamesItsListsOnly: from when its session lapses a controller names no list to a host that asks, also
+// before a round has forgotten the lists: the host would deliver from them, while another controller gives the shares
+// away.
 func TestSession_NamesItsListsOnly(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		second := both[1]
@@ -250,8 +253,8 @@ func TestSession_NamesItsListsOnly(t *testing.T) {
 	})
 }
 
-// TestSession_TakeOverWaitsForUnheardOwners: an output host is cut off from the controller that takes over. Its shares stay its own until it
-// cannot be handing out any more.
+// TestSession_TakeOverWaitsForUnheardOwners: an output host is cut off from the controller that takes over. Its shares
+// stay its own until it cannot be handing out any more.
 func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 2}, func(r *harness, both [2]*running) {
 		for range 8 {
@@ -277,8 +280,8 @@ func TestSession_TakeOverWaitsForUnheardOwners(t *testing.T) {
 	})
 }
 
-// TestSession_TakeOverDuringAMove: a controller ends while shares move away from a host that has not confirmed that yet. The next controller tells
-// nobody of them before that host has given them away.
+// TestSession_TakeOverDuringAMove: a controller ends while shares move away from a host that has not confirmed that
+// yet. The next controller tells nobody of them before that host has given them away.
 func TestSession_TakeOverDuringAMove(t *testing.T) {
 	const many = 32
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
@@ -320,7 +323,8 @@ func TestSession_TakeOverDuringAMove(t *testing.T) {
 	})
 }
 
-// TestSession_HandOverWaitsForNoPush: a push looks for lists that are due while another controller is acknowledged. Each would wait for the other.
+// TestSession_HandOverWaitsForNoPush: a push looks for lists that are due while another controller is acknowledged.
+// Each would wait for the other.
 func TestSession_HandOverWaitsForNoPush(t *testing.T) {
 	queue := core.QueueID{ID: core.ID{1}}
 	h := &Host{duties: alone{}, actions: newActions(), extents: catalog.NewExtents(), shares: newShares(catalog.HostRun{Host: "ctl"}, time.Now())}

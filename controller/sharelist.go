@@ -15,15 +15,17 @@ import (
 )
 
 const (
-	// maxListBytes bounds the list of one queue. An output host refuses a request above serving.MaxRequest, and would not take the list at all any more.
+	// maxListBytes bounds the list of one queue. An output host refuses a request above serving.MaxRequest, and would not
+	// take the list at all any more.
 	maxListBytes       = serving.MaxRequest / 4 * 3
 	maxAssignmentBytes = 4 << 10 // no assignment is larger: what cannot be too long is not measured
-	// pageBytes bounds the lists in one call, unless the first one is longer by itself. To resume a share takes a few calls to the metadata: with a thousand of them a
-	// call comes to its end in time.
+	// pageBytes bounds the lists in one call, unless the first one is longer by itself. To resume a share takes a few
+	// calls to the metadata: with a thousand of them a call comes to its end in time.
 	pageBytes = 256 << 10
 )
 
-// listOf is the list of a queue for an output host, newer than the version that the host has, within its bound. An operator hears of shares that are left out.
+// listOf is the list of a queue for an output host, newer than the version that the host has, within its bound. An
+// operator hears of shares that are left out.
 func (h *Host) listOf(owner catalog.HostRun, queue core.QueueID, known core.ListVersion) *pb.AssignmentList {
 	list := h.shares.List(owner, queue, known)
 	out := &pb.AssignmentList{Queue: queue.ID[:], Version: convert.ListVersionToProto(list.Version), Assignments: make([]*pb.Assignment, 0, len(list.Shares))}
@@ -61,7 +63,8 @@ func assignment(d catalog.Decision, e catalog.Extent, epoch uint64) *pb.Assignme
 	return a
 }
 
-// ofRetryQueue reports whether an extent is one of a retry queue: a group reads it from its beginning that is not its queue's.
+// ofRetryQueue reports whether an extent is one of a retry queue: a group reads it from its beginning that is not its
+// queue's.
 func ofRetryQueue(e catalog.Extent) bool { return e.ExtentRecord.Home.Kind == core.HomeMerged }
 
 // sameStores reports whether all replicas hold all, and nobody else does.
@@ -76,8 +79,8 @@ type listPage struct {
 	done   int            // how many of the queues that were asked for, from the first, the page settles
 }
 
-// page is the lists of an output host for the first of these queues, as many as fit into one call, at least one. Queues of which this controller
-// may not tell have none.
+// page is the lists of an output host for the first of these queues, as many as fit into one call, at least one. Queues
+// of which this controller may not tell have none.
 func (h *Host) page(owner catalog.HostRun, queues []catalog.QueueVersion) (p listPage) {
 	size := 0
 	for _, q := range queues {
@@ -94,8 +97,9 @@ func (h *Host) page(owner catalog.HostRun, queues []catalog.QueueVersion) (p lis
 	return p
 }
 
-// cutList leaves out, of a list above limit, the shares of the newest extents, and answers how many. They come as older ones are consumed to their ends, or move to
-// other hosts: an output host that takes part of its shares goes on, one that refuses its list would not.
+// cutList leaves out, of a list above limit, the shares of the newest extents, and answers how many. They come as older
+// ones are consumed to their ends, or move to other hosts: an output host that takes part of its shares goes on, one
+// that refuses its list would not.
 func cutList(list *pb.AssignmentList, limit int) (left int) {
 	all := list.Assignments
 	if len(all) <= limit/maxAssignmentBytes {

@@ -44,7 +44,8 @@ func TestCutList(t *testing.T) {
 	}
 }
 
-// TestList_FullIsCut: an output host that owns more shares than a list holds gets those of the oldest extents, the others as it consumes them, and an alarm tells.
+// TestList_FullIsCut: an output host that owns more shares than a list holds gets those of the oldest extents, the
+// others as it consumes them, and an alarm tells.
 func TestList_FullIsCut(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1, edit: func(c *Config) { c.ListBytes = 5 << 10 }}, func(r *harness) {
 		const many = 60

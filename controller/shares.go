@@ -12,8 +12,8 @@ import (
 )
 
 // shares are who owns which share, and which queues are to be looked at. Rounds change them, calls read them. Safe for
-// concurrent use but for queues and written, which are the rounds': they run one at a time. The looks of one round, which run
-// side by side, have queues by of and setQueue.
+// concurrent use but for queues and written, which are the rounds': they run one at a time. The looks of one round,
+// which run side by side, have queues by of and setQueue.
 type shares struct {
 	*catalog.Shares
 	wake     chan struct{} // a queue was touched
@@ -59,7 +59,8 @@ func newShares(self catalog.HostRun, now time.Time) *shares {
 	return s
 }
 
-// writeTime is the time of rows that are written now: above the removals of all earlier ones, also when the clock went back.
+// writeTime is the time of rows that are written now: above the removals of all earlier ones, also when the clock went
+// back.
 func (s *shares) writeTime(now time.Time) time.Time {
 	if least := s.written.Add(2 * metadata.Tick); now.Before(least) {
 		now = least
@@ -147,7 +148,8 @@ func (s *shares) takeTouched() []core.QueueID {
 	return out
 }
 
-// endRound notes that what was touched before takeTouched is in the lists; what could not be looked at was touched again.
+// endRound notes that what was touched before takeTouched is in the lists; what could not be looked at was touched
+// again.
 func (s *shares) endRound() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,7 +192,8 @@ func (s *shares) setComplete() {
 	close(s.complete)
 }
 
-// isComplete: lists have all that this controller should know; before, one would take from its owner what is not known yet.
+// isComplete: lists have all that this controller should know; before, one would take from its owner what is not known
+// yet.
 func (s *shares) isComplete() bool {
 	select {
 	case <-s.complete:

@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestLost_OnlyHolderIsShort: the only holder of an extent comes back with an older copy of its directory, on the same disk. The loss is an alarm, what is left is told its
-// end, so that readers get it, and an operator can give up the rest.
+// TestLost_OnlyHolderIsShort: the only holder of an extent comes back with an older copy of its directory, on the same
+// disk. The loss is an alarm, what is left is told its end, so that readers get it, and an operator can give up the
+// rest.
 func TestLost_OnlyHolderIsShort(t *testing.T) {
 	for name, older := range map[string]func(x *fakeReplica){
 		"open":   func(x *fakeReplica) { x.fenced, x.sealed, x.l = false, false, 0 },

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestRetain_ShorterRetention counts within a minute if the controller is told, as a frontend does, and else within six: the
-// row of a queue that nobody tells of is read every five minutes.
+// TestRetain_ShorterRetention counts within a minute if the controller is told, as a frontend does, and else within
+// six: the row of a queue that nobody tells of is read every five minutes.
 func TestRetain_ShorterRetention(t *testing.T) {
 	for told, most := range map[bool]time.Duration{true: time.Minute, false: 6 * time.Minute} {
 		bubble(t, harnessOptions{stores: 3, edit: calm}, func(r *harness) {

@@ -93,8 +93,8 @@ func TestRun_SlowRoundsHoldUpNoSeal(t *testing.T) {
 	})
 }
 
-// TestDeleted_SlowReadsOfManyQueues: what goes of a deleted queue, and what a queue keeps no longer, waits for no serial
-// read of each other queue.
+// TestDeleted_SlowReadsOfManyQueues: what goes of a deleted queue, and what a queue keeps no longer, waits for no
+// serial read of each other queue.
 func TestDeleted_SlowReadsOfManyQueues(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		meta := &slowQueues{Store: r.meta}

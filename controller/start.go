@@ -25,9 +25,9 @@ import (
 //
 //	row: one call more, which has an epoch of its own ──▶ marks of retention read, see known ──▶ positions written, of that epoch ──▶ row: started in that epoch
 //
-// Of several calls at once the first that comes to its end starts the group; the positions of the others are of epochs that nobody uses. A group that
-// is started stays as it is: moving its start would skip messages. Another group that was made under the name meanwhile is not started: it may have no
-// dead letter queue yet. CodeNotFound then.
+// Of several calls at once the first that comes to its end starts the group; the positions of the others are of epochs
+// that nobody uses. A group that is started stays as it is: moving its start would skip messages. Another group that
+// was made under the name meanwhile is not started: it may have no dead letter queue yet. CodeNotFound then.
 func (h *Host) startGroup(ctx context.Context, queue core.QueueID, name string, id core.GroupID) error {
 	err := h.start(ctx, metadata.GroupKey(queue, name), queue, id)
 	if err != nil {
@@ -84,9 +84,10 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID, 
 	return err
 }
 
-// known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed some, of which this one has not
-// heard. The rows are read after the group's was written, and retention reads the groups after its mark: one of them meets the other, so a group that is
-// made or rewound meanwhile gets all of an extent or nothing. See extent.leaving.
+// known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed
+// some, of which this one has not heard. The rows are read after the group's was written, and retention reads the
+// groups after its mark: one of them meets the other, so a group that is made or rewound meanwhile gets all of an
+// extent or nothing. See extent.leaving.
 func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent, error) {
 	extents := make(map[core.ExtentID]catalog.Extent)
 	var unhinted []metadata.ExtentRecord
@@ -208,7 +209,8 @@ func (h *Host) before(ctx context.Context, g metadata.GroupRecord, e catalog.Ext
 	return 0, core.Errorf(core.CodeUnavailable, "no store says where the group begins in extent %s: %w", e.ID, failed)
 }
 
-// beforeAt is before as one store says, which has the extent up to last. CodeNotFound: it does not have the extent, or lost it with its disk.
+// beforeAt is before as one store says, which has the extent up to last. CodeNotFound: it does not have the extent, or
+// lost it with its disk.
 func (h *Host) beforeAt(ctx context.Context, id core.HostID, g metadata.GroupRecord, e catalog.Extent) (before, last core.Seq, err error) {
 	store, err := h.storeAt(id)
 	if err != nil {
@@ -237,7 +239,7 @@ func askBefore(ctx context.Context, store columbav1connect.StoreServiceClient, g
 	return core.Seq(max(resp.Msg.Last, resp.Msg.Committed)), core.Seq(resp.Msg.Last), nil
 }
 
-// writeStart records that everything up to before is not for the group in the epoch of g, whether that has begun or not.
+// writeStart records that everything up to before is not for the group in the epoch of g, begun or not.
 func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog.Extent, before core.Seq) error {
 	if before == 0 {
 		return nil
@@ -256,13 +258,14 @@ func (h *Host) writeStart(ctx context.Context, g metadata.GroupRecord, e catalog
 //	row: a rewind is under way ──▶ marks of retention read, see known ──▶ positions written, of an epoch that nobody uses ──▶ row: that epoch
 //	                                     └─────────────────── failed ──────────────────────────────────────▶ row: as before
 //
-// Extents that a controller beyond a cut has made are not among those of known: the row names the controllers that were not reached.
+// Extents that a controller beyond a cut has made are not among those of known: the row names the controllers that were
+// not reached.
 //
-// The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the first has failed; if it has not, it
-// fails at its last step.
-// With resumed, the epoch of a rewind that was left, it does nothing when that one is not there any more. A resumed rewind to latest leads to what was
-// latest when the first attempt began: what was published since is for the group.
-// Another group that was made under the name meanwhile is left alone: CodeNotFound.
+// The positions of an epoch are written by one call only: one that comes after it takes a higher epoch, also when the
+// first has failed; if it has not, it fails at its last step. With resumed, the epoch of a rewind that was left, it
+// does nothing when that one is not there any more. A resumed rewind to latest leads to what was latest when the first
+// attempt began: what was published since is for the group. Another group that was made under the name meanwhile is
+// left alone: CodeNotFound.
 func (h *Host) rewindGroup(ctx context.Context, queue core.QueueID, name string, id core.GroupID, to core.Start, resumed uint64) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rewindTimeout)
 	defer cancel()
@@ -332,7 +335,8 @@ func sameRewind(a, b metadata.GroupRecord) bool {
 	return a.ID == b.ID && a.Spec.Status != core.StatusDeleted && a.Rewind != nil && a.Rewind.Epoch == b.Rewind.Epoch
 }
 
-// writePositions writes where the epoch to come begins. Merged messages, and those in the retry queue, stay as they are: they bypass every start.
+// writePositions writes where the epoch to come begins. Merged messages, and those in the retry queue, stay as they
+// are: they bypass every start.
 func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error {
 	next := g
 	next.Epoch, next.Spec.Start = g.Rewind.Epoch, g.Rewind.To
@@ -348,8 +352,8 @@ func (h *Host) writePositions(ctx context.Context, g metadata.GroupRecord) error
 	})
 }
 
-// carryTimers has a group that is sent to a time get what was published since once more, and of what was published before, for later, what it has
-// not consumed: that is no past.
+// carryTimers has a group that is sent to a time get what was published since once more, and of what was published
+// before, for later, what it has not consumed: that is no past.
 func (h *Host) carryTimers(ctx context.Context, next, g metadata.GroupRecord, e catalog.Extent) error {
 	before, err := h.before(ctx, next, e)
 	if err != nil {
@@ -358,7 +362,8 @@ func (h *Host) carryTimers(ctx context.Context, next, g metadata.GroupRecord, e 
 	return progress.CarryUntil(ctx, h.deps.Meta, g, next.Epoch, e.Extent, e.L, before, h.deps.now())
 }
 
-// forgetRewind undoes the first step of a rewind that failed. It answers that failure, or CodeUnknown when the rewind may go on.
+// forgetRewind undoes the first step of a rewind that failed. It answers that failure, or CodeUnknown when the rewind
+// may go on.
 func (h *Host) forgetRewind(ctx context.Context, g metadata.GroupRecord, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.cfg.CallTimeout)
 	defer cancel()
@@ -375,7 +380,8 @@ func (h *Host) forgetRewind(ctx context.Context, g metadata.GroupRecord, cause e
 	return cause
 }
 
-// resumeRewind begins a rewind again whose controller has died, and records in the audit how it ended: the entry of whoever asked for it stays "asked".
+// resumeRewind begins a rewind again whose controller has died, and records in the audit how it ended: the entry of
+// whoever asked for it stays "asked".
 func (h *Host) resumeRewind(g metadata.GroupRecord) {
 	now := h.deps.now()
 	if now.Sub(g.Rewind.Began) < abandonedAfter && (g.Rewind.Run.IsZero() || h.hosts.fate(g.Rewind.By, g.Rewind.Run, now) != gone) {

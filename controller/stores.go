@@ -27,8 +27,8 @@ const (
 	restart = 30 * time.Second
 )
 
-// watchStores asks all stores for their descriptions until ctx ends: every now and then, more often while one does not answer, and at once when
-// membership changes.
+// watchStores asks all stores for their descriptions until ctx ends: every now and then, more often while one does not
+// answer, and at once when membership changes.
 func (h *Host) watchStores(ctx context.Context) {
 	stop := h.deps.Members.Changed(func() { poke(h.describeNow) })
 	defer stop()
@@ -110,8 +110,8 @@ func (h *Host) noteDescription(id core.HostID, d *pb.StoreDescription, err error
 	return changed
 }
 
-// callFailed notes how a call to a store ended. When nobody listens at its address the next extent does not go there, and a description is asked
-// for. A refusal that the store itself sent says that it is there.
+// callFailed notes how a call to a store ended. When nobody listens at its address the next extent does not go there,
+// and a description is asked for. A refusal that the store itself sent says that it is there.
 func (h *Host) callFailed(id core.HostID, rpc error) {
 	if connect.IsWireError(rpc) {
 		return
@@ -121,7 +121,8 @@ func (h *Host) callFailed(id core.HostID, rpc error) {
 	}
 }
 
-// storeCandidates are the stores that may get a replica, those with a wrong clock as the last; refusing is how many answer but take nothing.
+// storeCandidates are the stores that may get a replica, those with a wrong clock as the last; refusing is how many
+// answer but take nothing.
 func (h *Host) storeCandidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
 	for _, st := range h.stores.All() {
 		c := st.Candidate()
@@ -166,8 +167,8 @@ func (h *Host) passedOver() string {
 	return strings.Join(out, ", ") + ": free space, read the logs of these stores and restart them, or start more stores"
 }
 
-// pardon makes the least bad of the avoided stores good, the worst of which come first, until as many are good as are needed: one that broke a
-// moment ago is not drawn while one that broke before it may be back.
+// pardon makes the least bad of the avoided stores good, the worst of which come first, until as many are good as are
+// needed: one that broke a moment ago is not drawn while one that broke before it may be back.
 func pardon(from []placement.Candidate, avoid []core.HostID, least int) {
 	good := countGood(from)
 	for _, id := range slices.Backward(avoid) {
@@ -210,7 +211,8 @@ func (x reached) At(id core.HostID) (columbav1connect.StoreServiceClient, error)
 	return x.h.storeAt(id)
 }
 
-// Patience implements replicas.Stores: a store that has not answered for a while gets no more than a question how it fares.
+// Patience implements replicas.Stores: a store that has not answered for a while gets no more than a question how it
+// fares.
 func (x reached) Patience(id core.HostID) time.Duration {
 	if st, known := x.h.stores.Get(id); known && !st.Answering() {
 		return min(x.h.cfg.DescribeTimeout, x.h.cfg.CallTimeout)

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// strayAfter is how long metadata must lack an extent before a store's word registers it: a row written at ONE may be late.
+	// strayAfter is how long metadata must lack an extent before a store's word registers it: a row written at ONE may be
+	// late.
 	strayAfter = 5 * time.Minute
-	// strayAgain is the pause after a look at a stray that failed; orphanAgain after one that found no queue: metadata may be restored.
+	// strayAgain is the pause after a look at a stray that failed; orphanAgain after one that found no queue: metadata may
+	// be restored.
 	strayAgain  = 30 * time.Second
 	orphanAgain = time.Hour
 	// maxStrays bounds how many are remembered; others are met again with the next whole inventory.
@@ -150,9 +152,10 @@ func (s *strays) lookAgain(now time.Time) {
 	}
 }
 
-// settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that another controller made are taken in, and those whose
-// rows were lost are registered again. Those of no known queue are orphans: they stay until it is proven that their queue is gone. Old ones without rows stay, too: they
-// may be retired, or their rows were lost. A miss or a failed answer removes nothing.
+// settleStrays decides about extents that this controller knows from stores only: those retired are removed, those that
+// another controller made are taken in, and those whose rows were lost are registered again. Those of no known queue
+// are orphans: they stay until it is proven that their queue is gone. Old ones without rows stay, too: they may be
+// retired, or their rows were lost. A miss or a failed answer removes nothing.
 func (h *Host) settleStrays(ctx context.Context, s *strays) {
 	s.keep(h.inventories)
 	for _, x := range s.due(h.deps.now()) {
@@ -249,7 +252,8 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 	return strayKnown, err
 }
 
-// adopt takes in an open extent that another controller made, or whose hints were lost. Its writer may be well: rounds seal the extent if it is not.
+// adopt takes in an open extent that another controller made, or whose hints were lost. Its writer may be well: rounds
+// seal the extent if it is not.
 func (h *Host) adopt(ctx context.Context, r metadata.ExtentRecord) error {
 	if err := h.writeHints(ctx, r, h.deps.now()); err != nil {
 		return core.Errorf(core.CodeOf(err), "write the hints of extent %s: %w", r.ID, err)
@@ -267,8 +271,8 @@ func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRe
 	return r, err
 }
 
-// removeLeftover removes what stores still have of an extent that was retired while they were away. A store that is away again, or has
-// another disk, shows what it has when it is back.
+// removeLeftover removes what stores still have of an extent that was retired while they were away. A store that is
+// away again, or has another disk, shows what it has when it is back.
 func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x stray) (err error) {
 	for id, disk := range x.stores {
 		if st, ok := h.stores.Get(id); !ok || !st.Answering() || st.Identity.Disk != disk {

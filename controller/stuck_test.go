@@ -81,8 +81,8 @@ func TestRetire_DeletedQueueWhoseStoreIsLost(t *testing.T) {
 	})
 }
 
-// TestSeal_ForceWhenNothingIsLeft: all disks of an extent were replaced, so its end can never be known. An operator's force ends it empty, and
-// its queue goes on.
+// TestSeal_ForceWhenNothingIsLeft: all disks of an extent were replaced, so its end can never be known. An operator's
+// force ends it empty, and its queue goes on.
 func TestSeal_ForceWhenNothingIsLeft(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e := r.extent(r.queue(2, 2), 5)

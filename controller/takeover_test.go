@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestTakeOver_KnowsWhatTheOtherOneTold: extents were purged, and others lost messages to a selection, at a controller that ends soon after. The next
-// controller takes nothing of that back, though it cannot read all extents again.
+// TestTakeOver_KnowsWhatTheOtherOneTold: extents were purged, and others lost messages to a selection, at a controller
+// that ends soon after. The next controller takes nothing of that back, though it cannot read all extents again.
 func TestTakeOver_KnowsWhatTheOtherOneTold(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		queue, o := r.queue(1, 1), r.outputs[0]
@@ -52,8 +52,9 @@ func TestTakeOver_KnowsWhatTheOtherOneTold(t *testing.T) {
 	})
 }
 
-// TestTakeOver_TellsNothingOfUnknownExtents: a controller takes over a queue that it knows no extents of, since another one made them a moment ago. It tells
-// output hosts nothing of the queue, and so no empty list, before it has read the extents again.
+// TestTakeOver_TellsNothingOfUnknownExtents: a controller takes over a queue that it knows no extents of, since another
+// one made them a moment ago. It tells output hosts nothing of the queue, and so no empty list, before it has read the
+// extents again.
 func TestTakeOver_TellsNothingOfUnknownExtents(t *testing.T) {
 	two(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness, both [2]*running) {
 		r.sleep(time.Minute)
@@ -87,8 +88,8 @@ func TestTakeOver_TellsNothingOfUnknownExtents(t *testing.T) {
 	})
 }
 
-// TestTakeOver_HoldersThatAreGone: a server with all roles is killed twice in a few seconds. Each time its shares have an owner at once: who had them
-// before is gone.
+// TestTakeOver_HoldersThatAreGone: a server with all roles is killed twice in a few seconds. Each time its shares have
+// an owner at once: who had them before is gone.
 func TestTakeOver_HoldersThatAreGone(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, outputs: 1}, func(r *harness) {
 		queue, o := r.queue(1, 1), r.outputs[0]

@@ -9,8 +9,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// tell gives all replicas their end, side by side. When every holder knows it the seal is finished; others that are away are completed
-// by repair, or hear of it when their inventories are compared. It answers whether all holders know it.
+// tell gives all replicas their end, side by side. When every holder knows it the seal is finished; others that are
+// away are completed by repair, or hear of it when their inventories are compared. It answers whether all holders know
+// it.
 func (h *Host) tell(ctx context.Context, row metadata.SealRecord) (all bool) {
 	targets := slices.Clone(row.Holders)
 	for _, id := range row.Extent.Replicas {

@@ -76,8 +76,8 @@ func TestEnsure_TimersByHorizon(t *testing.T) {
 	})
 }
 
-// TestChain_TimersHaveNoPlace: any input host has timer extents of a CP queue, whoever has its head, and they are outside of the chain, also for those
-// who read them.
+// TestChain_TimersHaveNoPlace: any input host has timer extents of a CP queue, whoever has its head, and they are
+// outside of the chain, also for those who read them.
 func TestChain_TimersHaveNoPlace(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, outputs: 3}, func(r *harness) {
 		queue := r.chainedQueue()
@@ -119,7 +119,8 @@ func TestChain_TimersHaveNoPlace(t *testing.T) {
 	})
 }
 
-// TestSeal_WhenTimersAreDue: the writer's word counts, also when somebody else had the extent sealed; without it the horizon does.
+// TestSeal_WhenTimersAreDue: the writer's word counts, also when somebody else had the extent sealed; without it the
+// horizon does.
 func TestSeal_WhenTimersAreDue(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		queue := r.queue(3, 2)
@@ -151,7 +152,8 @@ func TestSeal_WhenTimersAreDue(t *testing.T) {
 	})
 }
 
-// TestRetain_TimersCountFromTheLast: nothing of a timer extent goes before its last record was due for the retention, consumed or not.
+// TestRetain_TimersCountFromTheLast: nothing of a timer extent goes before its last record was due for the retention,
+// consumed or not.
 func TestRetain_TimersCountFromTheLast(t *testing.T) {
 	for name, consumed := range map[string]bool{"unconsumed": false, "consumed": true} {
 		t.Run(name, func(t *testing.T) {

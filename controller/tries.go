@@ -16,10 +16,10 @@ const (
 	maxStuck = 30 * time.Second
 )
 
-// tries are the extents that rounds of seals look after, and which of all extents could not be sealed, or told their ends. An
-// extent waits for its turn from add until next answers it. The first are those that have not failed, oldest first, then
-// those whose time comes first. However many fail again and again, others get their turn. A round costs what is due, not
-// what waits. Safe for concurrent use.
+// tries are the extents that rounds of seals look after, and which of all extents could not be sealed, or told their
+// ends. An extent waits for its turn from add until next answers it. The first are those that have not failed, oldest
+// first, then those whose time comes first. However many fail again and again, others get their turn. A round costs
+// what is due, not what waits. Safe for concurrent use.
 type tries struct {
 	mu struct {
 		sync.Mutex

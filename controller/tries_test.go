@@ -49,7 +49,8 @@ func TestTries_FailedOnesComeLater(t *testing.T) {
 	}
 }
 
-// TestTries_AsIfAllWereSorted: whatever happens to extents, turns come in the order that sorting all of them would give.
+// TestTries_AsIfAllWereSorted: whatever happens to extents, turns come in the order that sorting all of them would
+// give.
 func TestTries_AsIfAllWereSorted(t *testing.T) {
 	type known struct {
 		waits, failed bool

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// undecidedAfter is for how long an extent stays sealing before an operator is told: a store that starts again is back sooner.
+	// undecidedAfter is for how long an extent stays sealing before an operator is told: a store that starts again is back
+	// sooner.
 	undecidedAfter = 30 * time.Second
 	// undecidedEvery is how often the log names such extents.
 	undecidedEvery = time.Minute
@@ -46,7 +47,8 @@ type undecidedExtent struct {
 	long   bool          // it has been so for undecidedAfter
 }
 
-// undecided are the extents whose seals could not be decided. There are at most as many as the controller knows extents. Safe for concurrent use.
+// undecided are the extents whose seals could not be decided. There are at most as many as the controller knows
+// extents. Safe for concurrent use.
 type undecided struct {
 	mu     sync.Mutex
 	byID   map[core.ExtentID]*undecidedExtent
@@ -184,9 +186,10 @@ type outcome struct {
 	lost core.Seq
 }
 
-// sealAllOfStore seals a page of the undecided extents of a store that an operator declares to be gone for good, those after an id. Each ends by the rules of the
-// seal, where the store counts like one that came back with another disk; when all other replicas have answered and the rules find no end, it is forced. One of
-// which another replica does not answer stays undecided. CodeConflict: the store is there.
+// sealAllOfStore seals a page of the undecided extents of a store that an operator declares to be gone for good, those
+// after an id. Each ends by the rules of the seal, where the store counts like one that came back with another disk;
+// when all other replicas have answered and the rules find no end, it is forced. One of which another replica does not
+// answer stays undecided. CodeConflict: the store is there.
 func (h *Host) sealAllOfStore(ctx context.Context, store core.HostID, after core.ExtentID, dryRun bool) (out []outcome, more bool, err error) {
 	if st, ok := h.stores.Get(store); ok && (st.Member || st.Answering()) {
 		return nil, false, core.Errorf(core.CodeConflict, "store %s is there: it is not gone; see `columba list hosts`", store)
@@ -239,7 +242,8 @@ func (h *Host) sealWithout(ctx context.Context, x undecidedExtent, store core.Ho
 	return out
 }
 
-// foresee is what a seal would decide now. It fences the replicas, which is done already of an extent that is sealing, and changes nothing else.
+// foresee is what a seal would decide now. It fences the replicas, which is done already of an extent that is sealing,
+// and changes nothing else.
 func (h *Host) foresee(ctx context.Context, o order) (seal.Decision, error) {
 	row, _, err := metadata.Read[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, metadata.SealKey(o.extent.ID), metadata.Serial)
 	if err != nil {

@@ -43,8 +43,9 @@ func (r *harness) sealAllOf(s *fakeStore, dryRun bool) ([]*pb.UndecidedExtent, e
 	}
 }
 
-// loseStore makes so many extents, each of a queue of its own, lets all stores lose power and one of three its directory, so that its name is gone, too. The extents stay
-// sealing: the other two stores may both have lost something.
+// loseStore makes so many extents, each of a queue of its own, lets all stores lose power and one of three its
+// directory, so that its name is gone, too. The extents stay sealing: the other two stores may both have lost
+// something.
 func (r *harness) loseStore(many int) (extents []core.Extent, gone *fakeStore) {
 	r.t.Helper()
 	for range many {
@@ -153,8 +154,8 @@ func TestUndecided_AnotherStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestUndecided_OfAnotherController: an operator's word is obeyed by the controller that gets it, whichever controller could
-// not decide the seals, and also before it has met the extents itself.
+// TestUndecided_OfAnotherController: an operator's word is obeyed by the controller that gets it, whichever controller
+// could not decide the seals, and also before it has met the extents itself.
 func TestUndecided_OfAnotherController(t *testing.T) {
 	two(t, harnessOptions{stores: 3}, func(r *harness, both [2]*running) {
 		extents, gone := r.loseStore(3)
@@ -190,8 +191,8 @@ func TestUndecided_OfAnotherController(t *testing.T) {
 	})
 }
 
-// TestUndecided_EndedElsewhere: an extent that another controller has ended is not undecided any more, also when a try of
-// this one fails late. While others wait, the log has one line for each of them, not one for each try.
+// TestUndecided_EndedElsewhere: an extent that another controller has ended is not undecided any more, also when a try
+// of this one fails late. While others wait, the log has one line for each of them, not one for each try.
 func TestUndecided_EndedElsewhere(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		extents, _ := r.loseStore(3)

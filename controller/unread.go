@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// unread are the work hints and seal rows that could not be decoded when they were read last. Readings of many rows leave
-// them out, so that a damaged row holds up its own extent alone. Safe for concurrent use.
+// unread are the work hints and seal rows that could not be decoded when they were read last. Readings of many rows
+// leave them out, so that a damaged row holds up its own extent alone. Safe for concurrent use.
 type unread struct {
 	log   *slog.Logger
 	count prometheus.Gauge
@@ -77,8 +77,8 @@ func (u *unread) begin() uint64 {
 	return u.mu.reading
 }
 
-// end notes that a reading of all rows has come to its end. Rows that it has not met are not there any more, and count no
-// more.
+// end notes that a reading of all rows has come to its end. Rows that it has not met are not there any more, and count
+// no more.
 func (u *unread) end(reading uint64) {
 	u.mu.Lock()
 	maps.DeleteFunc(u.mu.rows, func(_ tableKey, met uint64) bool { return met < reading })

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestLoad_DamagedRows: a hint and a seal row that cannot be decoded hold up their own extents alone, of a controller that
-// is alone and of one beside others. Both name the rows. A row that is whole again is read.
+// TestLoad_DamagedRows: a hint and a seal row that cannot be decoded hold up their own extents alone, of a controller
+// that is alone and of one beside others. Both name the rows. A row that is whole again is read.
 func TestLoad_DamagedRows(t *testing.T) {
 	for name, edit := range map[string]func(*Config){"alone": nil, "beside others": beside} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// TestHosts_RunThatMembershipHasNotShownYet: an input host asks a controller that has been up for long, before membership
-// shows the host there. Its extent stays open.
+// TestHosts_RunThatMembershipHasNotShownYet: an input host asks a controller that has been up for long, before
+// membership shows the host there. Its extent stays open.
 func TestHosts_RunThatMembershipHasNotShownYet(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1}, func(r *harness) {
 		queue := r.queue(1, 1)
@@ -63,8 +63,8 @@ func TestHosts_RunThatMembershipNeverShows(t *testing.T) {
 	})
 }
 
-// TestHosts_Unshown: a run that began before the controller is waited for briefly, one that calls again stays, and those
-// nobody asks about are forgotten.
+// TestHosts_Unshown: a run that began before the controller is waited for briefly, one that calls again stays, and
+// those nobody asks about are forgotten.
 func TestHosts_Unshown(t *testing.T) {
 	began := time.UnixMilli(1_900_000_000_000)
 	run := func(at time.Time) core.RunID { return core.RunID{ID: core.NewID(at)} }

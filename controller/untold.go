@@ -42,7 +42,8 @@ func newUntold() *untold {
 	return u
 }
 
-// failed notes that a replica was not told. It answers how many times that was so for this reason since the log was told; 0: it need not be told again.
+// failed notes that a replica was not told. It answers how many times that was so for this reason since the log was
+// told; 0: it need not be told again.
 func (u *untold) failed(x replica, why string, now time.Time) (times int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

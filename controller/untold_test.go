@@ -58,7 +58,8 @@ func TestUntold(t *testing.T) {
 	}
 }
 
-// TestTell_OtherDiskIsToldOfNowAndThen: a holder has another disk and nobody decides what becomes of the extent: the log is not filled with it.
+// TestTell_OtherDiskIsToldOfNowAndThen: a holder has another disk and nobody decides what becomes of the extent: the
+// log is not filled with it.
 func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3, edit: seldom}, func(r *harness) {
 		e, others := r.sealedAloneOf(5, 5)
@@ -72,7 +73,8 @@ func TestTell_OtherDiskIsToldOfNowAndThen(t *testing.T) {
 		if told < 1 || told > 3*15 {
 			t.Errorf("the log says %d times that a replica was not told its end, in ten minutes, of three", told)
 		}
-		// If the inventory of the new disk came first, the holder is quarantined: then nobody is left to be told, and repair alone goes on.
+		// If the inventory of the new disk came first, the holder is quarantined: then nobody is left to be told, and repair
+		// alone goes on.
 		if again := strings.Count(log, "the copies of extents stay as they are for now"); strings.Contains(log, "a replica is damaged, or short") && again < 10 {
 			t.Errorf("repair said %d times in ten minutes that it cannot go on", again)
 		} else if !strings.Contains(log, "a replica is damaged, or short") && (told < 10 || !strings.Contains(log, "times=2")) {

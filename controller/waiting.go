@@ -8,8 +8,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// waitingFor are the undecided extents that have a replica on a store, those after an id, by id. Of several controllers each
-// has tried only some of them: those that the others began to seal, and did not end in the time of a try, are in the rows.
+// waitingFor are the undecided extents that have a replica on a store, those after an id, by id. Of several controllers
+// each has tried only some of them: those that the others began to seal, and did not end in the time of a try, are in
+// the rows.
 func (h *Host) waitingFor(ctx context.Context, store core.HostID, after core.ExtentID) ([]undecidedExtent, error) {
 	waits := func(e core.Extent) bool {
 		return slices.Contains(e.Replicas, store) && slices.Compare(e.ID.ID[:], after.ID[:]) > 0

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// askAll calls all hosts of a role side by side. It gives the answers in the order of hosts, and the ids of those that do
-// not answer. It fails if a host refuses what no other one would do either, or if none answers.
+// askAll calls all hosts of a role side by side. It gives the answers in the order of hosts, and the ids of those that
+// do not answer. It fails if a host refuses what no other one would do either, or if none answers.
 func askAll[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (answers []*R, silent []string, err error) {
 	timeout := askTimeout
 	if len(hosts) == 1 {

@@ -73,7 +73,8 @@ func auditToProto(r metadata.AuditRecord) *pb.AuditEntry {
 	return &pb.AuditEntry{When: convert.Time(r.When), Who: r.Who, What: r.What, Object: r.Object, Result: r.Result}
 }
 
-// audit records who asks for a change of a namespace, a queue or a group, before it is made; the function it answers records how it ended.
+// audit records who asks for a change of a namespace, a queue or a group, before it is made; the function it answers
+// records how it ended.
 func (s *service) audit(ctx context.Context, who, what, object string) (ended func(context.Context, error), err error) {
 	record, err := metadata.BeginAudit(ctx, s.meta, who, what, object, s.now)
 	if err != nil {

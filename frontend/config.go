@@ -12,9 +12,11 @@ import (
 type Config struct {
 	// Replicas is how many copies a new queue asks for when its creator does not say; 1 on a single store.
 	Replicas int
-	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas, 0 for 2 or, with one replica, 1.
+	// MinReplicas is how many copies a new queue needs at least to open an extent; 1 … Replicas, 0 for 2 or, with one
+	// replica, 1.
 	MinReplicas int
-	// CallTimeout bounds every call but the wait of Pull, and VerifyExtent, which reads whole extents. Callers may ask for less.
+	// CallTimeout bounds every call but the wait of Pull, and VerifyExtent, which reads whole extents. Callers may ask for
+	// less.
 	CallTimeout time.Duration
 	// DrainTimeout is how long a stopping frontend waits for the calls under way.
 	DrainTimeout time.Duration

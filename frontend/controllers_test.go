@@ -134,7 +134,8 @@ func TestDeleteOrphans_OfTwoControllers(t *testing.T) {
 	}
 }
 
-// TestUndecided_OfTwoControllers: only one of two knows why an extent stays sealing, whichever comes first for the queue.
+// TestUndecided_OfTwoControllers: only one of two knows why an extent stays sealing, whichever comes first for the
+// queue.
 func TestUndecided_OfTwoControllers(t *testing.T) {
 	for _, knows := range []int{0, 1} {
 		c := newHarness(t, nil)

@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// passCopiesOn has the built-in queues of a queue's groups, and of groups on these, kept in as many copies and as durably as the queue: nobody can say so
-// for each of them. It may be done again. Of updates that overtake each other the last one is passed on last.
+// passCopiesOn has the built-in queues of a queue's groups, and of groups on these, kept in as many copies and as
+// durably as the queue: nobody can say so for each of them. It may be done again. Of updates that overtake each other
+// the last one is passed on last.
 func (s *service) passCopiesOn(ctx context.Context, q metadata.QueueRecord) error {
 	for {
 		if err := s.setBuiltIn(ctx, q.ID, q.Spec); err != nil {
@@ -82,8 +83,8 @@ func (s *service) setCopies(ctx context.Context, queue core.QueueID, of core.Que
 	return err
 }
 
-// copies is the cluster's setting for queues created without numbers of their own. The first frontend of a cluster makes it from its
-// configuration.
+// copies is the cluster's setting for queues created without numbers of their own. The first frontend of a cluster
+// makes it from its configuration.
 type copies struct {
 	Replicas    int `json:"replicas"`
 	MinReplicas int `json:"min_replicas"`

@@ -26,8 +26,8 @@ func (s *overtaken) Update(ctx context.Context, t metadata.Table, k metadata.Key
 	return s.Store.Update(ctx, t, k, old, value, ttl)
 }
 
-// TestCopies_OvertakenUpdate has an update of a queue overtake another one, which is passing its copies on to a dead letter queue: in the end that has as many copies
-// as the queue.
+// TestCopies_OvertakenUpdate has an update of a queue overtake another one, which is passing its copies on to a dead
+// letter queue: in the end that has as many copies as the queue.
 func TestCopies_OvertakenUpdate(t *testing.T) {
 	store := &overtaken{Store: memory.New()}
 	c := newHarness(t, store)

@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// CreateGroup makes a group and its dead letter queue, and has the controller fix where it starts. A second call with the same
-// settings finishes what a first one left half made; CodeExists otherwise.
+// CreateGroup makes a group and its dead letter queue, and has the controller fix where it starts. A second call with
+// the same settings finishes what a first one left half made; CodeExists otherwise.
 func (s *service) CreateGroup(ctx context.Context, req *connect.Request[pb.CreateGroupRequest]) (*connect.Response[pb.Group], error) {
 	spec, err := s.newGroupSpec(req.Msg.GetSpec())
 	if err != nil {
@@ -61,8 +61,8 @@ func (s *service) newGroupSpec(p *pb.GroupSpec) (core.GroupSpec, error) {
 	return spec, spec.Validate()
 }
 
-// claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings. back says that the start was named as
-// a duration.
+// claimGroup makes the group's row, or takes over that of a deleted group or of a half-made one of the same settings.
+// back says that the start was named as a duration.
 func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec core.GroupSpec, back bool) (metadata.GroupRecord, error) {
 	now := s.now()
 	g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(now)}, Queue: q.ID, Spec: spec, Created: now.UTC()}
@@ -89,7 +89,8 @@ func (s *service) claimGroup(ctx context.Context, q metadata.QueueRecord, spec c
 	})
 }
 
-// sameSettings leaves the instant of a start out when it was named as a duration back, which is another instant at each try.
+// sameSettings leaves the instant of a start out when it was named as a duration back, which is another instant at each
+// try.
 func sameSettings(a, b core.GroupSpec, back bool) bool {
 	if back || a.Start.At.Equal(b.Start.At) {
 		a.Start.At = b.Start.At
@@ -97,8 +98,9 @@ func sameSettings(a, b core.GroupSpec, back bool) bool {
 	return a == b
 }
 
-// finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again. When the group, or its queue, was
-// deleted meanwhile, it deletes what it made since: whoever deleted the group may have looked for that before it was there. CodeConflict then.
+// finishGroup does what is missing between a group's row and a group that may be used. Every step may be done again.
+// When the group, or its queue, was deleted meanwhile, it deletes what it made since: whoever deleted the group may
+// have looked for that before it was there. CodeConflict then.
 func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.GroupRecord, error) {
 	failed := s.equipGroup(ctx, q, g)
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout) // also when the caller has gone
@@ -120,7 +122,8 @@ func (s *service) finishGroup(ctx context.Context, q metadata.QueueRecord, g met
 	return g, core.Errorf(core.CodeUnavailable, "a controller started it, and its row does not say so; try again")
 }
 
-// undoTimeout bounds how long the creation of a group looks whether the group was deleted meanwhile, and deletes what it made.
+// undoTimeout bounds how long the creation of a group looks whether the group was deleted meanwhile, and deletes what
+// it made.
 const undoTimeout = 5 * time.Second
 
 // equipGroup makes a group's dead letter queue and has a controller start the group.
@@ -163,8 +166,9 @@ func (s *service) startGroup(ctx context.Context, g metadata.GroupRecord) error 
 // dlqRetention is how long dead letters are kept.
 const dlqRetention = 14 * 24 * time.Hour
 
-// claimDLQ makes the group's dead letter queue with its queue's durability. One that another group of that name left there goes, while the
-// name is this group's: the other one was deleted before. Ids do not say which is the newer one, for they come from several clocks.
+// claimDLQ makes the group's dead letter queue with its queue's durability. One that another group of that name left
+// there goes, while the name is this group's: the other one was deleted before. Ids do not say which is the newer one,
+// for they come from several clocks.
 func (s *service) claimDLQ(ctx context.Context, q metadata.QueueRecord, g metadata.GroupRecord) (metadata.QueueRecord, error) {
 	spec := core.QueueSpec{
 		Path: core.DLQPath(q.Spec.Path, g.Spec.Name), Consistency: core.AP, Durability: q.Spec.Durability,

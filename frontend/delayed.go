@@ -62,7 +62,8 @@ func (s *service) ListDelayed(ctx context.Context, req *connect.Request[pb.ListD
 	}
 }
 
-// delayedPage answers up to limit messages of one part. Its token is of the same part, or the beginning of the next one.
+// delayedPage answers up to limit messages of one part. Its token is of the same part, or the beginning of the next
+// one.
 func (s *service) delayedPage(ctx context.Context, m *pb.ListDelayedRequest, group *metadata.GroupRecord, part, after string, limit int32) (*pb.ListDelayedResponse, error) {
 	switch part {
 	case partWaiting:
@@ -173,7 +174,8 @@ func compareReceipts(a, b string) int {
 	return 0
 }
 
-// delayedByPublish answers messages of the queue that were published for later, without those that the group does not get.
+// delayedByPublish answers messages of the queue that were published for later, without those that the group does not
+// get.
 func (s *service) delayedByPublish(ctx context.Context, queue string, group *metadata.GroupRecord, after string, limit int32) (*pb.ListDelayedResponse, error) {
 	path, err := core.ParseAnyQueuePath(queue)
 	if err != nil {

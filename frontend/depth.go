@@ -18,8 +18,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// GetDepth counts what a group, or every group of a queue, has before it: the sum over the owners of its shares, and what lies in those
-// that nobody owns just now.
+// GetDepth counts what a group, or every group of a queue, has before it: the sum over the owners of its shares, and
+// what lies in those that nobody owns just now.
 func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepthRequest]) (*connect.Response[pb.GetDepthResponse], error) {
 	path, name := req.Msg.GetQueue(), req.Msg.GetGroup()
 	var q metadata.QueueRecord
@@ -127,7 +127,8 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 	return sum, g.Wait()
 }
 
-// slowSeal is for how long an extent may be sealing before its messages count as unknown. Until it has an end, only those that are known to be committed are counted.
+// slowSeal is for how long an extent may be sealing before its messages count as unknown. Until it has an end, only
+// those that are known to be committed are counted.
 const slowSeal = 10 * time.Second
 
 // longSealing is how many extents have been sealing for long.
@@ -269,7 +270,8 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 	return out, nil
 }
 
-// saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in any.
+// saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in
+// any.
 func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (state dispatch.State, err error) {
 	for row, err := range metadata.Rows(ctx, s.shown, metadata.Checkpoints, metadata.CheckpointPartition(group.ID, e.ID), metadata.Quorum) {
 		if err != nil {

@@ -123,7 +123,8 @@ func mergeDepths(req *pb.ListDepthsRequest, parts []*pb.ListDepthsResponse) (*pb
 	return out, nil
 }
 
-// addDepths fills in the depths of queues. Without a controller, or while none has counted a queue, they stay unknown: the list is worth having all the same.
+// addDepths fills in the depths of queues. Without a controller, or while none has counted a queue, they stay unknown:
+// the list is worth having all the same.
 func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 	if len(queues) == 0 {
 		return
@@ -158,7 +159,8 @@ func (s *service) addDepths(ctx context.Context, queues []*pb.Queue) {
 	}
 }
 
-// queuesByDepth answers a page of queues, those with the largest backlog or the oldest message first. Queues without any stored message are left out.
+// queuesByDepth answers a page of queues, those with the largest backlog or the oldest message first. Queues without
+// any stored message are left out.
 func (s *service) queuesByDepth(ctx context.Context, req *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
 	depths, err := s.depths(ctx, &pb.ListDepthsRequest{Prefix: req.GetPrefix(), Sort: req.GetSort(), After: req.GetAfter(), Limit: req.GetLimit(), ByQueue: true})
 	if err != nil {

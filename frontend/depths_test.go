@@ -94,7 +94,8 @@ func TestListDepths(t *testing.T) {
 	wantCode(t, "before the first round", err, core.CodeUnavailable)
 }
 
-// TestListQueues_Depths: by name every queue has its depth, without a controller none has; by backlog the controller's order counts.
+// TestListQueues_Depths: by name every queue has its depth, without a controller none has; by backlog the controller's
+// order counts.
 func TestListQueues_Depths(t *testing.T) {
 	c := newHarness(t, nil)
 	for _, path := range []string{"/t/a", "/t/b", "/t/c"} {

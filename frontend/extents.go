@@ -126,7 +126,8 @@ func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealEx
 	return out, core.Partly(err, fmt.Sprintf("extent %s is sealed, and its state cannot be read", id), "`columba show extent` shows it later")
 }
 
-// SealAllOfStore has the controller seal a page of the extents that wait for a store which an operator declares to be gone for good.
+// SealAllOfStore has the controller seal a page of the extents that wait for a store which an operator declares to be
+// gone for good.
 func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.SealAllOfStoreRequest]) (*connect.Response[pb.SealAllOfStoreResponse], error) {
 	if _, err := core.ParseHostID(req.Msg.GetStore()); err != nil {
 		return nil, err
@@ -152,8 +153,8 @@ func (s *service) SealAllOfStore(ctx context.Context, req *connect.Request[pb.Se
 	return connect.NewResponse(out), nil
 }
 
-// DeleteOrphans has the controllers remove extents on stores whose queues are not in the metadata. Of several, each knows
-// some of them.
+// DeleteOrphans has the controllers remove extents on stores whose queues are not in the metadata. Of several, each
+// knows some of them.
 func (s *service) DeleteOrphans(ctx context.Context, req *connect.Request[pb.DeleteOrphansRequest]) (*connect.Response[pb.DeleteOrphansResponse], error) {
 	order := &pb.DeleteOrphansRequest{DryRun: req.Msg.GetDryRun(), Who: req.Peer().Addr}
 	parts, silent, err := askAll(ctx, s.members.Hosts(roleController), roleController, order, func(addr string) rpc[pb.DeleteOrphansRequest, pb.DeleteOrphansResponse] {
@@ -208,8 +209,8 @@ func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) 
 	return connect.NewResponse(info), nil
 }
 
-// findExtent finds the tuple of an extent whose queue is not known: in its seal row, or among the hints for controllers. One
-// copy of the metadata may lack these rows, so a majority says whether the extent exists.
+// findExtent finds the tuple of an extent whose queue is not known: in its seal row, or among the hints for
+// controllers. One copy of the metadata may lack these rows, so a majority says whether the extent exists.
 func (s *service) findExtent(ctx context.Context, id core.ExtentID) (core.Extent, error) {
 	e, err := s.extentAt(ctx, id, metadata.One)
 	if core.CodeOf(err) == core.CodeNotFound {
@@ -241,7 +242,8 @@ func (s *service) extentAt(ctx context.Context, id core.ExtentID, c metadata.Con
 	return core.Extent{}, err
 }
 
-// extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a replica says.
+// extentInfo is an extent as users see it. An extent without a seal row is open; one without an end is as long as a
+// replica says.
 func (s *service) extentInfo(ctx context.Context, e metadata.ExtentRecord, path string) (*pb.ExtentInfo, error) {
 	info := &pb.ExtentInfo{
 		Extent: e.ID.String(), Queue: path, Kind: string(e.Kind), State: string(core.ExtentOpen), Chain: e.Chain, Horizon: string(e.Horizon),
@@ -307,8 +309,8 @@ func (s storeCalls) Seek(ctx context.Context, h membership.Host, timeout time.Du
 	return askOne(ctx, h, timeout, req, func(addr string) rpc[pb.SeekRequest, pb.SeekResponse] { return s.peers.Store(addr).Seek })
 }
 
-// timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if any is, or the retry queue of one of its
-// groups.
+// timersOf finds an extent that holds timers and is read, and the path of its queue, which is to be the one given, if
+// any is, or the retry queue of one of its groups.
 func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (*lengths.Length, string, error) {
 	e, err := s.findExtent(ctx, id)
 	if err != nil {
@@ -341,7 +343,8 @@ func queueOfRetries(path string) string {
 	return queue
 }
 
-// timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be readable.
+// timer reads a message that is to be cancelled. One that was acknowledged a moment ago may take a moment to be
+// readable.
 func (s *service) timer(ctx context.Context, path string, l *lengths.Length, at core.Receipt) (m cancels.Message, err error) {
 	info := &pb.MessageInfo{Receipt: at.String(), Queue: path}
 	for pause := settlePause; ; pause *= 2 {

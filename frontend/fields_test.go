@@ -69,7 +69,8 @@ type keepOpen struct{ metadata.Store }
 
 func (keepOpen) Close() error { return nil }
 
-// TestCreateQueue_RetentionOfZero: 0 is a retention when a queue is created, as it is in an update; one that is left out is the default.
+// TestCreateQueue_RetentionOfZero: 0 is a retention when a queue is created, as it is in an update; one that is left
+// out is the default.
 func TestCreateQueue_RetentionOfZero(t *testing.T) {
 	c := newHarness(t, nil)
 	q := must(call(t, c.admin.CreateQueue, &pb.CreateQueueRequest{Spec: &pb.QueueSpec{Path: "/t/zero", ConsumedRetention: durationpb.New(0)}}))(t)
@@ -78,8 +79,8 @@ func TestCreateQueue_RetentionOfZero(t *testing.T) {
 	}
 }
 
-// TestFields_Check refuses names that an update cannot change, and names that stand there twice: what an update names is written to the audit, so
-// its length must have a bound. No answer is longer than a line, however long a name is.
+// TestFields_Check refuses names that an update cannot change, and names that stand there twice: what an update names
+// is written to the audit, so its length must have a bound. No answer is longer than a line, however long a name is.
 func TestFields_Check(t *testing.T) {
 	for name, test := range map[string]struct {
 		fields fields

@@ -74,8 +74,8 @@ func (h *Host) Routes(mux *http.ServeMux) {
 	handle(serving.Handler(columbav1connect.NewMessageServiceHandler, columbav1connect.MessageServiceHandler(h.svc), o))
 }
 
-// Start loads what the cluster has in common, making it in a new cluster, and opens the API. It may be called again after an
-// error: CodeUnavailable and others while the metadata do not answer.
+// Start loads what the cluster has in common, making it in a new cluster, and opens the API. It may be called again
+// after an error: CodeUnavailable and others while the metadata do not answer.
 func (h *Host) Start(ctx context.Context) error {
 	if err := h.svc.load(ctx); err != nil {
 		return err
@@ -93,8 +93,9 @@ func (s *service) load(ctx context.Context) error {
 	return s.loadCopies(ctx)
 }
 
-// Run closes publishers that nobody uses, and tells controllers of changes again, until ctx ends. Then long polls end with
-// what they have, and Run waits for the calls under way, at most Config.DrainTimeout; further calls are still answered.
+// Run closes publishers that nobody uses, and tells controllers of changes again, until ctx ends. Then long polls end
+// with what they have, and Run waits for the calls under way, at most Config.DrainTimeout; further calls are still
+// answered.
 func (h *Host) Run(ctx context.Context) error {
 	sweeps := time.NewTicker(h.svc.cfg.PublisherIdle / 4)
 	defer sweeps.Stop()
@@ -119,7 +120,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers and what reads on. Idempotent.
+// Stop refuses further calls, ends long polls, waits for the calls under way until ctx ends, and closes the publishers
+// and what reads on. Idempotent.
 func (h *Host) Stop(ctx context.Context) error {
 	h.svc.calls.Close()
 	h.stopPolls()

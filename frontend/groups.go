@@ -36,7 +36,8 @@ func (s *service) groupNow(ctx context.Context, path, name string) (metadata.Que
 	return s.groupOf(ctx, q, name, metadata.Serial)
 }
 
-// groupToShow is group, or what one copy has while no majority of the metadata answers. It is for calls that change nothing.
+// groupToShow is group, or what one copy has while no majority of the metadata answers. It is for calls that change
+// nothing.
 func (s *service) groupToShow(ctx context.Context, path, name string) (q metadata.QueueRecord, g metadata.GroupRecord, err error) {
 	if err := checkGroupNames(path, name); err != nil {
 		return q, g, err
@@ -111,7 +112,8 @@ func (s *service) groups(ctx context.Context, path string) (metadata.QueueRecord
 	return q, out, nil
 }
 
-// UpdateGroup changes the fields that are named, or if none is those that are set. Running groups follow within seconds.
+// UpdateGroup changes the fields that are named, or if none is those that are set. Running groups follow within
+// seconds.
 func (s *service) UpdateGroup(ctx context.Context, req *connect.Request[pb.UpdateGroupRequest]) (*connect.Response[pb.Group], error) {
 	to, err := convert.GroupSpec(req.Msg.GetSpec(), s.now())
 	if err != nil {
@@ -174,7 +176,8 @@ const (
 	retellFor = 5 * time.Minute
 )
 
-// tellOfQueue has the controller that is responsible for a queue look at the queue and its groups now, or when it can be reached.
+// tellOfQueue has the controller that is responsible for a queue look at the queue and its groups now, or when it can
+// be reached.
 func (s *service) tellOfQueue(ctx context.Context, queue core.QueueID) {
 	if !s.toldOfQueue(ctx, queue) {
 		s.retell.Add(queue)
@@ -192,7 +195,8 @@ func (s *service) toldOfQueue(ctx context.Context, queue core.QueueID) bool {
 	return err == nil
 }
 
-// DeleteGroup deletes a group, half made or not, with its dead letter queue. A group made under its name later is another one.
+// DeleteGroup deletes a group, half made or not, with its dead letter queue. A group made under its name later is
+// another one.
 func (s *service) DeleteGroup(ctx context.Context, req *connect.Request[pb.DeleteGroupRequest]) (*connect.Response[pb.DeleteGroupResponse], error) {
 	path, name := req.Msg.GetQueue(), req.Msg.GetName()
 	if err := checkGroupNames(path, name); err != nil {

@@ -105,8 +105,8 @@ func TestCreateGroup_SecondCallFinishesHalfMade(t *testing.T) {
 	must(call(t, c.admin.GetGroup, &pb.GetGroupRequest{Queue: "/t/a", Name: "g"}))(t)
 }
 
-// TestCreateGroup_HalfMadeStart: a half-made group begins at the time that its first call named. A second call with another time is refused; with the same
-// time in another zone it finishes the group.
+// TestCreateGroup_HalfMadeStart: a half-made group begins at the time that its first call named. A second call with
+// another time is refused; with the same time in another zone it finishes the group.
 func TestCreateGroup_HalfMadeStart(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")
@@ -261,8 +261,8 @@ func TestGroups_ControllersHearOfChanges(t *testing.T) {
 	heard("the queue is changed", 2)
 }
 
-// TestGroups_AHangingControllerKeepsNoOtherFromHearing: the controller that is likely to be responsible for a queue hangs,
-// and another one is responsible.
+// TestGroups_AHangingControllerKeepsNoOtherFromHearing: the controller that is likely to be responsible for a queue
+// hangs, and another one is responsible.
 func TestGroups_AHangingControllerKeepsNoOtherFromHearing(t *testing.T) {
 	c := newHarness(t, nil)
 	first := c.members.Hosts(roleController)[0].ID
@@ -284,7 +284,8 @@ func TestGroups_AHangingControllerKeepsNoOtherFromHearing(t *testing.T) {
 	}
 }
 
-// TestGroups_AControllerHearsOfAChangeLater: no controller answers when a group is changed. One hears of it when it does.
+// TestGroups_AControllerHearsOfAChangeLater: no controller answers when a group is changed. One hears of it when it
+// does.
 func TestGroups_AControllerHearsOfAChangeLater(t *testing.T) {
 	c := newHarness(t, nil)
 	q := c.createQueue("/t/a")

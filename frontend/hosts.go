@@ -30,7 +30,8 @@ const (
 // describeTimeout is how long a list of hosts waits for stores to say how they fare.
 const describeTimeout = time.Second
 
-// ListHosts answers the hosts that the membership sees, and those that were seen here within the last hour and are gone, by host.
+// ListHosts answers the hosts that the membership sees, and those that were seen here within the last hour and are
+// gone, by host.
 func (s *service) ListHosts(ctx context.Context, _ *connect.Request[pb.ListHostsRequest]) (*connect.Response[pb.ListHostsResponse], error) {
 	out := &pb.ListHostsResponse{KnownSince: timestamppb.New(s.knownSince())}
 	for _, h := range s.members.Hosts("") {
@@ -83,7 +84,8 @@ func (s *service) askClocks(ctx context.Context, hosts []*pb.HostInfo) {
 	}
 }
 
-// askStores says of the stores among hosts that are up whether they take new extents. One that does not answer stays as membership sees it.
+// askStores says of the stores among hosts that are up whether they take new extents. One that does not answer stays as
+// membership sees it.
 func (s *service) askStores(ctx context.Context, hosts []*pb.HostInfo) {
 	var g errgroup.Group
 	g.SetLimit(fanOut)

@@ -149,7 +149,8 @@ func (s *service) cancelled(ctx context.Context, e core.Extent) (book cancel.Boo
 	return book, called, err
 }
 
-// callOff is for a message of which the outcome was decided: one that was cancelled is, also before its owner has heard.
+// callOff is for a message of which the outcome was decided: one that was cancelled is, also before its owner has
+// heard.
 func callOff(st *pb.Standing, outcome cancel.Outcome) {
 	if outcome == cancel.Cancelled && st.Attempts == 0 {
 		st.State, st.Until = words.Cancelled, nil
@@ -207,7 +208,8 @@ func beforeStart(group metadata.GroupRecord, published time.Time) bool {
 	return start.Mode == core.StartTime && published.Before(start.At) || start.Mode == core.StartLatest && published.Before(group.Created)
 }
 
-// explainDead finds out whether a message is a dead letter of the group, which it reports, or was one that an operation took.
+// explainDead finds out whether a message is a dead letter of the group, which it reports, or was one that an operation
+// took.
 func (s *service) explainDead(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Spec.OnDLQ() {
@@ -282,7 +284,8 @@ func (s *service) readersOf(ctx context.Context, path string, queue core.QueueID
 	return out, nil
 }
 
-// explainDelayedRetry finds out where a message stands that is in a group's retry queue, the last time, and reports whether there is one.
+// explainDelayedRetry finds out where a message stands that is in a group's retry queue, the last time, and reports
+// whether there is one.
 func (s *service) explainDelayedRetry(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) bool {
 	id := m.GetMessage().GetId()
 	if id == "" || group.Retry.IsZero() {
@@ -330,7 +333,8 @@ func (s *service) explainDelayedRetry(ctx context.Context, group metadata.GroupR
 	return true
 }
 
-// addAttempts adds to the standing of a message of the retry queue that was not delivered since how its attempts before ended, and when it was published.
+// addAttempts adds to the standing of a message of the retry queue that was not delivered since how its attempts before
+// ended, and when it was published.
 func (s *service) addAttempts(ctx context.Context, group metadata.GroupRecord, m *pb.MessageInfo, out *pb.Standing) {
 	at, err := core.ParseReceipt(m.Receipt)
 	if err != nil {

@@ -20,7 +20,8 @@ type majorityReport struct {
 	*pb.DescribeMajorityResponse
 }
 
-// text says what is the case for a controller without a majority; "" for one that has a majority, or whose metadata are embedded.
+// text says what is the case for a controller without a majority; "" for one that has a majority, or whose metadata are
+// embedded.
 func (x majorityReport) text() string {
 	v := majority.Verdict{State: majority.State(x.GetState())}
 	for _, id := range x.GetSilent() {
@@ -76,7 +77,8 @@ func addMajorityReports(hosts []*pb.HostInfo, all map[string]majorityReport) {
 	}
 }
 
-// withoutMajority is what a controller says when none has a majority of those that answer: one in a cut, if there is one. nil: one has, or none answers.
+// withoutMajority is what a controller says when none has a majority of those that answer: one in a cut, if there is
+// one. nil: one has, or none answers.
 func (s *service) withoutMajority(ctx context.Context) *majorityReport {
 	var found *majorityReport
 	for _, x := range s.majorityReports(ctx) {
@@ -90,8 +92,8 @@ func (s *service) withoutMajority(ctx context.Context) *majorityReport {
 	return found
 }
 
-// WhyStuck names the oldest message that a group has not settled, and says why. While no controller has a majority of the metadata, the answer says so,
-// and whether that is a cut or an outage.
+// WhyStuck names the oldest message that a group has not settled, and says why. While no controller has a majority of
+// the metadata, the answer says so, and whether that is a cut or an outage.
 func (s *service) WhyStuck(ctx context.Context, req *connect.Request[pb.WhyStuckRequest]) (*connect.Response[pb.WhyStuckResponse], error) {
 	var lacks *majorityReport
 	var asked sync.WaitGroup
@@ -115,7 +117,8 @@ func (x majorityReport) detail() string {
 	return "controller " + string(x.controller) + " says since " + x.GetSince().AsTime().UTC().Format("15:04:05") + " UTC: " + x.text()
 }
 
-// ofMajority are reasons that may follow from the lack of a majority. Others go first, as they say what holds the oldest message.
+// ofMajority are reasons that may follow from the lack of a majority. Others go first, as they say what holds the
+// oldest message.
 var ofMajority = []stuck.Reason{
 	stuck.Nothing, stuck.NoOwner, stuck.OwnerUnreachable, stuck.LeaseExpired, stuck.CheckpointNotSaved, stuck.NotSealed, stuck.NoReplica, stuck.SeekPending,
 }

@@ -43,7 +43,8 @@ func TestListHosts_ControllersWithoutAMajority(t *testing.T) {
 	}
 }
 
-// TestWhyStuck_WithoutAMajority: the lack of a majority is the reason where nothing else holds the oldest message for certain, and else a further one.
+// TestWhyStuck_WithoutAMajority: the lack of a majority is the reason where nothing else holds the oldest message for
+// certain, and else a further one.
 func TestWhyStuck_WithoutAMajority(t *testing.T) {
 	c := newHarness(t, nil)
 	second := c.addController("b")

@@ -24,7 +24,8 @@ const (
 	answerMargin = 200 * time.Millisecond
 )
 
-// Publish stores messages and answers when each has its outcome. A message that may not be stored fails the call before any is.
+// Publish stores messages and answers when each has its outcome. A message that may not be stored fails the call before
+// any is.
 func (s *service) Publish(ctx context.Context, req *connect.Request[pb.PublishRequest]) (*connect.Response[pb.PublishResponse], error) {
 	messages := req.Msg.GetMessages()
 	if len(messages) < 1 || len(messages) > maxMessages {
@@ -65,7 +66,8 @@ type stored struct {
 	err error
 }
 
-// appendAll hands the records to the publisher and waits for their outcomes; those that it must not wait for are unknown.
+// appendAll hands the records to the publisher and waits for their outcomes; those that it must not wait for are
+// unknown.
 func appendAll(ctx context.Context, pub *publish.Publisher, ids []core.MessageID, records [][]byte) []stored {
 	timeout := time.Millisecond
 	if deadline, ok := ctx.Deadline(); ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata/deletion"
 )
 
-// A path names a queue by two rows that cannot change together. The name row comes first and carries all that the queue's row
-// will hold, so that whoever meets a name without a queue can finish it:
+// A path names a queue by two rows that cannot change together. The name row comes first and carries all that the
+// queue's row will hold, so that whoever meets a name without a queue can finish it:
 //
 //	free ──name row──▶ half made ──queue row──▶ live ──queue row: deleted──▶ dying ──groups, ends of extents, then no name row──▶ free
 
@@ -33,8 +33,8 @@ func (s *service) copyOf(ctx context.Context, path string) (metadata.QueueRecord
 	return q, err
 }
 
-// queueToShow is the live queue behind a path as it is now, or as one copy has it while no majority of the metadata answers. It is
-// for calls that change nothing.
+// queueToShow is the live queue behind a path as it is now, or as one copy has it while no majority of the metadata
+// answers. It is for calls that change nothing.
 func (s *service) queueToShow(ctx context.Context, path string) (metadata.QueueRecord, error) {
 	return metadata.SerialOrOne(ctx, s.meta, func(ctx context.Context, c metadata.Consistency) (metadata.QueueRecord, error) {
 		if c == metadata.One {
@@ -128,9 +128,9 @@ func (s *service) fill(ctx context.Context, name metadata.NameRecord, create mak
 	return q, halfMade(name, err)
 }
 
-// claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace says whether
-// such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished: an earlier call may have
-// failed in between. create makes the queue behind the name.
+// claim makes name's path name its queue and makes the queue; CodeExists when the path names another live one. replace
+// says whether such a one is to be deleted instead; nil for never. A half-made queue of the same settings is finished:
+// an earlier call may have failed in between. create makes the queue behind the name.
 func (s *service) claim(ctx context.Context, name metadata.NameRecord, create maker, replace func(metadata.QueueRecord) (bool, error)) (metadata.QueueRecord, error) {
 	path := name.Spec.Path
 	key := metadata.NameKey(path)

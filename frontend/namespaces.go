@@ -77,7 +77,8 @@ func (s *service) ListNamespaces(ctx context.Context, req *connect.Request[pb.Li
 	return connect.NewResponse(out), nil
 }
 
-// UpdateNamespace changes the limits that are named, or if none is those that are set. Input hosts follow within seconds.
+// UpdateNamespace changes the limits that are named, or if none is those that are set. Input hosts follow within
+// seconds.
 func (s *service) UpdateNamespace(ctx context.Context, req *connect.Request[pb.UpdateNamespaceRequest]) (*connect.Response[pb.Namespace], error) {
 	to, err := namespaceSpec(req.Msg.GetSpec())
 	if err != nil {

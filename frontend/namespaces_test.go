@@ -73,7 +73,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespaces_MaxQueues makes as many as there may be, and not one more; who has more than a new limit allows keeps them.
+// TestNamespaces_MaxQueues makes as many as there may be, and not one more; who has more than a new limit allows keeps
+// them.
 func TestNamespaces_MaxQueues(t *testing.T) {
 	c := newHarness(t, nil)
 	for i := range 3 {

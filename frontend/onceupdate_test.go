@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestUpdateGroup_AtMostOnce refuses the settings that a new group of this delivery may not have. A setting that is not named may be there, as a read
-// group has it. The group shows the one delivery that it makes.
+// TestUpdateGroup_AtMostOnce refuses the settings that a new group of this delivery may not have. A setting that is not
+// named may be there, as a read group has it. The group shows the one delivery that it makes.
 func TestUpdateGroup_AtMostOnce(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")

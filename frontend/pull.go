@@ -25,7 +25,8 @@ const (
 	pullPause = 100 * time.Millisecond
 )
 
-// Pull takes up to max_messages of the group, and waits for the first. None in time is no error. A frontend that stops answers at once.
+// Pull takes up to max_messages of the group, and waits for the first. None in time is no error. A frontend that stops
+// answers at once.
 func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]) (*connect.Response[pb.PullResponse], error) {
 	m := proto.CloneOf(req.Msg)
 	wait := m.GetWait().AsDuration()
@@ -57,8 +58,8 @@ func (s *service) Pull(ctx context.Context, req *connect.Request[pb.PullRequest]
 	return connect.NewResponse(out), nil
 }
 
-// pull asks the owners in turn, the first one at random, until one has a message or the wait is over. An owner that has just died is given
-// a moment to be replaced; it fails when no owner answers then.
+// pull asks the owners in turn, the first one at random, until one has a message or the wait is over. An owner that has
+// just died is given a moment to be replaced; it fails when no owner answers then.
 func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupRecord, wait time.Duration) (*pb.PullResponse, error) {
 	began := time.Now()
 	answered := began // when a round was, last
@@ -131,12 +132,14 @@ func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, g metadata.G
 	return &pb.PullResponse{}, nil
 }
 
-// pullTurns is how many pulls of a group that wait ask one owner at once. Each costs this process and the owner a connection; the pulls in line
-// behind them cost neither, and miss nothing: while a pull that asks gets no message, the owner has none for them either.
+// pullTurns is how many pulls of a group that wait ask one owner at once. Each costs this process and the owner a
+// connection; the pulls in line behind them cost neither, and miss nothing: while a pull that asks gets no message, the
+// owner has none for them either.
 const pullTurns = 16
 
-// pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without messages. While the server has no
-// room for answers, none is asked: the messages would be locked, and their bytes held.
+// pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without
+// messages. While the server has no room for answers, none is asked: the messages would be locked, and their bytes
+// held.
 func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullRequest, wait, timeout time.Duration) (*pb.PullResponse, error) {
 	if err := serving.AwaitAnswerRoom(ctx); err != nil {
 		return nil, err

@@ -131,7 +131,8 @@ func TestPull_LongPollsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestPull_WaitsInLine has many pulls of one group wait: few of them ask the owner at once, and each gets a message as soon as there is one.
+// TestPull_WaitsInLine has many pulls of one group wait: few of them ask the owner at once, and each gets a message as
+// soon as there is one.
 func TestPull_WaitsInLine(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")

@@ -103,8 +103,8 @@ var errTooMany = errors.New("one queue too many")
 //  3. Of one too many it writes the row as a deleted queue's, see unmake.
 //
 // A creation that meets a name without a queue does the steps 2 and 3 with it. Other calls that meet one, as a listing,
-// make the queue without a count. The first row of the queue decides: a queue that was answered to anybody stays. So only
-// such calls can make more queues than the limit, and at most as many as are being created.
+// make the queue without a count. The first row of the queue decides: a queue that was answered to anybody stays. So
+// only such calls can make more queues than the limit, and at most as many as are being created.
 func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metadata.QueueRecord, error) {
 	name := core.Namespace(spec.Path)
 	r, _, err := metadata.Read[metadata.NamespaceRecord](ctx, s.meta, metadata.Namespaces, metadata.NamespaceKey(name), metadata.Quorum)
@@ -163,8 +163,8 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
 }
 
-// unmake deletes a name whose queue is not made, because of why, which is its error then. CodeExists if another call has
-// made the queue: that one stays.
+// unmake deletes a name whose queue is not made, because of why, which is its error then. CodeExists if another call
+// has made the queue: that one stays.
 func (s *service) unmake(ctx context.Context, name metadata.NameRecord, why error) (none metadata.QueueRecord, _ error) {
 	made, err := s.deletion().Unmade(ctx, name)
 	switch {

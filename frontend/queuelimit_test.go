@@ -67,7 +67,8 @@ func (c *harness) limitQueues(most int64) {
 	must(call(c.t, c.admin.CreateNamespace, &pb.CreateNamespaceRequest{Spec: &pb.NamespaceSpec{Name: "/t", MaxQueues: most}}))(c.t)
 }
 
-// TestNamespaces_QueuesFarBelowTheLimit are counted once for a hundred creations, and no count asks for a Paxos read of each name.
+// TestNamespaces_QueuesFarBelowTheLimit are counted once for a hundred creations, and no count asks for a Paxos read of
+// each name.
 func TestNamespaces_QueuesFarBelowTheLimit(t *testing.T) {
 	c, s := newCounting(t)
 	const there, made = 1500, 150

@@ -85,7 +85,8 @@ func checkQueue(spec core.QueueSpec) error {
 	return spec.Validate()
 }
 
-// checkStores refuses numbers of replicas for which too few stores live, CodeIncomplete: the queue would take no message.
+// checkStores refuses numbers of replicas for which too few stores live, CodeIncomplete: the queue would take no
+// message.
 func (s *service) checkStores(spec core.QueueSpec) error {
 	stores := len(s.members.Hosts(roleStore))
 	if stores == 0 || spec.MinReplicas <= stores {
@@ -108,8 +109,9 @@ func (s *service) GetQueue(ctx context.Context, req *connect.Request[pb.GetQueue
 	return connect.NewResponse(queueToProto(q)), nil
 }
 
-// ListQueues answers a page of the queues whose path begins with a prefix: in order of path dead letter queues too unless told otherwise, and the page token is a path; by
-// backlog or age only those that store messages. A page may hold fewer than asked for with more to come.
+// ListQueues answers a page of the queues whose path begins with a prefix: in order of path dead letter queues too
+// unless told otherwise, and the page token is a path; by backlog or age only those that store messages. A page may
+// hold fewer than asked for with more to come.
 func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
 	prefix, after := req.Msg.GetPrefix(), req.Msg.GetAfter()
 	if err := checkPrefix("prefix", prefix); err != nil {
@@ -195,7 +197,8 @@ func (s *service) queuesOf(ctx context.Context, names []metadata.Record[metadata
 	return out, nil
 }
 
-// UpdateQueue changes the fields that are named, or if none is those that are set. The queues that belong to its groups follow in their copies.
+// UpdateQueue changes the fields that are named, or if none is those that are set. The queues that belong to its groups
+// follow in their copies.
 func (s *service) UpdateQueue(ctx context.Context, req *connect.Request[pb.UpdateQueueRequest]) (*connect.Response[pb.Queue], error) {
 	to := convert.QueueSpec(req.Msg.GetSpec())
 	path, err := core.ParseQueuePath(to.Path)

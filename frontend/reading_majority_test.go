@@ -171,7 +171,8 @@ func TestChange_WithoutAMajority(t *testing.T) {
 	c.createQueue("/t/b") // nothing of the refused one is there
 }
 
-// TestStart_WithoutMetadata: whoever starts the frontend tries again. One that has failed to start can be started again.
+// TestStart_WithoutMetadata: whoever starts the frontend tries again. One that has failed to start can be started
+// again.
 func TestStart_WithoutMetadata(t *testing.T) {
 	store := &losing{Store: memory.New()}
 	h, err := New(DefaultConfig(), Deps{Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Meta: store})

@@ -60,7 +60,8 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 	wantCode(t, "bad queue", err, core.CodeBadName)
 }
 
-// TestGetDepth_CountsWhatNobodyOwns has an extent of each kind: consumed, sealed, begun, on a store that is away, and of dead letters.
+// TestGetDepth_CountsWhatNobodyOwns has an extent of each kind: consumed, sealed, begun, on a store that is away, and
+// of dead letters.
 func TestGetDepth_CountsWhatNobodyOwns(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")

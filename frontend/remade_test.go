@@ -29,8 +29,8 @@ func (s *frozen) Get(ctx context.Context, t metadata.Table, k metadata.Key, c me
 	return metadata.Row{}, metadata.NoRow(t, k)
 }
 
-// TestGroups_PathMadeAgain: the copy of the metadata that is read still has the queue that had the path before. The queue and the group that a majority has
-// are found, and that of before was disabled does not count.
+// TestGroups_PathMadeAgain: the copy of the metadata that is read still has the queue that had the path before. The
+// queue and the group that a majority has are found, and that of before was disabled does not count.
 func TestGroups_PathMadeAgain(t *testing.T) {
 	meta := &frozen{Store: memory.New()}
 	c := newHarness(t, meta)
@@ -57,8 +57,8 @@ func TestGroups_PathMadeAgain(t *testing.T) {
 	}
 }
 
-// TestCreateGroup_AfterOneOfAClockAhead: a group was made by a frontend whose clock is ahead, and deleted by one that died before it deleted the dead letter queue.
-// Another group takes the name, and replaces that queue.
+// TestCreateGroup_AfterOneOfAClockAhead: a group was made by a frontend whose clock is ahead, and deleted by one that
+// died before it deleted the dead letter queue. Another group takes the name, and replaces that queue.
 func TestCreateGroup_AfterOneOfAClockAhead(t *testing.T) {
 	c := newHarness(t, nil)
 	q := c.createQueue("/t/a")

@@ -65,7 +65,8 @@ func (s *service) publishRoute(ctx context.Context, path string) ([]membership.H
 	return hosts[:min(len(hosts), publishHosts)], nil
 }
 
-// publishable is the queue that a user may publish to. One copy of the metadata lets a publisher in, and turns none away.
+// publishable is the queue that a user may publish to. One copy of the metadata lets a publisher in, and turns none
+// away.
 func (s *service) publishable(ctx context.Context, path string) (metadata.QueueRecord, error) {
 	path, err := core.ParseAnyQueuePath(path)
 	if err != nil {
@@ -102,7 +103,8 @@ func (s *service) ConsumeRoute(ctx context.Context, req *connect.Request[pb.Cons
 	return connect.NewResponse(s.route(hosts)), nil
 }
 
-// consumeRoute are the hosts that own shares of the group, and some more that are about to: a share that moves is delivered at once.
+// consumeRoute are the hosts that own shares of the group, and some more that are about to: a share that moves is
+// delivered at once.
 func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
 	outputs := s.members.Hosts(roleOutput)
 	owners := make(map[core.HostID]bool)
@@ -121,7 +123,8 @@ func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]m
 	return membership.Consume(outputs, g.ID, owners), nil
 }
 
-// consumable is the group that may be consumed. One copy of the metadata may be behind, and where no majority answers there is only one.
+// consumable is the group that may be consumed. One copy of the metadata may be behind, and where no majority answers
+// there is only one.
 func (s *service) consumable(ctx context.Context, path, name string) (metadata.GroupRecord, error) {
 	if err := checkGroupNames(path, name); err != nil {
 		return metadata.GroupRecord{}, err
@@ -173,8 +176,8 @@ func (s *service) ranked(role string, key core.ID) []membership.Host {
 // rpc is a method of a host's client.
 type rpc[Q, R any] = func(context.Context, *connect.Request[Q]) (*connect.Response[R], error)
 
-// ask calls the hosts of a role in turn until one answers something else than "not here, not now". The call must be one that may
-// be done again.
+// ask calls the hosts of a role in turn until one answers something else than "not here, not now". The call must be one
+// that may be done again.
 func ask[Q, R any](ctx context.Context, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
 	return askInTurn(ctx, hosts, role, req, at, func(ctx context.Context, _ membership.Host, last bool) (context.Context, context.CancelFunc) {
 		if last {
@@ -184,9 +187,10 @@ func ask[Q, R any](ctx context.Context, hosts []membership.Host, role string, re
 	})
 }
 
-// askForLong is ask for calls that may take long. The next host is asked only when one has answered, cannot be reached, is not in the membership any more,
-// or has not answered for longTimeout: a call that is given up after a moment begins anew at the next host, and what two hosts do beside each other may be
-// done a second time after the caller has its answer.
+// askForLong is ask for calls that may take long. The next host is asked only when one has answered, cannot be reached,
+// is not in the membership any more, or has not answered for longTimeout: a call that is given up after a moment begins
+// anew at the next host, and what two hosts do beside each other may be done a second time after the caller has its
+// answer.
 func askForLong[Q, R any](ctx context.Context, s *service, hosts []membership.Host, role string, req *Q, at func(addr string) rpc[Q, R]) (*R, error) {
 	return askInTurn(ctx, hosts, role, req, at, func(ctx context.Context, h membership.Host, _ bool) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithTimeout(ctx, longTimeout)
@@ -330,8 +334,8 @@ func (s timerCluster) Follow(ctx context.Context, h membership.Host, req *pb.Fol
 	return err
 }
 
-// chainRoute is the one input host that takes the messages of a CP queue: the writer of its open head. None when there is no open head, or its
-// host is not there any more; then any host may ask for the next one.
+// chainRoute is the one input host that takes the messages of a CP queue: the writer of its open head. None when there
+// is no open head, or its host is not there any more; then any host may ask for the next one.
 func (s *service) chainRoute(ctx context.Context, q metadata.QueueRecord) ([]membership.Host, error) {
 	if q.Spec.Consistency != core.CP {
 		return nil, nil

@@ -68,7 +68,8 @@ func checkDuration(name string, d *durationpb.Duration, least, most time.Duratio
 	return nil
 }
 
-// settle hands the tokens on to the owners of their shares, and lists those that were refused or whose outcome is not known.
+// settle hands the tokens on to the owners of their shares, and lists those that were refused or whose outcome is not
+// known.
 func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.Response[pb.SettleResponse], error) {
 	switch {
 	case len(req.Tokens) < 1 || len(req.Tokens) > maxTokens:
@@ -108,8 +109,9 @@ func (s *service) settle(ctx context.Context, req *pb.SettleRequest) (*connect.R
 	}
 }
 
-// Shares move when an output host dies: tokens that their owner did not take are tried again at the next one, for a moment.
-// If all of them have only moved, the first retry comes at once, because the frontend may have asked a former owner.
+// Shares move when an output host dies: tokens that their owner did not take are tried again at the next one, for a
+// moment. If all of them have only moved, the first retry comes at once, because the frontend may have asked a former
+// owner.
 const (
 	settlePause = 50 * time.Millisecond
 	settleRetry = 2 * time.Second
@@ -296,7 +298,8 @@ func (s *service) Cancel(ctx context.Context, req *connect.Request[pb.CancelRequ
 	return connect.NewResponse(out), nil
 }
 
-// cancelCopies takes back the copies of a cancelled message of a retry queue: an append whose outcome was not known is repeated, so there may be two of one.
+// cancelCopies takes back the copies of a cancelled message of a retry queue: an append whose outcome was not known is
+// repeated, so there may be two of one.
 func (s *service) cancelCopies(ctx context.Context, path string, at core.Receipt, due time.Time) error {
 	queue, name, _ := core.SplitRetryPath(path)
 	_, g, err := s.group(ctx, queue, name)

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// deletions finds out, for one call, which tokens no output host serves because their group or queue was deleted: trying again would not help. It reads
-// each group's rows once.
+// deletions finds out, for one call, which tokens no output host serves because their group or queue was deleted:
+// trying again would not help. It reads each group's rows once.
 type deletions struct {
 	s     *service
 	known map[core.GroupID]error // nil: the group is there, or that is not known

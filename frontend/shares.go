@@ -27,10 +27,12 @@ const (
 	sharesPatience = 250 * time.Millisecond
 	// maxOwners is how many shares' owners are kept; about 10 MB.
 	maxOwners = 50_000
-	// maxConsumed is how many extents are kept as consumed, of all groups together; 16 MB. A group without any counts as groupWeight.
+	// maxConsumed is how many extents are kept as consumed, of all groups together; 16 MB. A group without any counts as
+	// groupWeight.
 	maxConsumed = 1_000_000
 	groupWeight = 32
-	// askConsumed is how many extents of a group are looked up one by one, before all that the group has consumed is listed.
+	// askConsumed is how many extents of a group are looked up one by one, before all that the group has consumed is
+	// listed.
 	askConsumed = 8
 )
 
@@ -70,8 +72,8 @@ func (k known) close() {
 	k.groups.Close()
 }
 
-// owners are the live output hosts that own a share of the group which it has not consumed, the one that would get the first
-// when none does. With one output host there is nothing to look up.
+// owners are the live output hosts that own a share of the group which it has not consumed, the one that would get the
+// first when none does. With one output host there is nothing to look up.
 func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
 	live := s.ranked(roleOutput, g.ID.ID)
 	switch len(live) {
@@ -95,8 +97,9 @@ func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]members
 	return hosts, nil
 }
 
-// readShares reads who owns shares of a group. Extents that the group has consumed stay assigned until retention removes
-// them, so there may be thousands. An extent that was consumed stays it: no extent is looked up again that old has as such.
+// readShares reads who owns shares of a group. Extents that the group has consumed stay assigned until retention
+// removes them, so there may be thousands. An extent that was consumed stays it: no extent is looked up again that old
+// has as such.
 func (s *service) readShares(ctx context.Context, g groupEpoch, old groupShares) (out groupShares, err error) {
 	assigned, err := metadata.Assigned(ctx, s.meta, g.group, metadata.One)
 	if err != nil {
@@ -187,8 +190,8 @@ func (s *service) ownerOf(ctx context.Context, sh share) (core.HostID, error) {
 	})
 }
 
-// learnOwner keeps that a host gave messages to a pull: it owns their shares. So their settlements need no answer of the
-// metadata.
+// learnOwner keeps that a host gave messages to a pull: it owns their shares. So their settlements need no answer of
+// the metadata.
 func (s *service) learnOwner(group core.GroupID, owner core.HostID, resp *pb.PullResponse) {
 	now := s.now()
 	var last core.ExtentID

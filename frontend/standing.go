@@ -44,8 +44,8 @@ func (f *findings) add(x finding) {
 	}
 }
 
-// whyStuck names the oldest message that a group has not settled, and says why: as the owners of its shares see it, and of those without an
-// owner as the metadata do.
+// whyStuck names the oldest message that a group has not settled, and says why: as the owners of its shares see it, and
+// of those without an owner as the metadata do.
 func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.WhyStuckResponse, error) {
 	q, group, err := s.groupToShow(ctx, req.GetQueue(), req.GetGroup())
 	if err != nil {
@@ -96,7 +96,8 @@ func statuses(queue, group core.Status) string {
 	return strings.Join(out, ", ")
 }
 
-// beginning says of a group that has settled all of its messages which messages of the queue are not among them; "" when all are.
+// beginning says of a group that has settled all of its messages which messages of the queue are not among them; ""
+// when all are.
 func beginning(group metadata.GroupRecord) string {
 	start, at, what := group.Spec.Start, group.Created, "the group starts at "
 	if seek := group.LastSeek; seek != nil {
@@ -155,17 +156,20 @@ func (s *service) findings(ctx context.Context, group metadata.GroupRecord, w wo
 	return f, g.Wait()
 }
 
-// undecidedTimeout bounds the question to a controller which extents cannot be sealed: the rest of the answer does without.
+// undecidedTimeout bounds the question to a controller which extents cannot be sealed: the rest of the answer does
+// without.
 const undecidedTimeout = time.Second
 
-// addUndecided adds the extents of the queue that stay sealing, which the controller knows the reason of. Nobody has a message of them to show.
+// addUndecided adds the extents of the queue that stay sealing, which the controller knows the reason of. Nobody has a
+// message of them to show.
 func (s *service) addUndecided(ctx context.Context, queue core.QueueID, extents []*lengths.Length, f *findings) {
 	if !slices.ContainsFunc(extents, func(l *lengths.Length) bool { return l.Seal.State == core.ExtentSealing }) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, undecidedTimeout)
 	defer cancel()
-	// Each controller knows why it cannot seal them, and those that another one began to seal a moment ago it does not know.
+	// Each controller knows why it cannot seal them, and those that another one began to seal a moment ago it does not
+	// know.
 	lists, _, err := askAll(ctx, s.members.Hosts(roleController), roleController, &pb.ListUndecidedRequest{Queue: queue.ID[:]}, func(addr string) rpc[pb.ListUndecidedRequest, pb.ListUndecidedResponse] {
 		return s.peers.Controller(addr).ListUndecided
 	})
@@ -184,7 +188,8 @@ func (s *service) addUndecided(ctx context.Context, queue core.QueueID, extents 
 	f.addSealing(&pb.WhyStuckResponse{Reason: string(stuck.NotSealed), Text: stuck.NotSealed.Text(), Detail: detail, Extents: list.GetCount()})
 }
 
-// addSealing adds extents that stay sealing: they are the reason when nothing else is found, or only what follows from them.
+// addSealing adds extents that stay sealing: they are the reason when nothing else is found, or only what follows from
+// them.
 func (f *findings) addSealing(x *pb.WhyStuckResponse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,7 +24,8 @@ func stands(receipt core.Receipt, age time.Duration) func(*pb.WhyStuckRequest) (
 	}
 }
 
-// TestWhyStuck_NamesTheOldest asks two owners, one of which is silent at the end, and looks at an extent that nobody owns.
+// TestWhyStuck_NamesTheOldest asks two owners, one of which is silent at the end, and looks at an extent that nobody
+// owns.
 func TestWhyStuck_NamesTheOldest(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")
@@ -98,7 +99,8 @@ func TestDepth_AgeWithoutAnOwner(t *testing.T) {
 	}
 }
 
-// TestGetMessage_AsTheOwnerOrTheCheckpointSays asks for one message while its share has an owner that answers, and while it has none.
+// TestGetMessage_AsTheOwnerOrTheCheckpointSays asks for one message while its share has an owner that answers, and
+// while it has none.
 func TestGetMessage_AsTheOwnerOrTheCheckpointSays(t *testing.T) {
 	c := newHarness(t, nil)
 	c.createQueue("/t/a")

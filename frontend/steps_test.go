@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// losing is metadata that lose their majority after a number of changes. Notes for the audit and hints for controllers do
-// not count.
+// losing is metadata that lose their majority after a number of changes. Notes for the audit and hints for controllers
+// do not count.
 type losing struct {
 	metadata.Store
 	majority metadata.Majority
@@ -174,8 +174,8 @@ var stepsCases = map[string]stepsCase{
 	},
 }
 
-// TestSteps_MajorityLostInBetween: the majority is lost after each number of changes. A command that has changed something
-// does not say that nothing was done, but what stands, and does the rest when it is run again.
+// TestSteps_MajorityLostInBetween: the majority is lost after each number of changes. A command that has changed
+// something does not say that nothing was done, but what stands, and does the rest when it is run again.
 func TestSteps_MajorityLostInBetween(t *testing.T) {
 	for name, x := range stepsCases {
 		for after := 0; after < 8; after++ {
@@ -220,8 +220,8 @@ func (x stepsCase) run(t *testing.T, after int) {
 	}
 }
 
-// TestSteps_MajorityLostAfterTheController: a controller has done what it was asked for, and the majority is lost before the
-// frontend reads what came of it. The answer says that it was done.
+// TestSteps_MajorityLostAfterTheController: a controller has done what it was asked for, and the majority is lost
+// before the frontend reads what came of it. The answer says that it was done.
 func TestSteps_MajorityLostAfterTheController(t *testing.T) {
 	store := &losing{Store: memory.New()}
 	store.lose(-1)

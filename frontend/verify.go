@@ -16,7 +16,8 @@ import (
 // verifyWait is how much longer than other calls VerifyExtent may take: a store reads a whole replica for it.
 const verifyWait = 5 * time.Minute
 
-// VerifyExtent has stores read their replicas of an extent, side by side. Each answers for itself: one that does not answer is no error of the call.
+// VerifyExtent has stores read their replicas of an extent, side by side. Each answers for itself: one that does not
+// answer is no error of the call.
 func (s *service) VerifyExtent(ctx context.Context, req *connect.Request[pb.VerifyExtentRequest]) (*connect.Response[pb.VerifyExtentResponse], error) {
 	id, err := core.ParseID(req.Msg.GetExtent())
 	if err != nil {

@@ -56,8 +56,8 @@ func (l latency) Settled(_ core.MessageID, _ core.Receipt, err error) {
 	l.left.Add(-1)
 }
 
-// BenchmarkHost_ActiveQueues is what 10,000 messages a second cost, publishers and fakes of stores included, in one queue and spread over a
-// thousand.
+// BenchmarkHost_ActiveQueues is what 10,000 messages a second cost, publishers and fakes of stores included, in one
+// queue and spread over a thousand.
 func BenchmarkHost_ActiveQueues(b *testing.B) {
 	const perSecond = 10_000
 	for _, queues := range []int{1, 1000} {

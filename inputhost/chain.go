@@ -10,12 +10,13 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// chain is what keeps the order of a CP queue's publishers on this host; its queue guards it. All chunks wait in one line, which feeds the one
-// open extent. Nothing is opened while an older extent of this host is not sealed and all its chunks are answered.
+// chain is what keeps the order of a CP queue's publishers on this host; its queue guards it. All chunks wait in one
+// line, which feeds the one open extent. Nothing is opened while an older extent of this host is not sealed and all its
+// chunks are answered.
 //
-// A session begins while this host owns the head of the chain, and goes on for as long as the extents that follow are this host's too: with
-// another's in between, a newer session of the same publisher may have written there. It ends with its first record that is not
-// stored; what is still waiting of it then is never appended.
+// A session begins while this host owns the head of the chain, and goes on for as long as the extents that follow are
+// this host's too: with another's in between, a newer session of the same publisher may have written there. It ends
+// with its first record that is not stored; what is still waiting of it then is never appended.
 type chain struct {
 	last     uint64                    // place of the newest extent that was this host's; 0: none was
 	newest   map[core.ID]*publisher    // session of each publisher
@@ -71,7 +72,8 @@ func (q *queue) seal(ctx context.Context, e core.Extent, end writer.End) (l core
 	return l, holders, err
 }
 
-// unsealedFor is what publishers are told when the head cannot be sealed. The metadata are asked whether they are the reason, unless the controller says so.
+// unsealedFor is what publishers are told when the head cannot be sealed. The metadata are asked whether they are the
+// reason, unless the controller says so.
 func (q *queue) unsealedFor(ctx context.Context, head core.ExtentID, why error) error {
 	meta, m := q.h.deps.Meta, metadata.MajorityOf(q.h.deps.Meta)
 	switch {
@@ -103,7 +105,8 @@ func (p *publisher) greet(hello *pb.PublishHello) error {
 	return nil
 }
 
-// join begins a session once this host owns the head of the chain; older ones of the same publisher end. CodeMoved: another host owns it.
+// join begins a session once this host owns the head of the chain; older ones of the same publisher end. CodeMoved:
+// another host owns it.
 func (q *queue) join(ctx context.Context, p *publisher) error {
 	q.mu.Lock()
 	c := &q.mu.chain
@@ -208,7 +211,8 @@ func (q *queue) endAll(ended []*publisher, err error) {
 	}
 }
 
-// link notes that the extent at a place of the chain is this host's. When others were in between, the sessions of before do not go on.
+// link notes that the extent at a place of the chain is this host's. When others were in between, the sessions of
+// before do not go on.
 func (q *queue) link(place uint64) {
 	q.mu.Lock()
 	c := &q.mu.chain
@@ -221,8 +225,8 @@ func (q *queue) link(place uint64) {
 	q.endAll(ended, core.Errorf(core.CodeMoved, "another input host took the messages of queue %s meanwhile", q.path))
 }
 
-// unopened is told why the head could not be opened. When it is another host's, publishers have to go there. When no majority of the metadata answers,
-// they wait: see majorityPatience.
+// unopened is told why the head could not be opened. When it is another host's, publishers have to go there. When no
+// majority of the metadata answers, they wait: see majorityPatience.
 func (q *queue) unopened(err error, again bool) {
 	var ended []*publisher
 	q.mu.Lock()

@@ -50,7 +50,8 @@ func (q *queue) head() (w interface{ Fail(core.HostID, error) }) {
 	return q.mu.open.slots[0].w
 }
 
-// inOrder checks that the messages of a publisher were acknowledged at rising places: extents in the order in which they were made.
+// inOrder checks that the messages of a publisher were acknowledged at rising places: extents in the order in which
+// they were made.
 func (r *harness) inOrder(name string) {
 	r.t.Helper()
 	r.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// heldOpen runs f while no controller answers, and checks that the head is still the same and takes messages. The head is
-// sealed when a controller is back.
+// heldOpen runs f while no controller answers, and checks that the head is still the same and takes messages. The head
+// is sealed when a controller is back.
 func heldOpen(t *testing.T, edit func(*Config), f func(r *harness, p *client)) {
 	chained(t, edit, func(r *harness) {
 		p := r.publisher("p", chainPath)

@@ -21,8 +21,9 @@ type correction struct {
 	at    time.Time // for the time that has passed since; its wall clock says nothing
 }
 
-// stamp answers which time messages get that come now, which is t by the host's clock. If that is wrong, it is the time of the cluster at the last comparison and
-// what has passed since by the monotonic clock: so it stays right when somebody sets the host's clock.
+// stamp answers which time messages get that come now, which is t by the host's clock. If that is wrong, it is the time
+// of the cluster at the last comparison and what has passed since by the monotonic clock: so it stays right when
+// somebody sets the host's clock.
 func (c *clock) stamp(t time.Time) time.Time {
 	if x := c.wrong.Load(); x != nil {
 		return x.right.Add(time.Since(x.at))
@@ -39,8 +40,8 @@ func (c *clock) judge(v skew.Verdict, now time.Time) (changed bool) {
 	return (c.wrong.Swap(x) == nil) != (x == nil)
 }
 
-// watchClock compares the host's clock with those of all others until ctx ends. A message gets its time for good, so the host does not leave the judgement to
-// the controller, which may be away.
+// watchClock compares the host's clock with those of all others until ctx ends. A message gets its time for good, so
+// the host does not leave the judgement to the controller, which may be away.
 func (h *Host) watchClock(ctx context.Context) {
 	reader := clocks.New(h.deps.Peers.Dial, h.deps.now)
 	defer reader.Close()
@@ -54,7 +55,8 @@ func (h *Host) watchClock(ctx context.Context) {
 	})
 }
 
-// clockChanged has all extents replaced that have messages: times never go back within an extent, so those of a clock that was ahead would stay.
+// clockChanged has all extents replaced that have messages: times never go back within an extent, so those of a clock
+// that was ahead would stay.
 func (h *Host) clockChanged(v skew.Verdict) {
 	off := v.Off.Round(time.Second)
 	if v.State == skew.Wrong {

@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/membership/clocks"
 )
 
-// due publishes a message with a delay, and answers by how much the stored time at which it is due differs from the delay.
+// due publishes a message with a delay, and answers by how much the stored time at which it is due differs from the
+// delay.
 func (r *harness) due(p *client, delay time.Duration) time.Duration {
 	r.t.Helper()
 	want := time.Now().Add(delay)
@@ -24,8 +25,8 @@ func (r *harness) due(p *client, delay time.Duration) time.Duration {
 	return time.UnixMilli(record.DeliverAt).Sub(want).Round(time.Second)
 }
 
-// TestClock_WrongOneIsCorrected: an input host whose clock is an hour wrong dates messages by the clocks of the others. When its clock is set right, it does so
-// at once, before it has compared again.
+// TestClock_WrongOneIsCorrected: an input host whose clock is an hour wrong dates messages by the clocks of the others.
+// When its clock is set right, it does so at once, before it has compared again.
 func TestClock_WrongOneIsCorrected(t *testing.T) {
 	for name, by := range map[string]time.Duration{"ahead": time.Hour, "behind": -time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -58,8 +59,8 @@ func TestClock_WrongOneIsCorrected(t *testing.T) {
 	}
 }
 
-// TestClock_CorrectedOneIsNotBehind: the clocks were compared by calls that took long. No message gets a time that is past, whatever
-// the error.
+// TestClock_CorrectedOneIsNotBehind: the clocks were compared by calls that took long. No message gets a time that is
+// past, whatever the error.
 func TestClock_CorrectedOneIsNotBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ahead, within = time.Hour, 500 * time.Millisecond

@@ -18,8 +18,9 @@ import (
 
 type controllerClient = columbav1connect.ControllerServiceClient
 
-// ask puts a question to the controllers: first to the one whose duty the key is, and to the next one when that is silent, or gives an error that
-// elsewhere is true for. Both may do what is asked: of two extents that were made, the controller seals the one that is never opened.
+// ask puts a question to the controllers: first to the one whose duty the key is, and to the next one when that is
+// silent, or gives an error that elsewhere is true for. Both may do what is asked: of two extents that were made, the
+// controller seals the one that is never opened.
 func ask[R any](ctx context.Context, h *Host, key core.ID, elsewhere func(error) bool, call func(context.Context, controllerClient) (R, error)) (R, error) {
 	members := h.deps.Members.Hosts("controller")
 	controllers := make([]peer.Host, len(members))
@@ -29,7 +30,8 @@ func ask[R any](ctx context.Context, h *Host, key core.ID, elsewhere func(error)
 	return peer.Ask(ctx, h.deps.Peers, controllers, peer.Question[R]{Key: key, Patience: duty.Silence, Elsewhere: elsewhere, Call: call})
 }
 
-// anotherMay reports whether another controller may do what one did not: that one stops, or does not reach the metadata or a store.
+// anotherMay reports whether another controller may do what one did not: that one stops, or does not reach the metadata
+// or a store.
 func anotherMay(err error) bool {
 	switch core.CodeOf(err) {
 	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining, core.CodeDeadline:
@@ -62,8 +64,8 @@ func (h *Host) order(key core.ID) string {
 	return strings.Join(ids, " ")
 }
 
-// leaseQuota asks the controllers what this host may publish of the limits of some namespaces, which are all of the same order as a key. One that only
-// cannot answer now has no substitute: the others say that they are not responsible.
+// leaseQuota asks the controllers what this host may publish of the limits of some namespaces, which are all of the
+// same order as a key. One that only cannot answer now has no substitute: the others say that they are not responsible.
 func (h *Host) leaseQuota(ctx context.Context, key core.ID, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error) {
 	self := h.deps.Members.Self()
 	req.Input, req.Run = string(self.ID), self.Run.ID[:]

@@ -151,7 +151,8 @@ func TestControllers_SilentOnesAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestControllers_LateAnswer: a controller that answers after the next one was asked is not silent, and its extent is not used.
+// TestControllers_LateAnswer: a controller that answers after the next one was asked is not silent, and its extent is
+// not used.
 func TestControllers_LateAnswer(t *testing.T) {
 	several(t, func(r *harness) {
 		paths := r.ofFirst(2)
@@ -200,8 +201,8 @@ func TestControllers_SealGoesOn(t *testing.T) {
 	})
 }
 
-// TestControllers_OneDividesQuotas: all hosts ask the same controller for shares of limits, and the next one only when it is silent, or says that it is
-// not responsible.
+// TestControllers_OneDividesQuotas: all hosts ask the same controller for shares of limits, and the next one only when
+// it is silent, or says that it is not responsible.
 func TestControllers_OneDividesQuotas(t *testing.T) {
 	several(t, func(r *harness) {
 		key := quota.Key("/t")

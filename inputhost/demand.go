@@ -19,15 +19,15 @@ const (
 	comfort = 0.7
 )
 
-// demand is the rule of how many open extents a queue wants: more at once when one is over its rate, fewer after a calm time. It has no clock;
-// its queue guards it.
+// demand is the rule of how many open extents a queue wants: more at once when one is over its rate, fewer after a calm
+// time. It has no clock; its queue guards it.
 type demand struct {
 	want     int
 	lowSince time.Time // zero: it is not low
 }
 
-// look takes the rates of the open extents and the number of streams, which share extents but do not spread over several, and reports whether
-// one extent is to be given up.
+// look takes the rates of the open extents and the number of streams, which share extents but do not spread over
+// several, and reports whether one extent is to be given up.
 func (d *demand) look(now time.Time, l demandLimits, rates []float64, streams int) (giveUp bool) {
 	most := max(l.least, min(l.most, streams))
 	d.want = min(max(d.want, l.least), most)

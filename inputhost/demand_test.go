@@ -7,7 +7,8 @@ import (
 
 var testDemand = demandLimits{least: 2, most: 8, rate: 100, calm: 5 * time.Minute}
 
-// A queue under growing load gets one extent more at a time, up to its streams; when the load is gone it gives them up one by one.
+// A queue under growing load gets one extent more at a time, up to its streams; when the load is gone it gives them up
+// one by one.
 func TestDemand_UpAtOnceDownAfterCalm(t *testing.T) {
 	var d demand
 	now := time.Unix(0, 0)

@@ -14,7 +14,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// controller places extents on the stores that are up and not avoided, if there are two of them, and seals by the longest fenced replica.
+// controller places extents on the stores that are up and not avoided, if there are two of them, and seals by the
+// longest fenced replica.
 type controller struct {
 	columbav1connect.UnimplementedControllerServiceHandler
 	r  *harness
@@ -188,7 +189,8 @@ func (c *controller) check() {
 	}
 }
 
-// take lets time pass; none arms no timer: one at the bubble's present time would run on this very thread, which the race detector does not survive.
+// take lets time pass; none arms no timer: one at the bubble's present time would run on this very thread, which the
+// race detector does not survive.
 func take(d time.Duration) {
 	if d > 0 {
 		<-time.After(d)

@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// gate bounds how many calls are under way. Calls that a publisher waits for get in before those that nobody waits for, which may take up a
-// quarter of the room.
+// gate bounds how many calls are under way. Calls that a publisher waits for get in before those that nobody waits for,
+// which may take up a quarter of the room.
 type gate struct {
 	room chan struct{}
 	calm chan struct{}
@@ -19,8 +19,8 @@ func newGate(n int) gate {
 
 var errBusy = core.Errorf(core.CodeUnavailable, "too many extents of this host are being opened or sealed")
 
-// enter waits for room, for at most callTimeout: who waits may have deadlines to look after. leave must be called unless it fails, which it
-// does with errBusy, or when ctx ends.
+// enter waits for room, for at most callTimeout: who waits may have deadlines to look after. leave must be called
+// unless it fails, which it does with errBusy, or when ctx ends.
 func (g gate) enter(ctx context.Context, urgent bool) (leave func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errBusy)
 	defer cancel()

@@ -30,7 +30,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// harness is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual time.
+// harness is an input host between publishers and fakes of stores and a controller, on an in-memory network in virtual
+// time.
 type harness struct {
 	t        testing.TB
 	listen   func(addr string) net.Listener      // nil: in memory

@@ -215,7 +215,8 @@ func (h *Host) Stop(context.Context) error {
 	return nil
 }
 
-// queueOf finds or makes the router of a queue, whose record of that reading is for a publisher, and takes the publisher in.
+// queueOf finds or makes the router of a queue, whose record of that reading is for a publisher, and takes the
+// publisher in.
 func (h *Host) queueOf(record metadata.QueueRecord, at metadata.Reading, p *publisher) *queue {
 	h.mu.Lock()
 	defer h.mu.Unlock()

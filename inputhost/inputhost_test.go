@@ -143,7 +143,8 @@ func TestHost_HiccupOfAllStores(t *testing.T) {
 	})
 }
 
-// A store that answers nothing ends its extents at the append deadline; what was under way is acknowledged by the seal or appended again.
+// A store that answers nothing ends its extents at the append deadline; what was under way is acknowledged by the seal
+// or appended again.
 func TestHost_SilentStore(t *testing.T) {
 	bubble(t, 4, nil, func(r *harness) {
 		p := r.publisher("p", path)
@@ -199,8 +200,8 @@ func TestHost_SealsAreBounded(t *testing.T) {
 	})
 }
 
-// A fence while the host stands still: the acknowledgements of before that it reads afterwards are in the sealed extent; nothing else is acknowledged but by
-// the seal.
+// A fence while the host stands still: the acknowledgements of before that it reads afterwards are in the sealed
+// extent; nothing else is acknowledged but by the seal.
 func TestHost_ZombieAcknowledgesOnlyWhatIsSealed(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		for i, s := range r.stores {

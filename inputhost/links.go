@@ -27,8 +27,8 @@ func (l *links) used(store core.HostID, link *ws.Mux) {
 	l.mu.byStore[store] = link
 }
 
-// listen notes for how long stores that owe acknowledgements have been silent, and asks those for a sign of life. Links that have ended are
-// forgotten.
+// listen notes for how long stores that owe acknowledgements have been silent, and asks those for a sign of life. Links
+// that have ended are forgotten.
 func (l *links) listen(lags map[core.HostID]lag) {
 	l.mu.Lock()
 	var ask []*ws.Conn

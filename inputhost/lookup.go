@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// lookUp finds the queue of a hello that may publish to it. One copy of the metadata is enough to let a publisher in; that one may be behind, so
-// nobody is turned away for what it alone says, nor let in to a queue that is known to be gone.
+// lookUp finds the queue of a hello that may publish to it. One copy of the metadata is enough to let a publisher in;
+// that one may be behind, so nobody is turned away for what it alone says, nor let in to a queue that is known to be
+// gone.
 func (h *Host) lookUp(ctx context.Context, hello *pb.PublishHello) (metadata.QueueRecord, metadata.Reading, error) {
 	record, at, err := h.lookUpAt(ctx, hello, metadata.One)
 	switch code := core.CodeOf(err); {
@@ -52,7 +53,8 @@ func (h *Host) lookUpAt(ctx context.Context, hello *pb.PublishHello, c metadata.
 	return record, metadata.Reading{Run: run, Version: version}, nil
 }
 
-// replaced are queues that were deleted, and whose paths are other queues' by now. One copy of the metadata may not say so yet. Safe for concurrent use.
+// replaced are queues that were deleted, and whose paths are other queues' by now. One copy of the metadata may not say
+// so yet. Safe for concurrent use.
 type replaced struct {
 	mu  sync.Mutex
 	ids map[core.QueueID]struct{}
@@ -80,8 +82,8 @@ func (r *replaced) has(id core.QueueID) bool {
 // errReplaced has publishers come again: they are let in to the queue that has the path now.
 var errReplaced = core.Errorf(core.CodeMoved, "the queue was deleted, and another one has its path")
 
-// gone is what publishers are told when the controller says that the queue does not exist. The copy of the metadata that let them in may be behind, so a
-// majority says whether another queue has the path.
+// gone is what publishers are told when the controller says that the queue does not exist. The copy of the metadata
+// that let them in may be behind, so a majority says whether another queue has the path.
 func (q *queue) gone(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

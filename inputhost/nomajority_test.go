@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestHost_NoMajority: while the controller says that no majority of the metadata answers, a message of a CP queue without an open extent is refused
-// within three seconds, by a publisher that goes on afterwards. A loss of a second and a half fails nothing.
+// TestHost_NoMajority: while the controller says that no majority of the metadata answers, a message of a CP queue
+// without an open extent is refused within three seconds, by a publisher that goes on afterwards. A loss of a second
+// and a half fails nothing.
 func TestHost_NoMajority(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -88,7 +89,8 @@ func (a *apart) Get(ctx context.Context, t metadata.Table, k metadata.Key, c met
 	return a.Store.Get(ctx, t, k, c)
 }
 
-// TestChain_WhyUnsealed: publishers are told that no majority of the metadata answers if that is why the head cannot be sealed, and only then.
+// TestChain_WhyUnsealed: publishers are told that no majority of the metadata answers if that is why the head cannot be
+// sealed, and only then.
 func TestChain_WhyUnsealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()

@@ -147,8 +147,8 @@ func (q *queue) failed(began time.Time, err error) {
 	}
 }
 
-// expire answers the chunks that have waited too long, or all when err, of the last try, is final or has been so for a while. It reports, and ends the
-// opening, when nobody waits any more.
+// expire answers the chunks that have waited too long, or all when err, of the last try, is final or has been so for a
+// while. It reports, and ends the opening, when nobody waits any more.
 func (q *queue) expire(err error) bool {
 	now := q.h.deps.now()
 	q.mu.Lock()
@@ -193,8 +193,8 @@ func (q *queue) abandon() {
 	refuse(left, core.CodeDraining)
 }
 
-// openExtent asks the controller for an extent it does not know of yet and opens it on all its stores. When a store fails, the extent is sealed;
-// news: that store was not avoided before.
+// openExtent asks the controller for an extent it does not know of yet and opens it on all its stores. When a store
+// fails, the extent is sealed; news: that store was not avoided before.
 func (q *queue) openExtent(ctx context.Context, urgent bool) (w *writer.Writer, news bool, err error) {
 	leave, err := q.h.openings.enter(ctx, urgent)
 	if err != nil {

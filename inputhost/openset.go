@@ -18,16 +18,16 @@ type slot struct {
 	looked  time.Time
 }
 
-// openSet is a queue's open extents, and which of them each publisher's stream uses: one, its home, until that ends. So a stream's batches do not
-// get smaller with the number of extents. Its queue guards it.
+// openSet is a queue's open extents, and which of them each publisher's stream uses: one, its home, until that ends. So
+// a stream's batches do not get smaller with the number of extents. Its queue guards it.
 //
 //	streams of a slot = those publishers of the queue whose home it is
 type openSet struct {
 	slots []*slot
 }
 
-// home is the extent that a stream uses, nil when none is open. A stream without one gets the one with the fewest streams. Without a stream
-// it is any, rather one that lasts.
+// home is the extent that a stream uses, nil when none is open. A stream without one gets the one with the fewest
+// streams. Without a stream it is any, rather one that lasts.
 func (o *openSet) home(p *publisher) *slot {
 	if p != nil {
 		if p.home != nil && !p.home.gone {

@@ -20,8 +20,8 @@ func testWriter() *writer.Writer {
 	})
 }
 
-// TestOpenSet_Properties has extents and streams come and go. A stream keeps its home as long as that is open; the streams of the extents are counted
-// right; an extent that comes gets its share.
+// TestOpenSet_Properties has extents and streams come and go. A stream keeps its home as long as that is open; the
+// streams of the extents are counted right; an extent that comes gets its share.
 func TestOpenSet_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var o openSet

@@ -14,20 +14,22 @@ import (
 )
 
 const (
-	// saidPatience is for how long publishers are left to wait after the controller has said that it cannot place an extent: a store that was just
-	// lost or started may be all there is to it.
+	// saidPatience is for how long publishers are left to wait after the controller has said that it cannot place an
+	// extent: a store that was just lost or started may be all there is to it.
 	saidPatience = 500 * time.Millisecond
 	// openPatience is the same when nothing is known but that no extent could be opened.
 	openPatience = 3 * time.Second
-	// majorityPatience is the same when no majority of the metadata answers. A controller says so for up to a second after that is over. Publishers give
-	// up after two seconds of refusals; the first of these must not come at once, so that a majority that is lost for less than two seconds fails nothing.
+	// majorityPatience is the same when no majority of the metadata answers. A controller says so for up to a second after
+	// that is over. Publishers give up after two seconds of refusals; the first of these must not come at once, so that a
+	// majority that is lost for less than two seconds fails nothing.
 	majorityPatience = metadata.MajorityWait
-	// outageOver: after so long without a try that failed, the next one begins another outage. It is longer than a try takes.
+	// outageOver: after so long without a try that failed, the next one begins another outage. It is longer than a try
+	// takes.
 	outageOver = callTimeout + openTimeout + time.Second
 	// tellOutage is how often the log tells of an outage that goes on.
 	tellOutage = time.Minute
-	// unsentMost is how long anything waits for an extent at most. It is less than publishers wait for an answer: what was not sent to any store is
-	// refused before they have to count it as perhaps stored.
+	// unsentMost is how long anything waits for an extent at most. It is less than publishers wait for an answer: what was
+	// not sent to any store is refused before they have to count it as perhaps stored.
 	unsentMost = 8 * time.Second
 )
 
@@ -40,7 +42,8 @@ type outage struct {
 	told  time.Time // the log
 }
 
-// failed notes that a try came to nothing. It reports whether the log is to tell: when an outage begins, and each minute of a long one.
+// failed notes that a try came to nothing. It reports whether the log is to tell: when an outage begins, and each
+// minute of a long one.
 func (o *outage) failed(began, now time.Time, why error, said bool) (tell bool) {
 	begins := o.since.IsZero() || began.Sub(o.last) > outageOver
 	if begins {
@@ -70,7 +73,8 @@ func (o *outage) recent(now time.Time) bool {
 	return !o.since.IsZero() && now.Sub(o.last) <= outageOver
 }
 
-// probeLocked reports why nothing is to wait for an extent at all: tries fail, and nobody knows how long the next one takes. It has one made.
+// probeLocked reports why nothing is to wait for an extent at all: tries fail, and nobody knows how long the next one
+// takes. It has one made.
 func (q *queue) probeLocked(now time.Time) error {
 	o := &q.mu.outage
 	if q.ordered || len(q.mu.open.slots) > 0 || o.said || !o.lasts(now) {

@@ -26,7 +26,8 @@ func (p *client) try(timeout time.Duration) error {
 	return <-out
 }
 
-// Without an extent nothing that was published is stored, and publishers are told so, and why, however much time they have.
+// Without an extent nothing that was published is stored, and publishers are told so, and why, however much time they
+// have.
 func TestHost_NoExtent(t *testing.T) {
 	for name, c := range map[string]struct {
 		begin func(r *harness) // of the outage

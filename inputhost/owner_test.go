@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestLookUp_AnotherGroupsQueue: whoever names the group that a built-in queue is to belong to does not get that of another group under the same path, as
-// when the group was deleted and made again.
+// TestLookUp_AnotherGroupsQueue: whoever names the group that a built-in queue is to belong to does not get that of
+// another group under the same path, as when the group was deleted and made again.
 func TestLookUp_AnotherGroupsQueue(t *testing.T) {
 	watching(t, func(r *harness, _ *watched) {
 		mine, other := core.GroupID{ID: core.ID{1}}, core.GroupID{ID: core.ID{2}}

@@ -10,23 +10,25 @@ import (
 )
 
 const (
-	// pacePause is the first pause; each further failure makes it four times as long, up to paceMost. Publishers wait longer than that
-	// (unsentMost), so a pause refuses nothing by itself.
+	// pacePause is the first pause; each further failure makes it four times as long, up to paceMost. Publishers wait
+	// longer than that (unsentMost), so a pause refuses nothing by itself.
 	pacePause = 500 * time.Millisecond
 	paceMost  = 4 * time.Second
 	// paceApart is the time after a failure in which the next one has a pause, whichever store it is by.
 	paceApart = time.Second
 	// paceForgive is the time in which one failure is forgotten.
 	paceForgive = 5 * time.Second
-	// paceLevels is the level of the longest pause, and the highest one: a longer storm would otherwise delay the second extent for longer.
+	// paceLevels is the level of the longest pause, and the highest one: a longer storm would otherwise delay the second
+	// extent for longer.
 	paceLevels = 3
 	// paceCalmAfter is the longest time from the last failure until a queue is calm.
 	paceCalmAfter = paceLevels * paceForgive
 )
 
-// pace holds a queue back whose extents fail one after another, as they do when connections to stores are reset all the time: each new extent
-// costs rows, files and a seal, and would not live long either. A store that is lost costs no pause, and one that was started anew may be lost
-// again. It has no clock; its queue guards it. The zero value is ready.
+// pace holds a queue back whose extents fail one after another, as they do when connections to stores are reset all the
+// time: each new extent costs rows, files and a seal, and would not live long either. A store that is lost costs no
+// pause, and one that was started anew may be lost again. It has no clock; its queue guards it. The zero value is
+// ready.
 type pace struct {
 	level  float64   // failures that have a pause and are not forgotten, at the last one of them
 	paused time.Time // the last failure that has a pause
@@ -40,8 +42,8 @@ type lastFailure struct {
 	at  time.Time
 }
 
-// failed notes that a run of a store ended an extent that was begun at a time. Extents that were there together fail together: that is one
-// failure.
+// failed notes that a run of a store ended an extent that was begun at a time. Extents that were there together fail
+// together: that is one failure.
 func (p *pace) failed(store core.HostID, run core.RunID, begun, now time.Time) {
 	maps.DeleteFunc(p.stores, func(_ core.HostID, f lastFailure) bool { return now.Sub(f.at) >= paceCalmAfter })
 	if p.stores == nil {
@@ -93,8 +95,8 @@ func (q *queue) rest(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// countsAgainstPace reports whether the end of an extent is a failure of a store. A fence is somebody's decision. An extent that could not be opened,
-// which names no store, delays the next try by itself, and has its stores avoided.
+// countsAgainstPace reports whether the end of an extent is a failure of a store. A fence is somebody's decision. An
+// extent that could not be opened, which names no store, delays the next try by itself, and has its stores avoided.
 func countsAgainstPace(store core.HostID, cause error) bool {
 	return store != "" && cause != nil && core.CodeOf(cause) != core.CodeFenced
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestPace_Pauses fails extents of a queue in turn, each begun as soon as it may be, and checks how long the next one waits.
+// TestPace_Pauses fails extents of a queue in turn, each begun as soon as it may be, and checks how long the next one
+// waits.
 func TestPace_Pauses(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var p pace
@@ -31,7 +32,8 @@ func TestPace_Pauses(t *testing.T) {
 	}
 }
 
-// TestPace_ForgivesAStormInBoundedTime: after an hour of failures a queue is calm as soon after the last one as after a storm of a few.
+// TestPace_ForgivesAStormInBoundedTime: after an hour of failures a queue is calm as soon after the last one as after a
+// storm of a few.
 func TestPace_ForgivesAStormInBoundedTime(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var p pace
@@ -85,7 +87,8 @@ func TestPace_StoresThatAreKilledInTurn(t *testing.T) {
 	}
 }
 
-// TestPace_CalmsDownWhileStoresAreKilled: links were reset for a while, and then stores are killed in turn, each some seconds after the last one.
+// TestPace_CalmsDownWhileStoresAreKilled: links were reset for a while, and then stores are killed in turn, each some
+// seconds after the last one.
 func TestPace_CalmsDownWhileStoresAreKilled(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	var p pace
@@ -106,8 +109,8 @@ func TestPace_CalmsDownWhileStoresAreKilled(t *testing.T) {
 	}
 }
 
-// TestQueue_ResetsMakeNoStormOfExtents resets the link to one store after the other, several times a second, for 15 s, while three queues are
-// published to: they open few extents, and nothing that was published is refused.
+// TestQueue_ResetsMakeNoStormOfExtents resets the link to one store after the other, several times a second, for 15 s,
+// while three queues are published to: they open few extents, and nothing that was published is refused.
 func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		r.queue("/t/r")

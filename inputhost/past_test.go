@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestPublisher_NoPast refuses a record that says of itself what only a host may say, and stores nothing of it; another publisher of the queue goes on.
+// TestPublisher_NoPast refuses a record that says of itself what only a host may say, and stores nothing of it; another
+// publisher of the queue goes on.
 func TestPublisher_NoPast(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p, other := r.publisher("p", path), r.publisher("other", path)

@@ -12,12 +12,13 @@ import (
 const (
 	// heardOf: a link that was heard within it is alive.
 	heardOf = 2 * time.Second
-	// probeFor is how long a link that was not has to answer. After a cut of the network a new connection works at once, one from before it
-	// only when the kernel tries again, up to as late as the cut was long.
+	// probeFor is how long a link that was not has to answer. After a cut of the network a new connection works at once,
+	// one from before it only when the kernel tries again, up to as late as the cut was long.
 	probeFor = time.Second
 )
 
-// storeLink is a link to a store which has just been heard: one that does not answer ends, with all its streams, and another is dialled.
+// storeLink is a link to a store which has just been heard: one that does not answer ends, with all its streams, and
+// another is dialled.
 func (h *Host) storeLink(ctx context.Context, address string) (*ws.Mux, error) {
 	link, err := h.deps.Peers.Link(ctx, address, "/v1/store")
 	if err != nil || alive(ctx, link.Conn) || ctx.Err() != nil {

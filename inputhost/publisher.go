@@ -183,10 +183,12 @@ func (p *publisher) publish(f wire.Frame, m *ws.Message) {
 // chunkCost is what a chunk takes beside its records, about, in bytes.
 const chunkCost = 256
 
-// overdraft is for how long the publishers of a CP queue may owe their rate before they are refused instead of told to wait.
+// overdraft is for how long the publishers of a CP queue may owe their rate before they are refused instead of told to
+// wait.
 const overdraft = 5 * time.Second
 
-// admit charges a chunk to the limits of its namespace and its queue, and refuses what is over them: the rest of it, perhaps all.
+// admit charges a chunk to the limits of its namespace and its queue, and refuses what is over them: the rest of it,
+// perhaps all.
 func (p *publisher) admit(c writer.Chunk) writer.Chunk {
 	gate := p.queue.gate
 	messages, bytes, over := gate.Ask(int(c.Count), len(c.Records), c.Arrived)
@@ -224,8 +226,8 @@ func (p *publisher) admit(c writer.Chunk) writer.Chunk {
 	return c
 }
 
-// keep holds the message that records are a part of, or a copy of them when they are a small part of its buffer: a queue that
-// cannot be written must not keep what other queues sent along, which nobody counts.
+// keep holds the message that records are a part of, or a copy of them when they are a small part of its buffer: a
+// queue that cannot be written must not keep what other queues sent along, which nobody counts.
 func keep(records []byte, m *ws.Message) ([]byte, *ws.Message) {
 	if 4*len(records) < cap(m.Bytes) {
 		m = ws.Copy(records)
@@ -235,8 +237,8 @@ func keep(records []byte, m *ws.Message) ([]byte, *ws.Message) {
 	return records, m
 }
 
-// Publishers that are over a limit are told to come back after it has room, or throttleMin, and up to throttleSpread, so that not all come at
-// once; and they are not told again before.
+// Publishers that are over a limit are told to come back after it has room, or throttleMin, and up to throttleSpread,
+// so that not all come at once; and they are not told again before.
 const (
 	throttleMin    = 100 * time.Millisecond
 	throttleMax    = 10 * time.Second

@@ -30,8 +30,9 @@ func (a *asker) Gone() bool {
 
 func (a *asker) Answer(_ writer.Chunk, o writer.Outcome) { a.outcomes = append(a.outcomes, o) }
 
-// TestQueue_RefusesWhatComesBackWhileItCloses drains the host between the moment a chunk is taken out of what waits and the moment its
-// extent does not take it: the chunk was never sent, so it is refused. In a chain the extent may give back others, too.
+// TestQueue_RefusesWhatComesBackWhileItCloses drains the host between the moment a chunk is taken out of what waits and
+// the moment its extent does not take it: the chunk was never sent, so it is refused. In a chain the extent may give
+// back others, too.
 func TestQueue_RefusesWhatComesBackWhileItCloses(t *testing.T) {
 	meta := memory.New()
 	members, err := static.New(membership.Host{ID: "in", Roles: []string{"inputhost"}, Address: "in:1", Run: core.RunID{ID: core.NewID(time.Now())}})

@@ -17,8 +17,8 @@ func hostsOf(queue core.QueueID, inputs []membership.Host) []membership.Host {
 	return ranked[:min(len(ranked), core.PublishHosts)]
 }
 
-// reconfigure tells the publishers of queues whose input hosts have changed the complete list. One that has no room for it learns of the next change,
-// or when its connection ends.
+// reconfigure tells the publishers of queues whose input hosts have changed the complete list. One that has no room for
+// it learns of the next change, or when its connection ends.
 func (h *Host) reconfigure(was, inputs []membership.Host) {
 	version := h.nextList()
 	for _, q := range h.list() {
@@ -44,8 +44,8 @@ func (h *Host) reconfigure(was, inputs []membership.Host) {
 	}
 }
 
-// nextList is the version of the next list of hosts: higher than all before it in this run, whatever the clock does. Publishers compare those of one
-// connection only.
+// nextList is the version of the next list of hosts: higher than all before it in this run, whatever the clock does.
+// Publishers compare those of one connection only.
 func (h *Host) nextList() uint64 {
 	h.lists = max(h.lists+1, uint64(h.deps.now().UnixNano()))
 	return h.lists

@@ -26,8 +26,8 @@ func (s *frozen) Get(ctx context.Context, t metadata.Table, k metadata.Key, c me
 	return s.Store.Get(ctx, t, k, c)
 }
 
-// TestHost_PathMadeAgain: the copy of the metadata that lets publishers in still has the queue that had the path before. The controller knows that this one was
-// deleted; the publishers get to the queue that has the path now.
+// TestHost_PathMadeAgain: the copy of the metadata that lets publishers in still has the queue that had the path
+// before. The controller knows that this one was deleted; the publishers get to the queue that has the path now.
 func TestHost_PathMadeAgain(t *testing.T) {
 	for _, path := range []string{"/t/remade", chainPath} {
 		t.Run(path, func(t *testing.T) {

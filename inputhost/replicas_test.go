@@ -49,7 +49,8 @@ func (c *controller) sealed() int {
 	return len(c.seals)
 }
 
-// A killed store that is back is used again within seconds, without a pause for publishers, and the extents made meanwhile on fewer stores end.
+// A killed store that is back is used again within seconds, without a pause for publishers, and the extents made
+// meanwhile on fewer stores end.
 func TestHost_AllReplicasAgain(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)

@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/inputhost/writer"
 )
 
-// seal asks the controller for the end of an extent. However many extents end at once, a bounded number of calls is under way.
+// seal asks the controller for the end of an extent. However many extents end at once, a bounded number of calls is
+// under way.
 func (h *Host) seal(ctx context.Context, e core.Extent, end writer.End) (core.Seq, int, error) {
 	leave, err := h.sealings.enter(ctx, end.Owing)
 	if err != nil {

@@ -22,8 +22,9 @@ const fuzzPatience = 20 * time.Second
 // unawaited in the byte of a frame's stream: the next frame goes out before the hello is answered.
 const unawaited = 0x80
 
-// FuzzPublishSession sends an input host sequences of frames on up to four streams of one connection: another publisher's message is
-// acknowledged afterwards, and after the end of the connection no session, no publisher and no byte in flight of it is left.
+// FuzzPublishSession sends an input host sequences of frames on up to four streams of one connection: another
+// publisher's message is acknowledged afterwards, and after the end of the connection no session, no publisher and no
+// byte in flight of it is left.
 func FuzzPublishSession(f *testing.F) {
 	r := &harness{t: f}
 	r.start(3, nil)

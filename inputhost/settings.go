@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// readPause is the shortest time between two readings of the queues' records: a changed status reaches publishers that are connected within it.
+	// readPause is the shortest time between two readings of the queues' records: a changed status reaches publishers that
+	// are connected within it.
 	readPause = time.Second
 	// readAgain is the pause after a reading that failed.
 	readAgain = 2 * time.Second
@@ -21,8 +22,9 @@ const (
 	readAnyway = 30 * time.Second
 )
 
-// settings keeps the records of published queues as the metadata have them. A watch says that some queue has changed; then all that are
-// published to here are read at once. So it costs something for each change, and nothing for each queue.
+// settings keeps the records of published queues as the metadata have them. A watch says that some queue has changed;
+// then all that are published to here are read at once. So it costs something for each change, and nothing for each
+// queue.
 type settings struct {
 	h       *Host
 	wake    chan struct{} // capacity 1: there is something to read
@@ -56,7 +58,8 @@ func (s *settings) again() {
 	}
 }
 
-// since has the records read again when some changed after that many changes: a record that was read then may be an old one.
+// since has the records read again when some changed after that many changes: a record that was read then may be an old
+// one.
 func (s *settings) since(changes uint64) {
 	if s.changes.Load() != changes {
 		s.again()
@@ -162,15 +165,17 @@ func (q *queue) reading() metadata.Reading {
 	return q.mu.at
 }
 
-// knows reports whether there is nothing to apply. A deletion is applied again: a publisher that was looked up before it may have come since.
+// knows reports whether there is nothing to apply. A deletion is applied again: a publisher that was looked up before
+// it may have come since.
 func (q *queue) knows(at metadata.Reading) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return (at == q.mu.at || at.Before(q.mu.at)) && q.mu.record.Spec.Status != core.StatusDeleted
 }
 
-// apply takes over a spec that was read. While the queue takes no messages its publishers stay: each of their messages is refused, what was
-// taken before is stored and answered, and they go on when the queue takes messages again. A deletion ends them.
+// apply takes over a spec that was read. While the queue takes no messages its publishers stay: each of their messages
+// is refused, what was taken before is stored and answered, and they go on when the queue takes messages again. A
+// deletion ends them.
 func (q *queue) apply(spec core.QueueSpec, at metadata.Reading) {
 	q.mu.Lock()
 	if at.Before(q.mu.at) { // read from a copy that is behind

@@ -90,8 +90,8 @@ func (r *harness) session() *session {
 	return nil
 }
 
-// TestSettings_StatusReachesPublishers refuses what is published while the queue takes nothing, on the stream that goes on afterwards; what was
-// taken before is acknowledged.
+// TestSettings_StatusReachesPublishers refuses what is published while the queue takes nothing, on the stream that goes
+// on afterwards; what was taken before is acknowledged.
 func TestSettings_StatusReachesPublishers(t *testing.T) {
 	watching(t, func(r *harness, w *watched) {
 		id := r.queue("/t/status")

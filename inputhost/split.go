@@ -17,8 +17,8 @@ const (
 	allLanes   = core.Horizons + 2
 )
 
-// laneOf a valid record at an instant in unix ms, and when it is due. One that is due already goes to the lane atOnce. Its delay, if it has one,
-// becomes a deliver_at by that instant.
+// laneOf a valid record at an instant in unix ms, and when it is due. One that is due already goes to the lane atOnce.
+// Its delay, if it has one, becomes a deliver_at by that instant.
 func laneOf(record []byte, now int64, atOnce int) (lane int, due int64) {
 	due = wire.FixDeliverAt(record, now)
 	if due <= now {
@@ -51,8 +51,8 @@ func (p *part) add(number uint64, size int, due int64) {
 	p.runs = append(p.runs, writer.Run{First: number, Count: 1})
 }
 
-// split makes, of a chunk of which some records are timed, one chunk for each lane that has any. Each record is in one of them, in the order they
-// came; the chunk's hold passes to them.
+// split makes, of a chunk of which some records are timed, one chunk for each lane that has any. Each record is in one
+// of them, in the order they came; the chunk's hold passes to them.
 func split(c writer.Chunk, now time.Time, atOnce int) (out [allLanes]writer.Chunk) {
 	var parts [allLanes]part
 	ms := now.UnixMilli()
@@ -120,8 +120,8 @@ func sortParts(records []byte, parts *[allLanes]part, ms int64, atOnce int) *ws.
 }
 
 // publishTimed routes a chunk of which some records are timed. Records that are not due go to the timer extents, due
-// ones to the log extents. So no consumer gets a message before its time. All of a retry queue go to timer extents, where
-// output hosts find them by when they are due.
+// ones to the log extents. So no consumer gets a message before its time. All of a retry queue go to timer extents,
+// where output hosts find them by when they are due.
 func (p *publisher) publishTimed(c writer.Chunk) {
 	atOnce := atOnceLane
 	if p.internal {

@@ -38,8 +38,8 @@ func anyTime(t *rapid.T, r *wire.Record, now int64) (lane int) {
 	return lane
 }
 
-// TestSplit_EachRecordOnce: whatever a chunk holds, each record is in the chunk of its lane, under its number, in order, and unchanged but for
-// its delay; the buffers are given back.
+// TestSplit_EachRecordOnce: whatever a chunk holds, each record is in the chunk of its lane, under its number, in
+// order, and unchanged but for its delay; the buffers are given back.
 func TestSplit_EachRecordOnce(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	rapid.Check(t, func(t *rapid.T) {

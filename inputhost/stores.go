@@ -59,8 +59,8 @@ type lag struct {
 	silent    time.Duration // its link brought no sign of life, though it was asked for one
 }
 
-// stores is how this host's stores fare, by what it sees of them itself: the rule by which it turns away from one. It has no clock and does no
-// I/O. Safe for concurrent use.
+// stores is how this host's stores fare, by what it sees of them itself: the rule by which it turns away from one. It
+// has no clock and does no I/O. Safe for concurrent use.
 //
 //	well ──slow for 5 s while another is not, 5 s without an ack, or stuck──▶ evicted (one per second), avoided for a minute ──▶ well
 //	  └──────link broke, refused──────▶ avoided for 10 s, or until an extent was opened on it, or it was started anew──▲
@@ -105,7 +105,8 @@ func (s *stores) healthLocked(id core.HostID) *storeHealth {
 	return h
 }
 
-// look takes what was found of all stores, and names the one that is to be evicted now, if any: all its extents are to end.
+// look takes what was found of all stores, and names the one that is to be evicted now, if any: all its extents are to
+// end.
 func (s *stores) look(now time.Time, lags map[core.HostID]lag) (evict core.HostID, why evictReason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +162,8 @@ func (s *stores) followLocked(now time.Time) {
 	}
 }
 
-// spare reports whether an extent that was opened at a time, on so many stores, could be on one more now. The moment differs by
-// the extent, so that not all are replaced at once.
+// spare reports whether an extent that was opened at a time, on so many stores, could be on one more now. The moment
+// differs by the extent, so that not all are replaced at once.
 func (s *stores) spare(now, opened time.Time, e core.Extent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -190,8 +191,9 @@ func (h *storeHealth) avoided(now time.Time) bool {
 	return now.Before(h.broken) || now.Before(h.evicted)
 }
 
-// chooseLocked takes the store that has been silent for longest, or else the one that is stuck, or else, if another one is well, the one that has been
-// slow for longest. When all are slow none of them is to blame, and there is none to turn to.
+// chooseLocked takes the store that has been silent for longest, or else the one that is stuck, or else, if another one
+// is well, the one that has been slow for longest. When all are slow none of them is to blame, and there is none to
+// turn to.
 func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool) (core.HostID, evictReason) {
 	var late, slow core.HostID
 	for _, id := range slices.Sorted(maps.Keys(lags)) {
@@ -225,8 +227,8 @@ func (s *stores) chooseLocked(now time.Time, lags map[core.HostID]lag, well bool
 	return evict, why
 }
 
-// failed notes that a store ended an extent, or did not open one. A store that says the extent is at its end is none the worse for it. It
-// reports whether the store was not avoided before: then another try finds others.
+// failed notes that a store ended an extent, or did not open one. A store that says the extent is at its end is none
+// the worse for it. It reports whether the store was not avoided before: then another try finds others.
 func (s *stores) failed(now time.Time, id core.HostID, cause error) (news bool) {
 	switch core.CodeOf(cause) {
 	case core.CodeFenced, core.CodeExists, core.CodeConflict:
@@ -271,7 +273,8 @@ func (s *stores) run(id core.HostID) core.RunID {
 	return s.mu.runs[id]
 }
 
-// avoid are the stores to leave out when there are others, the one that failed last first: of the others it is likelier that they are well again.
+// avoid are the stores to leave out when there are others, the one that failed last first: of the others it is likelier
+// that they are well again.
 func (s *stores) avoid(now time.Time) []core.HostID {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -165,8 +165,8 @@ func TestStores_Failed(t *testing.T) {
 	}
 }
 
-// However stores fare, two evictions are never less than a second apart, none is of a store that was fast throughout, and what is kept of them
-// stays bounded.
+// However stores fare, two evictions are never less than a second apart, none is of a store that was fast throughout,
+// and what is kept of them stays bounded.
 func TestStores_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWatch()

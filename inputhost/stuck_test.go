@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// age looks for a time, at an interval. Of some stores the oldest batch gets older all the while, beginning at zero; the others are well.
+// age looks for a time, at an interval. Of some stores the oldest batch gets older all the while, beginning at zero;
+// the others are well.
 func (w *watch) age(d, every time.Duration, set func(age time.Duration) map[core.HostID]lag) {
 	for age := every; age <= d; age += every {
 		w.now = w.now.Add(every)
@@ -117,7 +118,8 @@ func TestStores_StuckOnesDoNotCascade(t *testing.T) {
 	w.want(t, map[core.HostID]int{"a": 1})
 }
 
-// A store whose disk hangs, or whose process was stopped, costs publishers little more than the time after which it counts as stuck.
+// A store whose disk hangs, or whose process was stopped, costs publishers little more than the time after which it
+// counts as stuck.
 func TestHost_StuckStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		stores int

@@ -8,10 +8,12 @@ import (
 	"github.com/columbamq/columba/inputhost/writer"
 )
 
-// tellEvery is the shortest time between two rounds of telling stores what is committed. The first after a quiet time comes at once.
+// tellEvery is the shortest time between two rounds of telling stores what is committed. The first after a quiet time
+// comes at once.
 const tellEvery = 2 * time.Millisecond
 
-// teller tells the stores of many extents how far they are committed, in rounds, so that a round's frames leave together.
+// teller tells the stores of many extents how far they are committed, in rounds, so that a round's frames leave
+// together.
 type teller struct {
 	wake chan struct{}
 	mu   struct {

@@ -79,8 +79,8 @@ func (q *queue) tick(now time.Time, limits demandLimits, rates []float64) []floa
 	return rates
 }
 
-// overdueLocked takes out what has waited too long for an extent: for a call that is not answered, for the end of an outage, or, in a chain, for the
-// end of an older extent, while nobody opens the next one.
+// overdueLocked takes out what has waited too long for an extent: for a call that is not answered, for the end of an
+// outage, or, in a chain, for the end of an older extent, while nobody opens the next one.
 func (q *queue) overdueLocked(now time.Time) (late []writer.Chunk, why error) {
 	if len(q.mu.waiting) == 0 || len(q.mu.open.slots) > 0 {
 		return nil, nil

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/inputhost/writer"
 )
 
-// The timed records of a queue go, by their horizon, to a queue beside it: the same router, with one extent at most, no publishers of its own
-// and no order, also in a CP queue. It is there while it has an extent or chunks.
+// The timed records of a queue go, by their horizon, to a queue beside it: the same router, with one extent at most, no
+// publishers of its own and no order, also in a CP queue. It is there while it has an extent or chunks.
 
 // queueKey names a queue on this host: with a horizon it is that of the timers of another.
 type queueKey struct {
@@ -72,8 +72,8 @@ func (q *queue) beside() (out []*queue) {
 // sixtieth is the part of its horizon for which a timer extent stays open at least.
 const sixtieth = 60
 
-// openFor is for how long an extent stays open that would otherwise for d. One of timers is there until they are due: those of a far horizon have to
-// be few, however rarely a message comes for them.
+// openFor is for how long an extent stays open that would otherwise for d. One of timers is there until they are due:
+// those of a far horizon have to be few, however rarely a message comes for them.
 func (q *queue) openFor(d time.Duration) time.Duration {
 	if q.horizon == "" {
 		return d

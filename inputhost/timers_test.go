@@ -71,8 +71,9 @@ func (r *harness) where(body string) core.Receipt {
 	return o.at
 }
 
-// TestHost_MixedChunks publishes messages for now and for later side by side, in an AP and in a CP queue: each is acknowledged once, with the extent
-// of its kind and horizon that holds it, and what a timer extent holds says when it is due by the host's clock.
+// TestHost_MixedChunks publishes messages for now and for later side by side, in an AP and in a CP queue: each is
+// acknowledged once, with the extent of its kind and horizon that holds it, and what a timer extent holds says when it
+// is due by the host's clock.
 func TestHost_MixedChunks(t *testing.T) {
 	for path, in := range map[string]func(*testing.T, func(*harness)){
 		path:      func(t *testing.T, f func(*harness)) { bubble(t, 4, nil, f) },
@@ -155,8 +156,8 @@ func TestHost_TooFarAhead(t *testing.T) {
 	})
 }
 
-// TestHost_TimerExtentFails: one of the extents that a publisher's messages went to ends early; what was under way there is appended to another
-// of its horizon, the rest is where it was, and each is acknowledged once.
+// TestHost_TimerExtentFails: one of the extents that a publisher's messages went to ends early; what was under way
+// there is appended to another of its horizon, the rest is where it was, and each is acknowledged once.
 func TestHost_TimerExtentFails(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)
@@ -269,8 +270,8 @@ func TestHost_TimerExtentsRoll(t *testing.T) {
 	})
 }
 
-// TestHost_TimerExtentsOnDemand: a horizon has one extent, whatever the load and the number of publishers, while it is used, and nothing is left of
-// it afterwards. A queue that takes no messages any more ends its timer extents, too.
+// TestHost_TimerExtentsOnDemand: a horizon has one extent, whatever the load and the number of publishers, while it is
+// used, and nothing is left of it afterwards. A queue that takes no messages any more ends its timer extents, too.
 func TestHost_TimerExtentsOnDemand(t *testing.T) {
 	bubble(t, 3, func(c *Config) { c.ExtentRate = 1 }, func(r *harness) {
 		var all []*client

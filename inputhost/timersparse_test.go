@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestHost_SparseTimersShareExtents publishes a message for next year every five minutes. An extent for each of them would be there, with its rows
-// and its read streams, for a year.
+// TestHost_SparseTimersShareExtents publishes a message for next year every five minutes. An extent for each of them
+// would be there, with its rows and its read streams, for a year.
 func TestHost_SparseTimersShareExtents(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)

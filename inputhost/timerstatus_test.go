@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestHost_TimersOfAQueueThatTakesMessagesAgain: a queue takes no messages for a while, its publisher goes, and it takes messages again when another
-// comes. The router of its timers was there all the time, for an extent that could not be sealed.
+// TestHost_TimersOfAQueueThatTakesMessagesAgain: a queue takes no messages for a while, its publisher goes, and it
+// takes messages again when another comes. The router of its timers was there all the time, for an extent that could
+// not be sealed.
 func TestHost_TimersOfAQueueThatTakesMessagesAgain(t *testing.T) {
 	bubble(t, 3, nil, func(r *harness) {
 		p := r.publisher("p", path)

@@ -36,7 +36,8 @@ func (h Host) Has(role string) bool { return slices.Contains(h.Roles, role) }
 // Monitor watches the membership. Safe for concurrent use. The caller may keep the returned hosts, and must not change
 // them.
 type Monitor interface {
-	// Hosts are the members that serve a role, all members for "", sorted by id. The own host is among them when it serves it.
+	// Hosts are the members that serve a role, all members for "", sorted by id. The own host is among them when it serves
+	// it.
 	Hosts(role string) []Host
 	// Gone are the hosts that were members within RememberGone while this process ran, and are none now, sorted by id.
 	Gone() []Gone

@@ -20,8 +20,8 @@ type View struct {
 	}
 }
 
-// Replace makes hosts, sorted by id and the view's from now on, the view, and wakes those who asked for changes, on the caller's
-// goroutine. It asks why of each host that is no member any more; why must not use the view.
+// Replace makes hosts, sorted by id and the view's from now on, the view, and wakes those who asked for changes, on the
+// caller's goroutine. It asks why of each host that is no member any more; why must not use the view.
 func (v *View) Replace(hosts []Host, now time.Time, why func(Host) Departure) {
 	v.mu.Lock()
 	if v.mu.gone == nil {

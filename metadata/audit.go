@@ -58,9 +58,9 @@ type AuditQuery struct {
 	Limit  int       // rows of a page, above 0
 }
 
-// ListAudit reads one page of the audit rows that q selects, in the order in which they were begun. next is the After of the page that follows; it
-// is zero when no row is left. A call reads at most 5,000 rows and about 1 MiB of them, so a page may be short, or empty, though another one follows.
-// Errors are those of Store.List, and CodeCorrupt.
+// ListAudit reads one page of the audit rows that q selects, in the order in which they were begun. next is the After
+// of the page that follows; it is zero when no row is left. A call reads at most 5,000 rows and about 1 MiB of them, so
+// a page may be short, or empty, though another one follows. Errors are those of Store.List, and CodeCorrupt.
 func ListAudit(ctx context.Context, s Store, q AuditQuery, now time.Time, c Consistency) (records []AuditRecord, next Key, err error) {
 	at, after := q.begin(now)
 	last := AuditPartition(now.Add(auditDay)) // the clock of another host may be ahead
@@ -90,7 +90,8 @@ func ListAudit(ctx context.Context, s Store, q AuditQuery, now time.Time, c Cons
 	return records, Key{}, nil
 }
 
-// begin is the day with which a listing begins, and the row of that day before its first. Rows older than the TTL are not looked for.
+// begin is the day with which a listing begins, and the row of that day before its first. Rows older than the TTL are
+// not looked for.
 func (q AuditQuery) begin(now time.Time) (day time.Time, after string) {
 	from := now.Add(-AuditTTL - auditDay) // the end of a change is written later than its beginning and lives longer
 	if q.Since.After(from) {

@@ -123,7 +123,8 @@ const (
 	cellEnds // CAS, with an end
 )
 
-// Append encodes c after b: kind, then version, or (version, expires), or (written, expires) as varints, then the value.
+// Append encodes c after b: kind, then version, or (version, expires), or (written, expires) as varints, then the
+// value.
 func (c Cell) Append(b []byte) []byte {
 	switch {
 	case c.Version != 0 && c.Expires != 0:

@@ -79,8 +79,8 @@ func FuzzDecodeCell(f *testing.F) {
 	})
 }
 
-// TestCell_RowsThatEnd: after its end a CAS row is as if it was deleted, and a row that is inserted then has a higher version. An update
-// without a time to live takes the end back.
+// TestCell_RowsThatEnd: after its end a CAS row is as if it was deleted, and a row that is inserted then has a higher
+// version. An update without a time to live takes the end back.
 func TestCell_RowsThatEnd(t *testing.T) {
 	k, now := Key{"id", "a"}, time.Unix(100, 0)
 	c, err := Cell{}.Inserted(Seals, k, nil, 7, now)

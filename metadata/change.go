@@ -20,14 +20,15 @@ const (
 	maxPause = 250 * time.Millisecond
 )
 
-// Create inserts v. Errors: CodeExists when another row is there, CodeUnavailable (not created), CodeUnknown when ctx ended
-// before it was known. A lost answer is resolved by reading back. CAS tables; T is a JSON object.
+// Create inserts v. Errors: CodeExists when another row is there, CodeUnavailable (not created), CodeUnknown when ctx
+// ended before it was known. A lost answer is resolved by reading back. CAS tables; T is a JSON object.
 func Create[T any](ctx context.Context, s Store, t Table, k Key, v T) error {
 	_, err := CreateRow(ctx, s, t, k, v)
 	return err
 }
 
-// CreateRow is Create, and returns the row that it has made, for ChangeFrom. Its version is 0 if the store does not say it.
+// CreateRow is Create, and returns the row that it has made, for ChangeFrom. Its version is 0 if the store does not say
+// it.
 func CreateRow[T any](ctx context.Context, s Store, t Table, k Key, v T) (Row, error) {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
@@ -69,17 +70,17 @@ func CreateRow[T any](ctx context.Context, s Store, t Table, k Key, v T) (Row, e
 // it read. On a conflict it begins again, with growing pauses, until ctx ends. It returns the stored value. change may
 // run several times and must not keep the pointer. An error of change ends the Change and is returned unchanged, with
 // the value read; ErrNoChange counts as success. Other errors: CodeNotFound, CodeUnavailable (not changed), CodeUnknown
-// (it may be changed). T is a JSON object. Members that T does not have stay, because a newer version has stored them; so
-// does all within a member that change leaves as it is.
+// (it may be changed). T is a JSON object. Members that T does not have stay, because a newer version has stored them;
+// so does all within a member that change leaves as it is.
 //
-// The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value is
-// stored. A Change that would end without a write reads the row again at Serial.
+// The row is first read at Quorum, which costs no round of Paxos: that an older version was read shows when the value
+// is stored. A Change that would end without a write reads the row again at Serial.
 func Change[T any](ctx context.Context, s Store, t Table, k Key, change func(*T) error) (T, error) {
 	return changeRow(ctx, s, t, Row{Key: k}, 0, change)
 }
 
-// ChangeFrom is Change of a row that the caller has read or made, and that others may have changed since. It begins with that
-// row in place of the reading at Quorum, unless its version is 0.
+// ChangeFrom is Change of a row that the caller has read or made, and that others may have changed since. It begins
+// with that row in place of the reading at Quorum, unless its version is 0.
 func ChangeFrom[T any](ctx context.Context, s Store, t Table, known Row, change func(*T) error) (T, error) {
 	return changeRow(ctx, s, t, known, 0, change)
 }
@@ -148,8 +149,8 @@ func altered[T any](t Table, row Row, change func(*T) error) (current, next T, e
 	return current, next, change(&next)
 }
 
-// Delete removes a row at version old; a lost answer is resolved by reading back, and a row that is gone then counts as removed.
-// Errors: CodeNotFound, CodeConflict, CodeUnavailable (not removed), CodeUnknown. CAS tables.
+// Delete removes a row at version old; a lost answer is resolved by reading back, and a row that is gone then counts as
+// removed. Errors: CodeNotFound, CodeConflict, CodeUnavailable (not removed), CodeUnknown. CAS tables.
 func Delete(ctx context.Context, s Store, t Table, k Key, old Version) error {
 	ctx, cancel := Deadline(ctx)
 	defer cancel()
@@ -182,8 +183,9 @@ func Delete(ctx context.Context, s Store, t Table, k Key, old Version) error {
 	}
 }
 
-// update stores value over version old; stored is false without an error when another change was first. After a lost answer it
-// tries the same value again: the store may still do the first try, and a different value would then be a second change.
+// update stores value over version old; stored is false without an error when another change was first. After a lost
+// answer it tries the same value again: the store may still do the first try, and a different value would then be a
+// second change.
 func update(ctx context.Context, s Store, t Table, k Key, old Version, value []byte, ttl time.Duration) (stored bool, err error) {
 	asked := false
 	for pause := minPause; ; pause = nextPause(pause) {

@@ -19,7 +19,8 @@ type DoneRecord struct {
 // In reports whether it holds in an epoch of the group.
 func (d DoneRecord) In(epoch uint64) bool { return d.Stays || d.Epoch == epoch }
 
-// DonesOf yields the done rows of a group in an extent, of all epochs; they may be removed meanwhile. An error is yielded once, as the last element.
+// DonesOf yields the done rows of a group in an extent, of all epochs; they may be removed meanwhile. An error is
+// yielded once, as the last element.
 func DonesOf(ctx context.Context, s Store, group core.GroupID, extent core.ExtentID, c Consistency) iter.Seq2[Record[DoneRecord], error] {
 	const page = 4 // there is one, most often
 	prefix := extent.String()

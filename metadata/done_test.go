@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestConsumed_ByEpoch: done rows of two epochs are two rows, and each counts in its own. One of an extent that a rewind leaves as it is counts in all, and one under
-// the key of before, without an epoch, in that of its value.
+// TestConsumed_ByEpoch: done rows of two epochs are two rows, and each counts in its own. One of an extent that a
+// rewind leaves as it is counts in all, and one under the key of before, without an epoch, in that of its value.
 func TestConsumed_ByEpoch(t *testing.T) {
 	ctx, s, now := t.Context(), memory.New(), time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
 	defer s.Close()

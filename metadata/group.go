@@ -22,8 +22,8 @@ type GroupRecord struct {
 	LastSeek *Seek        `json:"last_seek,omitempty"`
 	DLQ      core.QueueID `json:"dlq"`
 	Retry    core.QueueID `json:"retry,omitzero"` // its retry queue; zero until a first message moves there
-	// Unreached are controllers that were not reached when it was started: its start does not concern what was published where they are.
-	// nil: there were none, as in almost all groups, of which output hosts keep many.
+	// Unreached are controllers that were not reached when it was started: its start does not concern what was published
+	// where they are. nil: there were none, as in almost all groups, of which output hosts keep many.
 	Unreached *[]core.HostID `json:"unreached,omitempty"`
 	Starts    uint32         `json:"starts,omitempty"` // the calls that began to start it; each took an epoch of its own, from 0
 	Started   bool           `json:"started"`          // its dead letter queue is there and its start positions are fixed; before, it is half made
@@ -45,8 +45,9 @@ type Rewind struct {
 	Run core.RunID  `json:"run,omitzero"`
 }
 
-// DeletedGroupRecord is a hint for controllers: the group is deleted, or about to be, and other tables still have rows of it. It is written before
-// the group's row is changed, for the row is another group's once one of that name is made again.
+// DeletedGroupRecord is a hint for controllers: the group is deleted, or about to be, and other tables still have rows
+// of it. It is written before the group's row is changed, for the row is another group's once one of that name is made
+// again.
 type DeletedGroupRecord struct {
 	Group core.GroupID `json:"group"`
 	Queue core.QueueID `json:"queue"`

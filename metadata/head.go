@@ -30,8 +30,9 @@ func ReadHead(ctx context.Context, s Store, queue core.QueueID, c Consistency) (
 	return r, err
 }
 
-// MoveHead makes next the head of its queue's chain if old (zero: none) is it still. Errors: CodeBadArgument when next is not the place after
-// old, CodeConflict when another was first, CodeUnavailable (not moved), CodeUnknown: it may be moved; read the head again.
+// MoveHead makes next the head of its queue's chain if old (zero: none) is it still. Errors: CodeBadArgument when next
+// is not the place after old, CodeConflict when another was first, CodeUnavailable (not moved), CodeUnknown: it may be
+// moved; read the head again.
 func MoveHead(ctx context.Context, s Store, old, next HeadRecord) error {
 	if next.Extent.Chain != old.Extent.Chain+1 {
 		return core.Errorf(core.CodeBadArgument, "place %d of a chain cannot follow %d", next.Extent.Chain, old.Extent.Chain)

@@ -45,9 +45,10 @@ func HintedExtent(k Key) (extent core.ExtentID, ok bool) {
 	return extent, err == nil && (k == HintKey(HintOpen, extent) || k == HintKey(HintLive, extent))
 }
 
-// Hints yields the extents with a hint of one kind, shard by shard, and page by page. First pages of some shards are read
-// side by side, ahead of their turn. A change made meanwhile may be seen or not. An error is yielded once, as the last
-// element; but the error of a row that is no such record has the key of the row, and the reader may go on behind it.
+// Hints yields the extents with a hint of one kind, shard by shard, and page by page. First pages of some shards are
+// read side by side, ahead of their turn. A change made meanwhile may be seen or not. An error is yielded once, as the
+// last element; but the error of a row that is no such record has the key of the row, and the reader may go on behind
+// it.
 func Hints(ctx context.Context, s Store, h Hint, c Consistency) iter.Seq2[Record[ExtentRecord], error] {
 	return func(yield func(Record[ExtentRecord], error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -81,9 +82,9 @@ func Hints(ctx context.Context, s Store, h Hint, c Consistency) iter.Seq2[Record
 	}
 }
 
-// MoveHints moves the hints of a store that an earlier version wrote, all of a kind in one partition, to their shards. It
-// answers how many it moved. One that ends early is run again: until then some hints are in one place, some in the other,
-// or in both.
+// MoveHints moves the hints of a store that an earlier version wrote, all of a kind in one partition, to their shards.
+// It answers how many it moved. One that ends early is run again: until then some hints are in one place, some in the
+// other, or in both.
 func MoveHints(ctx context.Context, s Store) (moved int, err error) {
 	for _, h := range []Hint{HintLive, HintOpen} {
 		part := make([]Row, 0, listPage)
@@ -134,7 +135,8 @@ func moveHints(ctx context.Context, s Store, h Hint, rows []Row) error {
 	return removals.Wait()
 }
 
-// DecodeExtent reads the record of a row that is named after an extent; CodeCorrupt for a row that is none, or of another extent.
+// DecodeExtent reads the record of a row that is named after an extent; CodeCorrupt for a row that is none, or of
+// another extent.
 func DecodeExtent(t Table, row Row) (ExtentRecord, error) {
 	r, err := decode[ExtentRecord](t, row)
 	if err == nil && r.ID.String() != row.Key.Row {

@@ -46,8 +46,8 @@ func DeletedGroupKey(group core.GroupID) Key { return Key{PartitionDeleted, grou
 // DeletedQueueKey is where Work keeps a hint that the deletion of a queue has to be finished.
 func DeletedQueueKey(queue core.QueueID) Key { return Key{PartitionDeletedQueue, queue.String()} }
 
-// AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group. A row is
-// written by one run of a controller. A decision without a run has the key of rows from before runs were part of it.
+// AssignmentKey is where Assignments keeps one decision about a share; the partition lists the shares of a group. A row
+// is written by one run of a controller. A decision without a run has the key of rows from before runs were part of it.
 func AssignmentKey(group core.GroupID, extent core.ExtentID, p Precedence) Key {
 	row := fmt.Sprintf("%s/%020d/%s", extent, p.Counter, p.By)
 	if !p.Run.IsZero() {
@@ -56,7 +56,8 @@ func AssignmentKey(group core.GroupID, extent core.ExtentID, p Precedence) Key {
 	return Key{group.String(), row}
 }
 
-// DoneKey is where Dones keeps that a group has consumed an extent in one of its epochs; the partition lists those of a group.
+// DoneKey is where Dones keeps that a group has consumed an extent in one of its epochs; the partition lists those of a
+// group.
 func DoneKey(group core.GroupID, extent core.ExtentID, epoch uint64) Key {
 	return Key{group.String(), fmt.Sprintf("%s/%020d", extent, epoch)}
 }

@@ -82,8 +82,8 @@ type WhereLister interface {
 	ListWhere(ctx context.Context, t Table, partition, after string, limit int, c Consistency, wanted func(row string) bool) ([]Row, bool, error)
 }
 
-// ListWhere lists rows of any store that are wanted. It answers fewer than limit, with more to come, of a store that reads
-// the others, too: after the last row that is answered. Errors are those of List.
+// ListWhere lists rows of any store that are wanted. It answers fewer than limit, with more to come, of a store that
+// reads the others, too: after the last row that is answered. Errors are those of List.
 func ListWhere(ctx context.Context, s Store, t Table, partition, after string, limit int, c Consistency, wanted func(row string) bool) ([]Row, bool, error) {
 	if some, ok := s.(WhereLister); ok {
 		return some.ListWhere(ctx, t, partition, after, limit, c, wanted)
@@ -106,8 +106,8 @@ func ListWhere(ctx context.Context, s Store, t Table, partition, after string, l
 	}
 }
 
-// Prefix reads one page, up to limit records of a partition whose rows begin with prefix, those after the given row ("" = from
-// the first); more says that there are others. Row of the last record is the after of the next page.
+// Prefix reads one page, up to limit records of a partition whose rows begin with prefix, those after the given row (""
+// = from the first); more says that there are others. Row of the last record is the after of the next page.
 func Prefix[T any](ctx context.Context, s Store, t Table, partition, prefix, after string, limit int, c Consistency) (records []Record[T], more bool, err error) {
 	return PrefixWhere[T](ctx, s, t, partition, prefix, after, limit, c, nil)
 }

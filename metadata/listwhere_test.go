@@ -21,8 +21,8 @@ func (s *listed) List(ctx context.Context, t metadata.Table, partition, after st
 	return s.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestListWhere_FewAmongMany: one row is asked for, and many that are not wanted come before it. A store whose calls go over
-// the network answers that, too.
+// TestListWhere_FewAmongMany: one row is asked for, and many that are not wanted come before it. A store whose calls go
+// over the network answers that, too.
 func TestListWhere_FewAmongMany(t *testing.T) {
 	const others = 5000
 	s := &listed{Store: memory.New()}

@@ -89,8 +89,8 @@ func (m *Majority) ask(ctx context.Context, wait time.Duration, call func(contex
 	return false, err
 }
 
-// Copied is a Store of several copies, which has in one place what the callers in this process know of its majority. One
-// that asks another process may find out later which kind of store that has: nil means that it is in one place now.
+// Copied is a Store of several copies, which has in one place what the callers in this process know of its majority.
+// One that asks another process may find out later which kind of store that has: nil means that it is in one place now.
 type Copied interface {
 	Majority() *Majority
 }
@@ -103,8 +103,8 @@ func MajorityOf(s Store) *Majority {
 	return nil
 }
 
-// SerialOrOne reads at Serial, and at One while no majority of the store answers. A copy that lacks the row does not show that
-// there is none: the error then is CodeNoMajority. A store in one place is asked once, and waited for.
+// SerialOrOne reads at Serial, and at One while no majority of the store answers. A copy that lacks the row does not
+// show that there is none: the error then is CodeNoMajority. A store in one place is asked once, and waited for.
 func SerialOrOne[T any](ctx context.Context, s Store, read func(context.Context, Consistency) (T, error)) (T, error) {
 	m := MajorityOf(s)
 	if m == nil {
@@ -127,8 +127,8 @@ func noCopy(err error) error {
 	return core.Errorf(core.CodeNoMajority, "no copy of the metadata answers: %v", err)
 }
 
-// orOne reads at c, for MajorityWait at most, and at One if no majority answers, or did not a moment ago. one: the answer is
-// that of one copy.
+// orOne reads at c, for MajorityWait at most, and at One if no majority answers, or did not a moment ago. one: the
+// answer is that of one copy.
 func orOne[T any](ctx context.Context, m *Majority, c Consistency, read func(context.Context, Consistency) (T, error)) (out T, one bool, err error) {
 	if !m.Lacks() {
 		err = m.Ask(ctx, func(ctx context.Context) (err error) {

@@ -49,7 +49,8 @@ type OperationRecord struct {
 	Covered bool            `json:"covered,omitempty"`
 	Extents []core.ExtentID `json:"extents,omitempty"`
 	Left    int             `json:"left,omitempty"` // extents that were there, too, and are for another operation
-	// Unreached are controllers that were not reached when Extents were fixed: what was published where they are is not among them.
+	// Unreached are controllers that were not reached when Extents were fixed: what was published where they are is not
+	// among them.
 	Unreached []core.HostID `json:"unreached,omitempty"`
 	Sealed    int           `json:"sealed,omitempty"`  // how many of them have their end …
 	Total     uint64        `json:"total,omitempty"`   // … and the messages in these
@@ -62,7 +63,8 @@ type OperationRecord struct {
 	// Selection: not all of them; nil: all.
 	Selection *core.Selection `json:"selection,omitempty"`
 	Search    *Search         `json:"search,omitempty"` // of a selection
-	// Decided: what the search found is out of its extents, and visible in the staging extent; what is missing of that is only done.
+	// Decided: what the search found is out of its extents, and visible in the staging extent; what is missing of that is
+	// only done.
 	Decided bool `json:"decided,omitempty"`
 	Shown   bool `json:"shown,omitempty"`   // the staging extent is the group's
 	Cleared bool `json:"cleared,omitempty"` // after its end: nothing that only the operation needed is left

@@ -17,9 +17,9 @@ type QueueRecord struct {
 	Home core.Home `json:"home,omitzero"`
 }
 
-// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and has extents that are to go. Rows
-// of its groups, or of its name, may remain, unless the deletion is done. The hint is written before the queue's row is
-// changed. The controller that is responsible for the queue removes it.
+// DeletedQueueRecord is a hint for controllers: the queue is deleted, or about to be, and has extents that are to go.
+// Rows of its groups, or of its name, may remain, unless the deletion is done. The hint is written before the queue's
+// row is changed. The controller that is responsible for the queue removes it.
 type DeletedQueueRecord struct {
 	Queue core.QueueID `json:"queue"`
 	Path  string       `json:"path"`

@@ -62,8 +62,8 @@ func filled(t *testing.T) *oneCopy {
 	return &oneCopy{Store: s}
 }
 
-// TestQuorumOrOne: what a majority has is read, and what one copy has while none answers. Nobody waits longer than MajorityWait for a majority, and
-// nobody at all right after another has.
+// TestQuorumOrOne: what a majority has is read, and what one copy has while none answers. Nobody waits longer than
+// MajorityWait for a majority, and nobody at all right after another has.
 func TestQuorumOrOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := filled(t)

@@ -53,8 +53,8 @@ func encode[T any](t Table, k Key, v T) ([]byte, error) {
 	return value, nil
 }
 
-// attemptField is in every value that Create and Change write, a new one each time. It makes a change known again after a
-// lost answer, also when two writers store equal records; decoding a record passes over it.
+// attemptField is in every value that Create and Change write, a new one each time. It makes a change known again after
+// a lost answer, also when two writers store equal records; decoding a record passes over it.
 const (
 	attemptName  = "_attempt"
 	attemptField = `"` + attemptName + `":"`
@@ -148,8 +148,9 @@ func NewRow[T any](t Table, k Key, v T, at time.Time) (Row, error) {
 	return Row{Key: k, Value: value, Written: at}, err
 }
 
-// Reading is the version of a row as it was read from embedded metadata. Versions of one row compare only within a run of their holder: after the
-// holder has changed, the metadata may be an older copy of those before, in which the row has a lower version.
+// Reading is the version of a row as it was read from embedded metadata. Versions of one row compare only within a run
+// of their holder: after the holder has changed, the metadata may be an older copy of those before, in which the row
+// has a lower version.
 type Reading struct {
 	Run     core.RunID // of the holder; zero: the metadata are not embedded
 	Version Version
@@ -183,7 +184,8 @@ func GetRows(ctx context.Context, s Store, t Table, keys []Key, c Consistency) (
 	return rows, nil
 }
 
-// VersionInserter is a Store that says which version it gave to a row that it inserted. The next change of the row need not read it.
+// VersionInserter is a Store that says which version it gave to a row that it inserted. The next change of the row need
+// not read it.
 type VersionInserter interface {
 	// InsertVersion is Insert, and returns the version that the row had from it; 0: it is not known.
 	InsertVersion(ctx context.Context, t Table, k Key, value []byte) (Version, error)

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// ChangeWait bounds how long a change waits for a majority before anything is done. A majority that is lost for less than
-// that fails no change.
+// ChangeWait bounds how long a change waits for a majority before anything is done. A majority that is lost for less
+// than that fails no change.
 const ChangeWait = 2 * time.Second
 
 // Refusing is a store for changes that a caller waits for. While no majority answers, Insert, Put at Quorum, and reads
@@ -92,8 +92,8 @@ func (s refusing) changed(ctx context.Context, t Table, k Key, c Consistency, ch
 	return err
 }
 
-// refused is the error of a call that changed nothing. It hides the cause: that the wait for it was over is not that the
-// call's time is.
+// refused is the error of a call that changed nothing. It hides the cause: that the wait for it was over is not that
+// the call's time is.
 func refused(err error) error {
 	return core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so nothing can be changed: %v", err)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// severed is metadata of several copies, which are cut off from each other for a while. A change that is sent then is lost.
+// severed is metadata of several copies, which are cut off from each other for a while. A change that is sent then is
+// lost.
 type severed struct {
 	oneCopy
 	until time.Time // no majority answers
@@ -116,8 +117,8 @@ func TestRefusing_SentChangeIsUnknown(t *testing.T) {
 	})
 }
 
-// TestRefusing_ReadsUnlessAMajorityAnswered counts the readings before changes that follow one another. An answer of a majority, to a reading or to a change,
-// spares the next change its reading for a moment.
+// TestRefusing_ReadsUnlessAMajorityAnswered counts the readings before changes that follow one another. An answer of a
+// majority, to a reading or to a change, spares the next change its reading for a moment.
 func TestRefusing_ReadsUnlessAMajorityAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &severed{oneCopy: *filled(t)}
@@ -156,7 +157,8 @@ func (*refuses) Insert(context.Context, metadata.Table, metadata.Key, []byte) er
 	return core.Errorf(core.CodeUnavailable, "too few copies answer")
 }
 
-// TestRefusing_LostSinceTheAnswer: a majority answered a moment ago, and the change finds none. Nothing was done, and the next change reads first.
+// TestRefusing_LostSinceTheAnswer: a majority answered a moment ago, and the change finds none. Nothing was done, and
+// the next change reads first.
 func TestRefusing_LostSinceTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &refuses{oneCopy: *filled(t)}

@@ -17,11 +17,12 @@ type SealRecord struct {
 	L        core.Seq         `json:"l"`     // the end seq, once State says that there is one; not below Floor, unless Forced
 	Checksum uint32           `json:"checksum"`
 	Bytes    uint64           `json:"bytes"`
-	// Holders are the stores that hold everything up to L, or all that is left of it, see HeldTo, with their disks in the same order: another disk under
-	// the name of a holder is no copy.
+	// Holders are the stores that hold everything up to L, or all that is left of it, see HeldTo, with their disks in the
+	// same order: another disk under the name of a holder is no copy.
 	Holders     []core.HostID `json:"holders"`
 	HolderDisks []core.DiskID `json:"holder_disks,omitempty"`
-	// Unacked: the row has never had enough holders, see Enough, so no input host has acknowledged a message because of it.
+	// Unacked: the row has never had enough holders, see Enough, so no input host has acknowledged a message because of
+	// it.
 	Unacked bool `json:"unacked,omitempty"`
 	// Version counts the changes of the holders; a store told a newer one refuses deletions decided by an older.
 	Version uint64 `json:"version,omitempty"`
@@ -68,7 +69,8 @@ func (r *SealRecord) DecideRemoval(at core.Place, now time.Time) {
 	r.Removal = &ReplicaRemoval{at.Store, at.Disk, r.Version}
 }
 
-// Removes reports whether a store removes its replica by this version: the extent is retired, or it was decided of just that replica.
+// Removes reports whether a store removes its replica by this version: the extent is retired, or it was decided of just
+// that replica.
 func (r SealRecord) Removes(at core.Place, version uint64) bool {
 	switch {
 	case version != r.Version:
@@ -175,8 +177,8 @@ func (r SealRecord) LastDue() time.Time {
 	return r.Due
 }
 
-// KeptFrom is from when on retention counts: since the end of the extent was fixed, of a timer extent since its last record was due, if that is
-// later and it was not purged. Zero: it has no end.
+// KeptFrom is from when on retention counts: since the end of the extent was fixed, of a timer extent since its last
+// record was due, if that is later and it was not purged. Zero: it has no end.
 func (r SealRecord) KeptFrom() time.Time {
 	ended, due := r.endedAt(), r.LastDue()
 	if due.After(ended) && r.Home.Kind != core.HomePurged {
@@ -185,7 +187,8 @@ func (r SealRecord) KeptFrom() time.Time {
 	return ended
 }
 
-// endedAt is when the end was fixed, or its home was changed since; in a row that does not say it, when that was changed last.
+// endedAt is when the end was fixed, or its home was changed since; in a row that does not say it, when that was
+// changed last.
 func (r SealRecord) endedAt() time.Time {
 	switch {
 	case !r.State.HasEnd():

@@ -1,5 +1,5 @@
-// Package metadata owns the cluster's records – queues, groups, extents, seals, assignments, checkpoints, operations – and
-// the rules by which they change. A Store keeps them: in memory, in Pebble, or in another process.
+// Package metadata owns the cluster's records – queues, groups, extents, seals, assignments, checkpoints, operations –
+// and the rules by which they change. A Store keeps them: in memory, in Pebble, or in another process.
 package metadata
 
 import (
@@ -39,8 +39,8 @@ type Key struct {
 	Row       string
 }
 
-// Version of a CAS row. Insert gives it a first one, about the time in µs since 1970, and each Update adds 1. A row that
-// is deleted and inserted again gets a higher version than it had before. 0 means "no such row".
+// Version of a CAS row. Insert gives it a first one, about the time in µs since 1970, and each Update adds 1. A row
+// that is deleted and inserted again gets a higher version than it had before. 0 means "no such row".
 type Version uint64
 
 // Row is a stored record. Value is the caller's to keep.
@@ -73,7 +73,8 @@ type Store interface {
 	// Insert creates a row, CodeExists when there is one. CAS tables.
 	Insert(ctx context.Context, t Table, k Key, value []byte) error
 	// Update replaces the value of a row at version old. ttl 0 = for ever, also of a row that had an end; else the row is
-	// gone when that time is over, as if it was deleted then. Only rows of some tables may get a ttl, see Table.Ends. CAS tables.
+	// gone when that time is over, as if it was deleted then. Only rows of some tables may get a ttl, see Table.Ends. CAS
+	// tables.
 	Update(ctx context.Context, t Table, k Key, old Version, value []byte, ttl time.Duration) error
 	// Delete removes a row at version old. CAS tables.
 	Delete(ctx context.Context, t Table, k Key, old Version) error

@@ -27,8 +27,8 @@ var Tables = []Table{
 	Leases, Settings,
 }
 
-// Ends reports whether an Update may give rows of the table a time to live. Such a table has no listing: Cassandra finds
-// the rows of the others by entries that know who inserted a row, and that would be forgotten.
+// Ends reports whether an Update may give rows of the table a time to live. Such a table has no listing: Cassandra
+// finds the rows of the others by entries that know who inserted a row, and that would be forgotten.
 func (t Table) Ends() bool { return t == Seals }
 
 // TableOf returns the table with a name; ok is false when this version has none.

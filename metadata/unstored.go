@@ -34,8 +34,8 @@ func UnstoredFrom(first, rows int, err error) error {
 	return e
 }
 
-// Unstored answers which of the rows of a PutAll that ended with err may not be stored: as indexes, ascending. Those are
-// all rows if the error does not say it.
+// Unstored answers which of the rows of a PutAll that ended with err may not be stored: as indexes, ascending. Those
+// are all rows if the error does not say it.
 func Unstored(err error, rows int) []int {
 	if err == nil {
 		return nil

@@ -11,13 +11,15 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// A process that belongs to no cluster yet looks for the id of its metadata's: so often, when membership changes, and each time for so long.
+// A process that belongs to no cluster yet looks for the id of its metadata's: so often, when membership changes, and
+// each time for so long.
 const (
 	meetEvery = time.Second
 	meetLimit = 5 * time.Second
 )
 
-// joinCluster makes the process, and all its store hosts, part of the cluster with that id. One goroutine at a time calls it.
+// joinCluster makes the process, and all its store hosts, part of the cluster with that id. One goroutine at a time
+// calls it.
 func (r *resources) joinCluster(id core.ID) error {
 	if err := r.dir.join(id); err != nil {
 		return err
@@ -34,8 +36,8 @@ func (r *resources) joinCluster(id core.ID) error {
 // ownCluster is for a process that reaches the metadata by itself: they are those of the cluster that its directory
 // belongs to. where says where they are, and other what to do if they are those of another cluster.
 //
-// Metadata that are new are the beginning of a cluster. They do not begin one among hosts that belong to another: these would ask them for what
-// only their own metadata know.
+// Metadata that are new are the beginning of a cluster. They do not begin one among hosts that belong to another: these
+// would ask them for what only their own metadata know.
 func (r *resources) ownCluster(ctx context.Context, where, other string) error {
 	if r.gossip != nil && r.dir.cluster().IsZero() {
 		others := r.gossip.Foreign() // before the id is read: what they belong to was made before
@@ -64,7 +66,8 @@ func (r *resources) joined() bool {
 	})
 }
 
-// meetCluster is for the others: they join the cluster of the first metadata that they meet. Metadata of an older version have no id.
+// meetCluster is for the others: they join the cluster of the first metadata that they meet. Metadata of an older
+// version have no id.
 func (r *resources) meetCluster(ctx context.Context) error {
 	if !r.cluster.ID().IsZero() {
 		return nil

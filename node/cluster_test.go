@@ -194,7 +194,8 @@ func TestCluster_NewerOfTwoControllersEnds(t *testing.T) {
 	}
 }
 
-// TestCluster_ControllerInUseDoesNotEnd: a host that joins an older cluster by mistake must not end a newer one that serves.
+// TestCluster_ControllerInUseDoesNotEnd: a host that joins an older cluster by mistake must not end a newer one that
+// serves.
 func TestCluster_ControllerInUseDoesNotEnd(t *testing.T) {
 	for name, use := range map[string]func(*testing.T, *member){
 		"a host has joined": func(t *testing.T, m *member) {

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestCluster_HostsBelieveTheirOwnMetadataOnly stops the controller of a cluster. Neither a new one nor one of another cluster takes its
-// place, and the hosts are whole again when it is back.
+// TestCluster_HostsBelieveTheirOwnMetadataOnly stops the controller of a cluster. Neither a new one nor one of another
+// cluster takes its place, and the hosts are whole again when it is back.
 func TestCluster_HostsBelieveTheirOwnMetadataOnly(t *testing.T) {
 	cfg := clusterConfig(t, "controller,frontend")
 	ctl := serveMember(t, cfg)
@@ -75,7 +75,8 @@ func TestCluster_HostsBelieveTheirOwnMetadataOnly(t *testing.T) {
 	}
 }
 
-// TestCluster_StoreTakesNothingBeforeItMetItsCluster: what a store takes from one cluster would be out of reach when it became a member of another.
+// TestCluster_StoreTakesNothingBeforeItMetItsCluster: what a store takes from one cluster would be out of reach when it
+// became a member of another.
 func TestCluster_StoreTakesNothingBeforeItMetItsCluster(t *testing.T) {
 	ctl := serveMember(t, clusterConfig(t, "controller,frontend"))
 	cfg := clusterConfig(t, RoleStore)
@@ -87,7 +88,8 @@ func TestCluster_StoreTakesNothingBeforeItMetItsCluster(t *testing.T) {
 	}
 }
 
-// TestNode_RefusesOtherMetadata: a directory that belongs to a cluster is not served with the metadata of another, or with new ones.
+// TestNode_RefusesOtherMetadata: a directory that belongs to a cluster is not served with the metadata of another, or
+// with new ones.
 func TestNode_RefusesOtherMetadata(t *testing.T) {
 	dir, err := openDataDir(t.Context(), testConfig(t).Data, someTime, nil)
 	if err != nil {

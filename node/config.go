@@ -39,21 +39,22 @@ type Config struct {
 	Data string
 	// Listen is the host:port of the one port. Port 0 takes a free one, which the ready line names.
 	Listen string
-	// Advertise is the host:port by which clients and other hosts reach this process. Empty: what Listen is bound to. Needed
-	// when Listen names no single address, like 0.0.0.0.
+	// Advertise is the host:port by which clients and other hosts reach this process. Empty: what Listen is bound to.
+	// Needed when Listen names no single address, like 0.0.0.0.
 	Advertise string
 	// Roles are what the process serves.
 	Roles []string
 	// Stores is how many store hosts run in this process, each with its own identity, directory and address. More than one
 	// shows on one machine what replication does; it does not survive that machine.
 	Stores int
-	// Gossip is the host:port, UDP and TCP, by which the processes of a cluster find each other. Empty: the port of Listen + 1000
-	// in a cluster, none in a process that serves all roles and joins nobody.
+	// Gossip is the host:port, UDP and TCP, by which the processes of a cluster find each other. Empty: the port of Listen
+	// + 1000 in a cluster, none in a process that serves all roles and joins nobody.
 	Gossip string
-	// Join are the gossip addresses, host:port, of other members; one that answers is enough. The first of a cluster needs none.
+	// Join are the gossip addresses, host:port, of other members; one that answers is enough. The first of a cluster needs
+	// none.
 	Join []string
-	// Replicas is how many copies the messages of a queue get when its creator does not say. 0: 3 in a cluster, else as many as
-	// there are stores in this process, at most 3.
+	// Replicas is how many copies the messages of a queue get when its creator does not say. 0: 3 in a cluster, else as
+	// many as there are stores in this process, at most 3.
 	Replicas int
 	// Zone is the failure zone of this host; replicas are spread over zones. Empty: the cluster has none.
 	Zone string
@@ -64,8 +65,8 @@ type Config struct {
 	// LogLevel and LogFormat are one of telemetry.Levels and telemetry.Formats.
 	LogLevel  string
 	LogFormat string
-	// HostNames are names by which clients call a server that listens on loopback, besides localhost and the advertised one: those of a
-	// proxy before it. Requests for other names are refused.
+	// HostNames are names by which clients call a server that listens on loopback, besides localhost and the advertised
+	// one: those of a proxy before it. Requests for other names are refused.
 	HostNames []string
 	// Insecure allows to listen on an address that others can reach, although there is neither TLS nor authentication.
 	Insecure bool

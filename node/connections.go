@@ -14,14 +14,15 @@ import (
 	"github.com/columbamq/columba/internal/netmem"
 )
 
-// maxConnections is how many connections the servers of a process have at once, at most. With few file descriptors it is less.
+// maxConnections is how many connections the servers of a process have at once, at most. With few file descriptors it
+// is less.
 const maxConnections = 10_000
 
 // addressConnections is the part of them that one address may have.
 const addressConnections = 3.0 / 4
 
-// spareAfter is how long a connection is idle between two requests before it may have to make room for another of its address. One on which no
-// request has come need only be firstRequest old.
+// spareAfter is how long a connection is idle between two requests before it may have to make room for another of its
+// address. One on which no request has come need only be firstRequest old.
 const spareAfter = time.Second
 
 // connections counts those of all servers of a process. Safe for concurrent use.
@@ -63,8 +64,9 @@ func newConnections(log *slog.Logger, reg prometheus.Registerer, most int) *conn
 	return c
 }
 
-// limit is a listener whose connections are counted. One too many takes the place of an idle one of its address; without such a one it is closed at once. The server has to tell their states to context and changed,
-// and handlers that take a connection over end with it: then it is left.
+// limit is a listener whose connections are counted. One too many takes the place of an idle one of its address;
+// without such a one it is closed at once. The server has to tell their states to context and changed, and handlers
+// that take a connection over end with it: then it is left.
 func (c *connections) limit(l net.Listener) net.Listener { return &limited{Listener: l, c: c} }
 
 type limited struct {
@@ -104,8 +106,8 @@ func hostOf(a net.Addr) string {
 	return host
 }
 
-// enter counts a connection unless all that there may be, or those that its address may have, are open: full says which. Then the connection gets the place
-// of idle, which the caller closes; if that is nil it gets none.
+// enter counts a connection unless all that there may be, or those that its address may have, are open: full says
+// which. Then the connection gets the place of idle, which the caller closes; if that is nil it gets none.
 func (c *connections) enter(host string) (full string, idle net.Conn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +135,8 @@ func (c *connections) enter(host string) (full string, idle net.Conn) {
 	return full, idle
 }
 
-// spare is the connection of h that is idle for longest, if that is long enough for it to make room; otherwise nil. With mu.
+// spare is the connection of h that is idle for longest, if that is long enough for it to make room; otherwise nil.
+// With mu.
 func (c *connections) spare(h *hostConnections) *connID {
 	first := h.idle.Front()
 	if first == nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// fewConnections is a server of which one address may have three connections. Its clock stands still between calls of pass.
+// fewConnections is a server of which one address may have three connections. Its clock stands still between calls of
+// pass.
 type fewConnections struct {
 	t     *testing.T
 	addr  string
@@ -90,7 +91,8 @@ func (f *fewConnections) wantClosed(what string, c net.Conn) {
 	}
 }
 
-// TestIdleConnectionMakesRoom: connections that an address does not use do not keep its next one out. The one that is idle for longest is closed.
+// TestIdleConnectionMakesRoom: connections that an address does not use do not keep its next one out. The one that is
+// idle for longest is closed.
 func TestIdleConnectionMakesRoom(t *testing.T) {
 	f := serveFewConnections(t, okPage)
 	first, second := f.dial(1), f.dial(2)

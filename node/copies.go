@@ -17,8 +17,8 @@ const (
 	copyGrace = 10 * time.Second // how long a newer run must answer before the older one ends; more than copyDoubt
 )
 
-// copies looks for another live process with the host id of this one: one of the two runs on a copy of the other's data directory. Two of them
-// would be two sets of metadata, so one of them ends:
+// copies looks for another live process with the host id of this one: one of the two runs on a copy of the other's data
+// directory. Two of them would be two sets of metadata, so one of them ends:
 //
 //   - A process that has just met the cluster, when an older run answers: that one has what was acknowledged since the copy was made.
 //   - An older process, when a newer run goes on to answer: it began while the older one was silent, and all members follow the newer one.

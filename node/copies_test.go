@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// TestCluster_ControllerOnACopyIsRefused starts a controller on a copy of another one's data directory, while that one runs.
+// TestCluster_ControllerOnACopyIsRefused starts a controller on a copy of another one's data directory, while that one
+// runs.
 func TestCluster_ControllerOnACopyIsRefused(t *testing.T) {
 	cfg := clusterConfig(t, "controller,frontend")
 	ctl := serveMember(t, cfg)

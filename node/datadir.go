@@ -42,8 +42,8 @@ type hostFile struct {
 // hostFormat is the version of the directory's layout that this build writes, and the highest that it reads.
 const hostFormat = 1
 
-// A process that was killed holds its lock until the operating system has taken its memory back, which takes a second or so when it was large: a start
-// waits for that so long, and looks so often.
+// A process that was killed holds its lock until the operating system has taken its memory back, which takes a second
+// or so when it was large: a start waits for that so long, and looks so often.
 const (
 	lockWait  = 3 * time.Second
 	lockEvery = 50 * time.Millisecond
@@ -59,9 +59,9 @@ func (d *dataDir) movedMetadata() string { return filepath.Join(d.path, "metadat
 // extra is the directory of store host i of the process, from 2.
 func (d *dataDir) extra(i int) string { return filepath.Join(d.path, "stores", strconv.Itoa(i)) }
 
-// openDataDir makes the directory when its parent is there, locks it, for which it waits up to lockWait, and reads who the host is. CodeNotFound (no parent),
-// CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked, CodeNewerFormat, CodeCorrupt.
-// When it has to wait, waits (nil: nobody) hears for which process.
+// openDataDir makes the directory when its parent is there, locks it, for which it waits up to lockWait, and reads who
+// the host is. CodeNotFound (no parent), CodeBadArgument (no directory), CodeReadOnly, CodeNoSpace, CodeLocked,
+// CodeNewerFormat, CodeCorrupt. When it has to wait, waits (nil: nobody) hears for which process.
 func openDataDir(ctx context.Context, path string, now time.Time, waits func(dir, process string)) (_ *dataDir, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -83,8 +83,8 @@ func openDataDir(ctx context.Context, path string, now time.Time, waits func(dir
 	return d, nil
 }
 
-// tighten closes what a server of before, or an operator's copy, has left open to other users. The directory itself may be the operator's and
-// stays as it is: nobody else gets beyond these entries.
+// tighten closes what a server of before, or an operator's copy, has left open to other users. The directory itself may
+// be the operator's and stays as it is: nobody else gets beyond these entries.
 func (d *dataDir) tighten() error {
 	for _, path := range []string{d.lock.Name(), filepath.Join(d.path, "host.json"), d.metadata(), d.store(), filepath.Dir(d.extra(2))} {
 		info, err := os.Stat(path)

@@ -132,7 +132,8 @@ func TestDataDirFullDisk(t *testing.T) {
 	wantCode(t, "broken", d.fileError(errors.New("i/o error")), core.CodeUnavailable, "see to its disk")
 }
 
-// TestDataDirHostFileIsNoText has host.json be a file without an end, a pipe that nobody writes to, and a directory: each is refused at once.
+// TestDataDirHostFileIsNoText has host.json be a file without an end, a pipe that nobody writes to, and a directory:
+// each is refused at once.
 func TestDataDirHostFileIsNoText(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"huge": func(path string) error {

@@ -24,7 +24,8 @@ const (
 	mostTables    = 490 // that a database keeps open
 )
 
-// share divides the limit of open files of a process that has so many databases. An operating system that names no limit has none.
+// share divides the limit of open files of a process that has so many databases. An operating system that names no
+// limit has none.
 func share(limit uint64, databases int) (descriptors, error) {
 	limit = min(limit, math.MaxInt32)
 	d := descriptors{limit: limit, connections: min(maxConnections, int(limit/2))}
@@ -39,7 +40,8 @@ func share(limit uint64, databases int) (descriptors, error) {
 	return d, nil
 }
 
-// limitFor is the limit of open files with which each database can keep so many tables open. Half of it is for connections.
+// limitFor is the limit of open files with which each database can keep so many tables open. Half of it is for
+// connections.
 func limitFor(databases, tables int) int { return 2 * (ownFiles + databases*(databaseFiles+tables)) }
 
 // low reports whether databases have to close tables that they use.

@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestFilesAreShared: whatever the limit of open files is, the parts of a process fit below it together, or it does not start and says which limit it needs.
+// TestFilesAreShared: whatever the limit of open files is, the parts of a process fit below it together, or it does not
+// start and says which limit it needs.
 func TestFilesAreShared(t *testing.T) {
 	for databases := range MaxStores + 2 {
 		for _, limit := range []uint64{0, 16, 64, 80, 96, 128, 256, 1024, 2100, 4096, 20_000, 1 << 20, 1 << 63} {

@@ -49,8 +49,8 @@ func fileError(path string, line int, format string, args ...any) error {
 	return fileFault{core.Errorf(core.CodeBadArgument, "configuration file %s: "+format, append([]any{path}, args...)...), line}
 }
 
-// readFile sets settings from a YAML file, and answers which ones and all that is wrong. It is strict: a key that is no setting, a key given
-// twice, a value of another kind and a second document are errors, with their lines.
+// readFile sets settings from a YAML file, and answers which ones and all that is wrong. It is strict: a key that is no
+// setting, a key given twice, a value of another kind and a second document are errors, with their lines.
 func readFile(path string, settings *pflag.FlagSet) (set []fileSetting, errs []error) {
 	text, err := readBounded(path)
 	if err != nil {

@@ -56,7 +56,8 @@ func FuzzConfigFile(f *testing.F) {
 	})
 }
 
-// TestConfigFile_TooLong has a configuration without an end: the answer says what to do, not what to do about a message that is too large.
+// TestConfigFile_TooLong has a configuration without an end: the answer says what to do, not what to do about a message
+// that is too large.
 func TestConfigFile_TooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/columbamq/columba/node/intake"
 )
 
-// guard is what all requests from outside pass on their way to the pages of a process: who may ask at all, how their bodies come in, and how
-// long their answers may take. The process's own roles, which call in memory, do not pass it.
+// guard is what all requests from outside pass on their way to the pages of a process: who may ask at all, how their
+// bodies come in, and how long their answers may take. The process's own roles, which call in memory, do not pass it.
 type guard struct {
 	intake  *intake.Intake
 	conns   *connections
@@ -24,8 +24,8 @@ type guard struct {
 	refused *prometheus.CounterVec
 }
 
-// newGuard makes the guard of a process; all its servers share it. names are those that a request may call it by, nil any; connections is how many
-// may be open at once.
+// newGuard makes the guard of a process; all its servers share it. names are those that a request may call it by, nil
+// any; connections is how many may be open at once.
 func newGuard(log *slog.Logger, reg prometheus.Registerer, names []string, connections int) *guard {
 	g := &guard{
 		intake: intake.New(log, reg), conns: newConnections(log, reg, connections), names: names,
@@ -37,8 +37,8 @@ func newGuard(log *slog.Logger, reg prometheus.Registerer, names []string, conne
 	return g
 }
 
-// trustedNames are the names of a server that only its machine reaches: others would be a web page's, whose name was made to point here.
-// It is nil, which is any, for one that others reach.
+// trustedNames are the names of a server that only its machine reaches: others would be a web page's, whose name was
+// made to point here. It is nil, which is any, for one that others reach.
 func trustedNames(cfg Config, advertised string) []string {
 	host, _, _ := net.SplitHostPort(cfg.Listen) // valid: Config.Validate
 	if !loopback(host) {
@@ -102,7 +102,8 @@ func printableHost(host string) string {
 	}, host[:min(len(host), 100)])
 }
 
-// knows reports whether a request may call the server by that name. One without a name is of HTTP/1.0, which no browser sends.
+// knows reports whether a request may call the server by that name. One without a name is of HTTP/1.0, which no browser
+// sends.
 func (g *guard) knows(hostport string) bool {
 	if g.names == nil || hostport == "" {
 		return true
@@ -118,7 +119,8 @@ func (g *guard) knows(hostport string) bool {
 	return slices.Contains(g.names, host)
 }
 
-// crossSite reports whether a browser sends the request for a page of another origin. Other clients send neither header.
+// crossSite reports whether a browser sends the request for a page of another origin. Other clients send neither
+// header.
 func crossSite(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "", "none", "same-origin":

@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/node/intake"
 )
 
-// TestClientThatStallsLosesItsConnection has clients send or read nothing any more, each behind a request that the guard treats in another way. The
-// connections are in memory, but to the guard not the process's own.
+// TestClientThatStallsLosesItsConnection has clients send or read nothing any more, each behind a request that the
+// guard treats in another way. The connections are in memory, but to the guard not the process's own.
 func TestClientThatStallsLosesItsConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		request string

@@ -19,8 +19,9 @@ const (
 	joinLookLimit = time.Second     // of one address
 )
 
-// joiner ends a process that has met nobody because --join names the one port of a server instead of its gossip address: it would
-// be alone for ever, and with the role controller a cluster of its own. It looks only until another host was met.
+// joiner ends a process that has met nobody because --join names the one port of a server instead of its gossip
+// address: it would be alone for ever, and with the role controller a cluster of its own. It looks only until another
+// host was met.
 type joiner struct {
 	own  *resources
 	join []string

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCluster_JoinNamesTheOnePort gives --join the address that clients use: the process must not go on as a cluster of its own.
+// TestCluster_JoinNamesTheOnePort gives --join the address that clients use: the process must not go on as a cluster of
+// its own.
 func TestCluster_JoinNamesTheOnePort(t *testing.T) {
 	ctl := serveMember(t, clusterConfig(t, "controller,frontend"))
 	astray := make(map[string]*member)

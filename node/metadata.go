@@ -20,8 +20,8 @@ const watchEvery = time.Second
 // newFor is how long a cluster counts as new at most.
 const newFor = time.Minute
 
-// holder serves the embedded metadata to the other processes of the cluster, and ends this one when they have failed for good
-// or when another holder turns up that counts: two of them would be two clusters.
+// holder serves the embedded metadata to the other processes of the cluster, and ends this one when they have failed
+// for good or when another holder turns up that counts: two of them would be two clusters.
 type holder struct {
 	service
 	failed  func() error

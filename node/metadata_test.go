@@ -62,7 +62,8 @@ func TestHolder_EndsQuietlyWithTheProcess(t *testing.T) {
 	})
 }
 
-// TestHolder_YieldsWhileTheClusterIsNew meets a host of an older cluster at once, and once more when the cluster is no longer new.
+// TestHolder_YieldsWhileTheClusterIsNew meets a host of an older cluster at once, and once more when the cluster is no
+// longer new.
 func TestHolder_YieldsWhileTheClusterIsNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := membership.Host{ID: "b", Roles: []string{membership.RoleMetadata}, Address: "b:1", Run: core.RunID{ID: core.NewID(someTime)}}

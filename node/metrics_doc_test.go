@@ -55,8 +55,8 @@ var (
 	suffix    = regexp.MustCompile("_(bucket|sum|count)$")
 )
 
-// TestMetricsDoc_Mentions: every metric that a page of the documentation names is there, with the labels that its selectors ask for. So an alarm cannot be
-// about a metric that was renamed.
+// TestMetricsDoc_Mentions: every metric that a page of the documentation names is there, with the labels that its
+// selectors ask for. So an alarm cannot be about a metric that was renamed.
 func TestMetricsDoc_Mentions(t *testing.T) {
 	code := metricsOfAllRoles(t)
 	pages, err := filepath.Glob("../docs/*/*.md")
@@ -131,8 +131,8 @@ func TestMetricsDoc_Errors(t *testing.T) {
 	}
 }
 
-// metricsOfAllRoles starts a server with every role and returns what its registry describes. A vector without children is described
-// too; what is gathered and not described would be a collector that this test cannot vouch for.
+// metricsOfAllRoles starts a server with every role and returns what its registry describes. A vector without children
+// is described too; what is gathered and not described would be a collector that this test cannot vouch for.
 func metricsOfAllRoles(t *testing.T) map[string]metric {
 	t.Helper()
 	ready := make(chan Ready, 1)

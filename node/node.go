@@ -1,5 +1,5 @@
-// Package node owns the assembly of a process: its configuration, its data directory, its one port, its roles, and the order
-// in which they start and stop.
+// Package node owns the assembly of a process: its configuration, its data directory, its one port, its roles, and the
+// order in which they start and stop.
 package node
 
 import (
@@ -19,8 +19,8 @@ import (
 // drainTimeout bounds what each part finishes when the process stops.
 const drainTimeout = 10 * time.Second
 
-// failedDrain bounds the same when the metadata have failed: most parts cannot finish without them, and a port that only refuses is better closed, so that
-// the supervisor starts the process again.
+// failedDrain bounds the same when the metadata have failed: most parts cannot finish without them, and a port that
+// only refuses is better closed, so that the supervisor starts the process again.
 const failedDrain = 250 * time.Millisecond
 
 // startTimeout bounds the start of each part. Finding the metadata takes the longest.
@@ -42,7 +42,8 @@ type Ready struct {
 	Gossip string // the address to join, with the real port; empty without gossip
 }
 
-// Line is the one line that a server prints when it is ready: `ready addr=… roles=… data=…`, and in a cluster `gossip=…`.
+// Line is the one line that a server prints when it is ready: `ready addr=… roles=… data=…`, and in a cluster
+// `gossip=…`.
 func (r Ready) Line() string {
 	data := r.Data
 	if slices.ContainsFunc([]rune(data), func(c rune) bool { return c <= ' ' || c == '"' }) {

@@ -338,7 +338,8 @@ func TestNode_FailedRoleStopsTheProcess(t *testing.T) {
 	wantFree(t, p.data)
 }
 
-// TestNode_EndsSoonWhenTheMetadataFail: a process whose metadata are dead says so at once, and does not wait for parts that cannot finish without them.
+// TestNode_EndsSoonWhenTheMetadataFail: a process whose metadata are dead says so at once, and does not wait for parts
+// that cannot finish without them.
 func TestNode_EndsSoonWhenTheMetadataFail(t *testing.T) {
 	var dead atomic.Bool
 	f := newFakeRole()

@@ -15,7 +15,8 @@ import (
 // procedures is the beginning of the paths of all calls.
 const procedures = "/columba.v1."
 
-// notServed is why a call cannot be served: no service has its procedure, or served is false. It is nil for everything else.
+// notServed is why a call cannot be served: no service has its procedure, or served is false. It is nil for everything
+// else.
 func notServed(r *http.Request, served bool) error {
 	if !strings.HasPrefix(r.URL.Path, procedures) {
 		return nil

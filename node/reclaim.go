@@ -16,13 +16,14 @@ const (
 	reclaimFloor = 256 << 20
 	// A process is idle when it allocates less than this part of what it keeps between two looks.
 	idleShare = 16
-	// mostIdle is how many looks at an idle process pass at most until it is tried again to give memory back: two minutes, after which
-	// Go's collector runs in any case.
+	// mostIdle is how many looks at an idle process pass at most until it is tried again to give memory back: two minutes,
+	// after which Go's collector runs in any case.
 	mostIdle = 60
 )
 
-// reclaimer decides when a process gives memory of a peak back. The collector alone runs when as much again is allocated as was live at its last
-// run, so that after a peak the next run may be minutes away, and then it gives pages back slowly.
+// reclaimer decides when a process gives memory of a peak back. The collector alone runs when as much again is
+// allocated as was live at its last run, so that after a peak the next run may be minutes away, and then it gives pages
+// back slowly.
 type reclaimer struct {
 	allocated uint64 // in all, at the last look
 	kept      uint64 // right after memory was given back; that much was live
@@ -36,8 +37,9 @@ type usage struct {
 	resident  uint64 // from the operating system, not given back
 }
 
-// due reports whether the process keeps much more than it needs, and is idle: a collection costs time in proportion to what is live, and pages that are given back cost
-// time again when they are used, so that a busy process is left to the collector.
+// due reports whether the process keeps much more than it needs, and is idle: a collection costs time in proportion to
+// what is live, and pages that are given back cost time again when they are used, so that a busy process is left to the
+// collector.
 func (r *reclaimer) due(u usage) bool {
 	idle := u.allocated-r.allocated < u.resident/idleShare
 	r.allocated = u.allocated

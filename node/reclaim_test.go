@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestReclaimAfterAPeak: memory of a peak is given back once the process is idle, once, and not while it works. Memory that was live then is
-// looked at again, less and less often, for it may be garbage by now.
+// TestReclaimAfterAPeak: memory of a peak is given back once the process is idle, once, and not while it works. Memory
+// that was live then is looked at again, less and less often, for it may be garbage by now.
 func TestReclaimAfterAPeak(t *testing.T) {
 	const mib = 1 << 20
 	r := &reclaimer{}

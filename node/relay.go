@@ -12,9 +12,9 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// relayChoice is which controller a host asks for metadata in Cassandra. It keeps to one until a call to that one fails or
-// takes long. One of its own zone comes first: when the zones are cut off from each other, no call of the host waits for
-// the other side until membership notices. Safe for concurrent use.
+// relayChoice is which controller a host asks for metadata in Cassandra. It keeps to one until a call to that one fails
+// or takes long. One of its own zone comes first: when the zones are cut off from each other, no call of the host waits
+// for the other side until membership notices. Safe for concurrent use.
 type relayChoice struct {
 	asked atomic.Pointer[asked]
 }
@@ -65,8 +65,8 @@ func (r *relayChoice) turn(addr string, hosts []membership.Host, now time.Time) 
 	}
 }
 
-// watch returns a transport that turns to another relay when a call through next gets no answer, none of the metadata, or
-// none for long.
+// watch returns a transport that turns to another relay when a call through next gets no answer, none of the metadata,
+// or none for long.
 func (f *finder) watch(next http.RoundTripper) http.RoundTripper { return watched{next, f} }
 
 type watched struct {

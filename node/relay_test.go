@@ -103,7 +103,8 @@ func TestFinder_TurnsToTheNextRelay(t *testing.T) {
 	}
 }
 
-// TestFinder_AsksARelayOfItsZone has relays in two zones. One of the other zone is asked only while the own one does not answer.
+// TestFinder_AsksARelayOfItsZone has relays in two zones. One of the other zone is asked only while the own one does
+// not answer.
 func TestFinder_AsksARelayOfItsZone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hosts := relayHosts("a", "b", "c", "d")

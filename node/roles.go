@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/storehost"
 )
 
-// buildRoles makes the roles that the configuration asks for, in the order in which they start: what others depend on first.
+// buildRoles makes the roles that the configuration asks for, in the order in which they start: what others depend on
+// first.
 func (n *Node) buildRoles(res *resources) ([]namedRole, error) {
 	var out []namedRole
 	for _, name := range Roles {

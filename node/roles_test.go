@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestNode_AllRolesStartAndStop starts what `serve` starts, twice on one directory: the second run takes over what the first left.
-// TestMain fails when a goroutine is left.
+// TestNode_AllRolesStartAndStop starts what `serve` starts, twice on one directory: the second run takes over what the
+// first left. TestMain fails when a goroutine is left.
 func TestNode_AllRolesStartAndStop(t *testing.T) {
 	cfg := testConfig(t)
 	var host string

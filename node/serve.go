@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/internal/telemetry"
 )
 
-// Serve runs a process as the command line does: it logs to stderr, writes exactly one line to stdout, when it is ready, and
-// drains when ctx ends or at the first SIGINT, SIGTERM or SIGHUP, which ends it with nil. A second signal ends the process at once.
+// Serve runs a process as the command line does: it logs to stderr, writes exactly one line to stdout, when it is
+// ready, and drains when ctx ends or at the first SIGINT, SIGTERM or SIGHUP, which ends it with nil. A second signal
+// ends the process at once.
 func Serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Writer) error {
 	return serve(ctx, cfg, version, stdout, stderr, nil)
 }

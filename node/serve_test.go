@@ -19,7 +19,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// serveForTest is what a child process does: Serve with one fake role, whose drain never ends when data ends in "/stuck".
+// serveForTest is what a child process does: Serve with one fake role, whose drain never ends when data ends in
+// "/stuck".
 func serveForTest(data string) int {
 	cfg := DefaultConfig()
 	cfg.Listen, cfg.Data = "127.0.0.1:0", data
@@ -88,8 +89,8 @@ func TestServe_SignalDrainsAndExitsWithZero(t *testing.T) {
 	}
 }
 
-// TestServe_StopsSoonBesideAnUnusedConnection stops servers to which somebody has just connected without asking anything, as clients do that
-// keep a connection in reserve.
+// TestServe_StopsSoonBesideAnUnusedConnection stops servers to which somebody has just connected without asking
+// anything, as clients do that keep a connection in reserve.
 func TestServe_StopsSoonBesideAnUnusedConnection(t *testing.T) {
 	for range 20 {
 		p := start(t, testConfig(t), newFakeRole())
@@ -144,7 +145,8 @@ func TestServe_SecondSignalEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestServe_NobodyElseReadsTheData serves a directory that exists and that everybody may enter, then one that a server has left open.
+// TestServe_NobodyElseReadsTheData serves a directory that exists and that everybody may enter, then one that a server
+// has left open.
 func TestServe_NobodyElseReadsTheData(t *testing.T) {
 	data := t.TempDir()
 	if err := os.Chmod(data, 0o755); err != nil {

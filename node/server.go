@@ -32,8 +32,8 @@ const (
 	maxStreams    = 250       // calls at once on one HTTP/2 connection
 	streamBuffer  = 256 << 10 // bytes of a connection that no handler has read yet
 	maxScrapes    = 4         // metrics pages at once
-	// firstRequest is how long a server that stops waits for the first request of a new connection. Clients keep some in reserve, on which
-	// none comes; net/http alone would wait for 5 s.
+	// firstRequest is how long a server that stops waits for the first request of a new connection. Clients keep some in
+	// reserve, on which none comes; net/http alone would wait for 5 s.
 	firstRequest = 100 * time.Millisecond
 )
 
@@ -46,8 +46,8 @@ const (
 	draining
 )
 
-// server is the one HTTP server of a process. The same pages are served on the network and, for the process's own roles,
-// on a listener in memory.
+// server is the one HTTP server of a process. The same pages are served on the network and, for the process's own
+// roles, on a listener in memory.
 type server struct {
 	name      string
 	log       *slog.Logger
@@ -109,7 +109,8 @@ func newServer(log *slog.Logger, metrics *prometheus.Registry, g *guard, pages h
 	return s
 }
 
-// identify names the host in each answer of the health page, also when the guard refuses the request: the controller asks there whether the host lives.
+// identify names the host in each answer of the health page, also when the guard refuses the request: the controller
+// asks there whether the host lives.
 func (s *server) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == peer.HealthPath {

@@ -266,7 +266,8 @@ func (l *shortOf) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestServer_OutOfDescriptors: a server that cannot accept connections tries again, with growing pauses, and ends neither itself nor the process.
+// TestServer_OutOfDescriptors: a server that cannot accept connections tries again, with growing pauses, and ends
+// neither itself nor the process.
 func TestServer_OutOfDescriptors(t *testing.T) {
 	own, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -43,10 +43,10 @@ func (c *Config) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.Insecure, "insecure", c.Insecure, "allow to listen where other machines reach the server, without TLS or authentication")
 }
 
-// Load is the configuration: flags that were given, over environment variables (COLUMBA_LOG_LEVEL for --log-level), over the
-// file named by --config or COLUMBA_CONFIG, over defaults. flags were registered by RegisterFlags and parsed; lookup is
-// os.LookupEnv. The result is valid. Errors say which source is to blame: CodeBadArgument, CodeNotFound (no such file).
-// Several errors of the file are joined.
+// Load is the configuration: flags that were given, over environment variables (COLUMBA_LOG_LEVEL for --log-level),
+// over the file named by --config or COLUMBA_CONFIG, over defaults. flags were registered by RegisterFlags and parsed;
+// lookup is os.LookupEnv. The result is valid. Errors say which source is to blame: CodeBadArgument, CodeNotFound (no
+// such file). Several errors of the file are joined.
 func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (Config, error) {
 	cfg, settings := settingsOf(DefaultConfig())
 	file, _ := lookup(envName(configFlag))
@@ -96,8 +96,8 @@ func joined(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// CheckFile reads a configuration file over the defaults and answers all that is wrong with it, each error with its line where it has one, and in
-// the order of the lines.
+// CheckFile reads a configuration file over the defaults and answers all that is wrong with it, each error with its
+// line where it has one, and in the order of the lines.
 func CheckFile(path string) []error {
 	errs := checkFile(path)
 	slices.SortStableFunc(errs, func(a, b error) int { return lineOf(a) - lineOf(b) })
@@ -144,8 +144,8 @@ func EnvNames() []string {
 	return names
 }
 
-// Print writes the configuration as a file that `--config` takes, each key under a line that explains it; with diff only
-// what is not the default.
+// Print writes the configuration as a file that `--config` takes, each key under a line that explains it; with diff
+// only what is not the default.
 func (c Config) Print(w io.Writer, diff bool) error {
 	_, settings := settingsOf(c)
 	_, defaults := settingsOf(DefaultConfig())

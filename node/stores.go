@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/storehost"
 )
 
-// extraStore is a further store host in the process: a host to all others, with an identity, a directory, a port and metrics of
-// its own.
+// extraStore is a further store host in the process: a host to all others, with an identity, a directory, a port and
+// metrics of its own.
 type extraStore struct {
 	name    string
 	dir     *dataDir

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// tether keeps the connections to the metadata, to end those that lead to where they are no more: what waits for an answer there
-// would wait for its deadline. Safe for concurrent use.
+// tether keeps the connections to the metadata, to end those that lead to where they are no more: what waits for an
+// answer there would wait for its deadline. Safe for concurrent use.
 type tether struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 

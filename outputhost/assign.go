@@ -35,16 +35,16 @@ func (h *Host) assign(ctx context.Context, req *pb.AssignRequest) (*pb.AssignRes
 	return out, nil
 }
 
-// listAnswer says what became of a list: which version counts, and why not all shares of it could be resumed, or those that
-// it lacks not be saved.
+// listAnswer says what became of a list: which version counts, and why not all shares of it could be resumed, or those
+// that it lacks not be saved.
 type listAnswer struct {
 	newest core.ListVersion
 	failed error
 }
 
-// apply drops at once what the lists lack, makes it durable where these shares stand, and then resumes what is new. With
-// an error the lists are to be sent again. A list is, too, if shares that it lacks could not be saved: its answer has no
-// version then, for their new owner must not begin yet.
+// apply drops at once what the lists lack, makes it durable where these shares stand, and then resumes what is new.
+// With an error the lists are to be sent again. A list is, too, if shares that it lacks could not be saved: its answer
+// has no version then, for their new owner must not begin yet.
 func (h *Host) apply(ctx context.Context, lists []*pb.AssignmentList) ([]listAnswer, error) {
 	offers := make([]offered, len(lists))
 	for i, l := range lists {

@@ -92,7 +92,8 @@ func TestOrder_OneExtentAfterAnother(t *testing.T) {
 	}
 }
 
-// TestOrder_LaterOnesWaitForWhatIsMissing: a share that cannot be resumed holds up those behind it, also those that were there before.
+// TestOrder_LaterOnesWaitForWhatIsMissing: a share that cannot be resumed holds up those behind it, also those that
+// were there before.
 func TestOrder_LaterOnesWaitForWhatIsMissing(t *testing.T) {
 	b := newHarness(t)
 	r, list := b.chain(3)
@@ -129,8 +130,8 @@ func TestOrder_LaterOnesWaitForWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestOrder_ShareThatAnotherHostHad: the lease is confirmed by a list that names another assignment of the second share.
-// The shares behind that one wait until it is resumed.
+// TestOrder_ShareThatAnotherHostHad: the lease is confirmed by a list that names another assignment of the second
+// share. The shares behind that one wait until it is resumed.
 func TestOrder_ShareThatAnotherHostHad(t *testing.T) {
 	b := newHarness(t)
 	c := &fakeController{id: "c"}

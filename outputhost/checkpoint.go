@@ -16,16 +16,17 @@ import (
 // saver writes checkpoints. Once a second it writes those of all shares that changed, together, as far as the budget of
 // rows allows that. It writes those of a share sooner when the share has settled many messages since, as a crash would
 // deliver them again, and at once when retries wait for theirs. The last ones are paced by their bytes: a lone one is
-// written at once, and more than saveBytes a second are not, but for one of each group in Config.CheckpointBusy. Changes
-// that become due meanwhile, or while a write is under way, go into the next one.
+// written at once, and more than saveBytes a second are not, but for one of each group in Config.CheckpointBusy.
+// Changes that become due meanwhile, or while a write is under way, go into the next one.
 //
-// The budget is the host's part of Config.CheckpointRows, see rowsOf. Shares that it leaves over wait in a line, and have
-// the budget for themselves: then no share is saved early. A share whose turn does not come within Config.CheckpointMost
-// is saved all the same. Shares for whose checkpoint something waits do not wait for the budget, and are counted in it.
+// The budget is the host's part of Config.CheckpointRows, see rowsOf. Shares that it leaves over wait in a line, and
+// have the budget for themselves: then no share is saved early. A share whose turn does not come within
+// Config.CheckpointMost is saved all the same. Shares for whose checkpoint something waits do not wait for the budget,
+// and are counted in it.
 //
-// Groups with rows that were not stored are tried again beside that, so that a row that hangs holds up the others only once.
-// Claims and done rows, and checkpoints at Quorum, are written beside that, too, of several groups at a time, so that a group
-// whose rows hang holds up no other. Until its own are written, the group is not saved again.
+// Groups with rows that were not stored are tried again beside that, so that a row that hangs holds up the others only
+// once. Claims and done rows, and checkpoints at Quorum, are written beside that, too, of several groups at a time, so
+// that a group whose rows hang holds up no other. Until its own are written, the group is not saved again.
 type saver struct {
 	h        *Host
 	wake     chan struct{}
@@ -61,7 +62,8 @@ type pass struct {
 }
 
 // saveBytes is how many bytes of checkpoints a host writes in a second before retries wait for theirs: a share whose
-// messages fail has up to 64 KiB of them, each time. The round of all groups comes on top; together they stay below 1 MB.
+// messages fail has up to 64 KiB of them, each time. The round of all groups comes on top; together they stay below 1
+// MB.
 const saveBytes = 900_000
 
 // saveWarning is between two warnings that checkpoints cannot be saved.
@@ -200,7 +202,8 @@ func (s *saver) due(p *pass) (due []*group, next time.Duration) {
 	return due, next
 }
 
-// stamp is the timestamp of what is written now: after all before, also when the clock was set back, for the store keeps what is later.
+// stamp is the timestamp of what is written now: after all before, also when the clock was set back, for the store
+// keeps what is later.
 func (s *saver) stamp(now time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,8 +305,8 @@ func (s *saver) draft(due []*group, p *pass) write {
 	return w
 }
 
-// put writes checkpoints. Shares whose rows are not stored stay dirty, and hold up no others. It answers what is still to
-// be done of groups that have claims or done rows to write.
+// put writes checkpoints. Shares whose rows are not stored stay dirty, and hold up no others. It answers what is still
+// to be done of groups that have claims or done rows to write.
 func (s *saver) put(ctx context.Context, w write) (settles []func(ctx context.Context)) {
 	unstored := s.putRows(ctx, w)
 	for _, part := range w.groups {

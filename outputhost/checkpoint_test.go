@@ -71,7 +71,8 @@ func (b *harness) share(n, taken int) (*group, *share) {
 	return g, s
 }
 
-// TestShare_LateAcksReachTheNewOwner moves a share from one host to another while messages are in flight, and acks them at the old one.
+// TestShare_LateAcksReachTheNewOwner moves a share from one host to another while messages are in flight, and acks them
+// at the old one.
 func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 6)
@@ -166,7 +167,8 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	}
 }
 
-// TestShare_HandlesOfConsumersThatLeft: a consumer has closed and settles what it holds. Its handles go on to mean what those of others do.
+// TestShare_HandlesOfConsumersThatLeft: a consumer has closed and settles what it holds. Its handles go on to mean what
+// those of others do.
 func TestShare_HandlesOfConsumersThatLeft(t *testing.T) {
 	b := newHarness(t)
 	_, a := b.group()
@@ -207,7 +209,8 @@ func TestShare_HandlesOfConsumersThatLeft(t *testing.T) {
 	g.mu.Unlock()
 }
 
-// BenchmarkCheckpoint is one checkpoint of a busy group's share with 2,000 messages in flight: up to ten of these a second.
+// BenchmarkCheckpoint is one checkpoint of a busy group's share with 2,000 messages in flight: up to ten of these a
+// second.
 func BenchmarkCheckpoint(b *testing.B) {
 	harness := newHarness(b)
 	g, s := harness.share(10_000, 2_000)
@@ -221,7 +224,8 @@ func BenchmarkCheckpoint(b *testing.B) {
 	}
 }
 
-// TestSaver_StampsNeverGoBack sets the clock back: what is written after that must not lose against what was written before.
+// TestSaver_StampsNeverGoBack sets the clock back: what is written after that must not lose against what was written
+// before.
 func TestSaver_StampsNeverGoBack(t *testing.T) {
 	b := newHarness(t)
 	ahead := time.Now().Add(time.Hour)
@@ -235,7 +239,8 @@ func TestSaver_StampsNeverGoBack(t *testing.T) {
 	}
 }
 
-// TestShare_LocksOfAClockThatWasAhead resumes a share whose owner's clock was a month ahead: its locks end when they would have.
+// TestShare_LocksOfAClockThatWasAhead resumes a share whose owner's clock was a month ahead: its locks end when they
+// would have.
 func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(2, 0)

@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// consumeReadLimit bounds a message from a consumer: the largest frame is a settlement of wire.MaxSettledRuns runs, which has just over 1 MiB.
+	// consumeReadLimit bounds a message from a consumer: the largest frame is a settlement of wire.MaxSettledRuns runs,
+	// which has just over 1 MiB.
 	consumeReadLimit = ws.MaxMessage + 64<<10
-	// maxUnread is how many bytes of deliveries may wait to be written to a connection. Above it the streams of the connection get no more: what
-	// is ready stays in its group, for other consumers. A group may go over it by what it takes at once.
+	// maxUnread is how many bytes of deliveries may wait to be written to a connection. Above it the streams of the
+	// connection get no more: what is ready stays in its group, for other consumers. A group may go over it by what it
+	// takes at once.
 	maxUnread = 8 << 20
 )
 
@@ -146,8 +148,9 @@ func (c *consumer) greet(g *group) {
 	}
 }
 
-// close stops the deliveries and answers so, after those that are on their way. The consumer then returns what it will not hand out,
-// and closes again: that ends the stream. A stream that has joined no group holds nothing, and ends at once.
+// close stops the deliveries and answers so, after those that are on their way. The consumer then returns what it will
+// not hand out, and closes again: that ends the stream. A stream that has joined no group holds nothing, and ends at
+// once.
 func (c *consumer) close() {
 	if c.closed.Load() {
 		c.s.mux.Forget(c.stream)
@@ -160,7 +163,8 @@ func (c *consumer) close() {
 		c.answerClose()
 		return
 	}
-	// Another goroutine may be sending what it chose for the consumer before end. The answer is left to the pump, which goes on when that is sent.
+	// Another goroutine may be sending what it chose for the consumer before end. The answer is left to the pump, which
+	// goes on when that is sent.
 	g.mu.Lock()
 	x := g.creditsLocked()
 	x.closing = append(x.closing, c)
@@ -201,7 +205,8 @@ func (c *consumer) leave() {
 	g.pump()
 }
 
-// clipName cuts a consumer's name to the bytes that records keep of it, at the end of a character: half a one is no text for protobuf.
+// clipName cuts a consumer's name to the bytes that records keep of it, at the end of a character: half a one is no
+// text for protobuf.
 func clipName(s string) string {
 	n := min(len(s), wire.MaxConsumerName)
 	for n < len(s) && n > 0 && !utf8.RuneStart(s[n]) {
@@ -220,8 +225,8 @@ func (h *Host) tellRoutes(ctx context.Context) {
 	}
 }
 
-// tellRoute sends the group's consumers the complete list of the hosts that they shall be connected to, when it is not the one they were
-// sent last. A host that drains names the others.
+// tellRoute sends the group's consumers the complete list of the hosts that they shall be connected to, when it is not
+// the one they were sent last. A host that drains names the others.
 func (g *group) tellRoute(ctx context.Context) {
 	g.mu.Lock()
 	wanted := len(g.mu.consumers) > 0

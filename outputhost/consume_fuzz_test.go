@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// FuzzConsumeSession feeds a consumer that has messages sequences of frames, before and after it joined: it never panics, and its credit
-// stays within the host's bound.
+// FuzzConsumeSession feeds a consumer that has messages sequences of frames, before and after it joined: it never
+// panics, and its credit stays within the host's bound.
 func FuzzConsumeSession(f *testing.F) {
 	frame := func(t wire.FrameType, body []byte) []byte {
 		return append([]byte{byte(t), byte(len(body)), byte(len(body) >> 8)}, body...)

@@ -89,10 +89,11 @@ type delivery struct {
 	release func()
 }
 
-// send queues the delivery. It never waits: a consumer that does not read must not hold up who delivers to others. maxUnread bounds what is
-// queued, and the connection ends when nothing can be written to it for a while.
+// send queues the delivery. It never waits: a consumer that does not read must not hold up who delivers to others.
+// maxUnread bounds what is queued, and the connection ends when nothing can be written to it for a while.
 func (d delivery) send() {
-	// It fails when the connection has ended: the stream's Closed says so, and the messages stay locked until their timeout.
+	// It fails when the connection has ended: the stream's Closed says so, and the messages stay locked until their
+	// timeout.
 	d.c.s.mux.Conn.PushOwned(d.head, d.records, d.release)
 }
 
@@ -100,8 +101,8 @@ func (d delivery) send() {
 // frame of its own.
 const smallRun = 4 << 10
 
-// deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; small runs in
-// a row, as those of retries from many places, are gathered.
+// deliverLocked frames the runs that were taken for this consumer. A run's bytes are sent as they were read; small runs
+// in a row, as those of retries from many places, are gathered.
 func (c *consumer) deliverLocked(runs []dispatch.Run, now time.Time, out []delivery) []delivery {
 	for len(runs) > 0 {
 		n := 1
@@ -197,8 +198,8 @@ func (c *consumer) shareLocked(handle uint32) *share {
 	return nil
 }
 
-// movedShare stands for every share that was given to another host long ago: who settles what this host handed out of it is sent there.
-// forgottenShare stands for those of which nothing is settled any more.
+// movedShare stands for every share that was given to another host long ago: who settles what this host handed out of
+// it is sent there. forgottenShare stands for those of which nothing is settled any more.
 var movedShare, forgottenShare = &share{removed: true}, &share{removed: true}
 
 // lackLocked says why there is no share behind a handle.
@@ -244,9 +245,9 @@ func (c *consumer) forgetLocked(s, instead *share) []uint32 {
 	return all
 }
 
-// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare when
-// another host settles it, else forgottenShare. A consumer that has closed is not in the group's list, but it may still
-// settle: its handles follow the field instead of the share.
+// forgetHandlesLocked takes a share from the consumers: nothing of it is settled here any more. Instead is movedShare
+// when another host settles it, else forgottenShare. A consumer that has closed is not in the group's list, but it may
+// still settle: its handles follow the field instead of the share.
 func (g *group) forgetHandlesLocked(s, instead *share) {
 	s.instead = instead
 	for _, c := range g.mu.consumers {
@@ -254,8 +255,8 @@ func (g *group) forgetHandlesLocked(s, instead *share) {
 	}
 }
 
-// renameHandlesLocked has what consumers hold of a share that came back settled there. Deliveries from now on have another
-// handle: that is named with a token of the share as it is now.
+// renameHandlesLocked has what consumers hold of a share that came back settled there. Deliveries from now on have
+// another handle: that is named with a token of the share as it is now.
 func (g *group) renameHandlesLocked(old, now *share) {
 	old.instead = now
 	for _, c := range g.mu.consumers {
@@ -280,8 +281,8 @@ const (
 	// … and while others have, unless there is more for each of them.
 	turnAtOnce      = 250
 	turnBytesAtOnce = 256 << 10
-	// anySizeCredit is how many bytes of credit a consumer needs for a message of any size, also one that is larger. Without
-	// that it would get nothing while such a message is the next one, until it has settled all that it holds.
+	// anySizeCredit is how many bytes of credit a consumer needs for a message of any size, also one that is larger.
+	// Without that it would get nothing while such a message is the next one, until it has settled all that it holds.
 	anySizeCredit = 2 << 20
 	// leastHeld is how much a consumer may hold, however many there are.
 	leastHeld = 100
@@ -322,8 +323,8 @@ func (g *group) admitLocked() error {
 }
 
 // mostHeldLocked is how many messages a consumer may hold: an equal part for each consumer, and one for those that
-// come. All pulls together are a consumer. A single consumer may hold all, and so may consumers of a group that delivers
-// at most once: they settle nothing.
+// come. All pulls together are a consumer. A single consumer may hold all, and so may consumers of a group that
+// delivers at most once: they settle nothing.
 func (g *group) mostHeldLocked(now time.Time) int {
 	n := len(g.mu.consumers)
 	if g.pullsLocked(now) {
@@ -343,8 +344,8 @@ func (g *group) mayHoldLocked(c *consumer, most int) int {
 	return max(0, most-g.holdsLocked(c))
 }
 
-// mayPullLocked is how many more messages all pulls together may hold, as it was counted for consumers last. While there
-// is no consumer they may hold all.
+// mayPullLocked is how many more messages all pulls together may hold, as it was counted for consumers last. While
+// there is no consumer they may hold all.
 func (g *group) mayPullLocked() int {
 	x := g.mu.credits
 	if x == nil || len(g.mu.consumers) == 0 || x.most == 0 {

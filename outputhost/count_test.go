@@ -82,7 +82,8 @@ func TestCountShares_OnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// TestCountShares_AsDepthCounts: what is told agrees with depth, of messages that were read, of delayed ones, and of those that a group keeps back.
+// TestCountShares_AsDepthCounts: what is told agrees with depth, of messages that were read, of delayed ones, and of
+// those that a group keeps back.
 func TestCountShares_AsDepthCounts(t *testing.T) {
 	b := newHarness(t)
 	s, r := b.timerShare()

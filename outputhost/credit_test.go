@@ -59,8 +59,8 @@ func (c *consumer) grant(g *group, messages, bytes int) (held int) {
 	return c.held
 }
 
-// TestFair_GreedyDoesNotStarveCreditOfOne: one consumer asks for everything and settles nothing, a second one does not read, a third one has credit for one
-// message at a time. The third one goes on.
+// TestFair_GreedyDoesNotStarveCreditOfOne: one consumer asks for everything and settles nothing, a second one does not
+// read, a third one has credit for one message at a time. The third one goes on.
 func TestFair_GreedyDoesNotStarveCreditOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -149,7 +149,8 @@ func TestCredit_LargeMessages(t *testing.T) {
 	}
 }
 
-// TestFair_AloneMayHoldAll: who is the only consumer of a group, or of one that delivers at most once, is given all it asks for.
+// TestFair_AloneMayHoldAll: who is the only consumer of a group, or of one that delivers at most once, is given all it
+// asks for.
 func TestFair_AloneMayHoldAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

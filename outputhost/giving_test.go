@@ -31,8 +31,8 @@ func (s slowRows) Get(ctx context.Context, t metadata.Table, k metadata.Key, c m
 	return s.Store.Get(ctx, t, k, c)
 }
 
-// TestLists_GroupsDoNotWaitForEachOther: a queue has many groups. The row of the first one cannot be read, and the others get their shares nevertheless,
-// some at a time.
+// TestLists_GroupsDoNotWaitForEachOther: a queue has many groups. The row of the first one cannot be read, and the
+// others get their shares nevertheless, some at a time.
 func TestLists_GroupsDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/outputhost/transfer"
 )
 
-// group is one consumer group's work on this host. Its mutex owns the delivery state; nothing is sent, read or waited for under it.
-// After every event the goroutine that brought it calls pump, which does what the event made possible.
+// group is one consumer group's work on this host. Its mutex owns the delivery state; nothing is sent, read or waited
+// for under it. After every event the goroutine that brought it calls pump, which does what the event made possible.
 type group struct {
 	h         *Host
 	id        core.GroupID
@@ -74,7 +74,8 @@ type group struct {
 	}
 }
 
-// groupOf finds the group of that name and id, whatever its id if none is given, or reads it from the metadata. The caller releases it.
+// groupOf finds the group of that name and id, whatever its id if none is given, or reads it from the metadata. The
+// caller releases it.
 func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id core.GroupID) (*group, error) {
 	is := func(r metadata.GroupRecord) bool {
 		return r.Started && r.Spec.Status != core.StatusDeleted && (id.IsZero() || r.ID == id)
@@ -118,8 +119,8 @@ func (h *Host) groupOf(ctx context.Context, queue core.QueueID, name string, id 
 // host would take itself for one of many until the controller counts retries next, which it does every five seconds.
 const madeNow = 3 * time.Second
 
-// readGroup reads the row of a group. One copy of the metadata may lack the row, or have it as it was before: if the row is not the one that is
-// looked for, it is read again at Quorum.
+// readGroup reads the row of a group. One copy of the metadata may lack the row, or have it as it was before: if the
+// row is not the one that is looked for, it is read again at Quorum.
 func (h *Host) readGroup(ctx context.Context, queue core.QueueID, name string, is func(metadata.GroupRecord) bool) (record metadata.GroupRecord, at metadata.Reading, err error) {
 	at.Run = membership.MetadataRun(h.deps.Members) // before the row is read: see metadata.Reading
 	for _, c := range oneThenQuorum {
@@ -255,7 +256,8 @@ func (g *group) readersLocked() []*reader {
 	return out
 }
 
-// idleReadersLocked are the readers to be stopped because nobody waits for messages of this group; nil while somebody does.
+// idleReadersLocked are the readers to be stopped because nobody waits for messages of this group; nil while somebody
+// does.
 func (g *group) idleReadersLocked() []*reader {
 	if g.wantedLocked() {
 		return nil
@@ -282,8 +284,8 @@ func (g *group) statusLocked() error {
 	return g.mu.source.ConsumeError(g.queuePath)
 }
 
-// consumable reports why a consumer that has just come may not be delivered to, by the newest records: what it was enabled for a moment
-// ago, it may consume.
+// consumable reports why a consumer that has just come may not be delivered to, by the newest records: what it was
+// enabled for a moment ago, it may consume.
 func (g *group) consumable(ctx context.Context) error {
 	g.mu.Lock()
 	known := g.mu.source != "" && g.mu.paused == nil
@@ -319,7 +321,8 @@ func (g *group) takeChangedLocked() {
 	})
 }
 
-// connectedLocked is how many sessions take messages: the consumers, and pulls count as two, since each is a session of its own that holds nothing.
+// connectedLocked is how many sessions take messages: the consumers, and pulls count as two, since each is a session of
+// its own that holds nothing.
 func (g *group) connectedLocked(now time.Time) int {
 	n := len(g.mu.consumers)
 	if g.pullsLocked(now) {

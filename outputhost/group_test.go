@@ -160,8 +160,8 @@ func TestShare_HandlesForgetGivenUpShares(t *testing.T) {
 	g.mu.consumers = nil
 }
 
-// TestShare_HandlesForgetSharesThatCameBack: the handles of an extent that comes back again and again, each time with another
-// name, keep no share but the one that is there.
+// TestShare_HandlesForgetSharesThatCameBack: the handles of an extent that comes back again and again, each time with
+// another name, keep no share but the one that is there.
 func TestShare_HandlesForgetSharesThatCameBack(t *testing.T) {
 	b := newHarness(t)
 	_, a := b.group()

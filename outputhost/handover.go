@@ -217,8 +217,8 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	return nil
 }
 
-// absorbLocked settles what was settled elsewhere, and reports whether any of it was not here. Consumers of this host may
-// hold such messages, and hear of it only when they settle them.
+// absorbLocked settles what was settled elsewhere, and reports whether any of it was not here. Consumers of this host
+// may hold such messages, and hear of it only when they settle them.
 func (s *share) absorbLocked(elsewhere dispatch.State, now time.Time) (changed bool) {
 	if s.rules.Absorb(elsewhere, now) == 0 {
 		return false

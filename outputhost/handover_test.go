@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestMerge_OwnerWithAClockBehindWritesAgain: its checkpoint was removed by one whose clock is ahead, and what it saves then must not
-// vanish: the share may be its own again.
+// TestMerge_OwnerWithAClockBehindWritesAgain: its checkpoint was removed by one whose clock is ahead, and what it saves
+// then must not vanish: the share may be its own again.
 func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 6)
@@ -47,8 +47,8 @@ func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 	}
 }
 
-// TestMerge_OwnerOfBeforeSettlesLate: a consumer of the owner of before acks a message for as long as that one takes it. The owner of
-// now hears of it, though the other's checkpoint was the same for long.
+// TestMerge_OwnerOfBeforeSettlesLate: a consumer of the owner of before acks a message for as long as that one takes
+// it. The owner of now hears of it, though the other's checkpoint was the same for long.
 func TestMerge_OwnerOfBeforeSettlesLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

@@ -80,7 +80,8 @@ func (b *harness) write(table metadata.Table, key metadata.Key, record any) {
 	}
 }
 
-// give makes the shares those of the list: a list for each queue of them, and an empty one for every other that was given before.
+// give makes the shares those of the list: a list for each queue of them, and an empty one for every other that was
+// given before.
 func (b *harness) give(version uint64, list ...*pb.Assignment) error {
 	return b.giveIn(b.t.Context(), version, list...)
 }

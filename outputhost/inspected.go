@@ -177,8 +177,8 @@ func (x inspectedShare) View(now time.Time) stuck.View {
 	}
 }
 
-// answeredLocked reports whether a store that reads the extent has told how far it goes. Failures of before stay counted
-// until messages come: a timer extent may have none that are due.
+// answeredLocked reports whether a store that reads the extent has told how far it goes. Failures of before stay
+// counted until messages come: a timer extent may have none that are due.
 func (s *share) answeredLocked() bool {
 	return s.reader != nil && s.reader.told && !s.reader.stopped.Load()
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// leasedHarness is an output host with one share, between a controller and others, on an in-memory network in which an address answers, refuses,
-// or is silent.
+// leasedHarness is an output host with one share, between a controller and others, on an in-memory network in which an
+// address answers, refuses, or is silent.
 type leasedHarness struct {
 	*harness
 	g    *group
@@ -114,7 +114,8 @@ func (x *leasedHarness) dial(ctx context.Context, _, addr string) (net.Conn, err
 	return near, nil
 }
 
-// As the lease has them: how often it is kept, how long one question takes, and for how long nothing is handed out without a controller.
+// As the lease has them: how often it is kept, how long one question takes, and for how long nothing is handed out
+// without a controller.
 const (
 	beatEvery      = 500 * time.Millisecond
 	beatTimeout    = 300 * time.Millisecond
@@ -299,8 +300,8 @@ func TestHost_HandsOutNothingAfterAPauseUntilConfirmed(t *testing.T) {
 	})
 }
 
-// TestHost_LockThatEndsInALapse is past due until the lease is restored: nobody looks at it over and over meanwhile, and it is not
-// forgotten.
+// TestHost_LockThatEndsInALapse is past due until the lease is restored: nobody looks at it over and over meanwhile,
+// and it is not forgotten.
 func TestHost_LockThatEndsInALapse(t *testing.T) {
 	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -358,8 +359,8 @@ func TestHost_ShortCutNeedsNoList(t *testing.T) {
 	})
 }
 
-// TestHost_ShareThatAnotherHadInALapse hands out and transfers nothing of it before it is resumed with what the other host
-// has settled.
+// TestHost_ShareThatAnotherHadInALapse hands out and transfers nothing of it before it is resumed with what the other
+// host has settled.
 func TestHost_ShareThatAnotherHadInALapse(t *testing.T) {
 	leaseBubble(t, others("ctl", "out2"), func(t *testing.T, x *leasedHarness) {
 		x.g.mu.Lock()

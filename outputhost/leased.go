@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/outputhost/lease"
 )
 
-// leaseSet is the leases of the lists with a queue's shares: first that of the queue's own list, unless there is none or
-// its shares were given up, then those of minorities. It does not change.
+// leaseSet is the leases of the lists with a queue's shares: first that of the queue's own list, unless there is none
+// or its shares were given up, then those of minorities. It does not change.
 type leaseSet []*lease.Lease
 
 // leases are those that the group is under.
@@ -26,7 +26,8 @@ func (g *group) leases() leaseSet {
 	return nil
 }
 
-// mayGive reports whether messages of the group may be handed out, by the leases of the controllers that list its shares.
+// mayGive reports whether messages of the group may be handed out, by the leases of the controllers that list its
+// shares.
 func (g *group) mayGive(now time.Time) bool {
 	for _, l := range g.leases() {
 		if !l.MayGive(now) {
@@ -49,7 +50,8 @@ func (g *group) lister() core.HostID {
 	return ""
 }
 
-// putUnder puts the groups of a queue under the leases of its lists, once what a list lacks is dropped. It answers those that were under others.
+// putUnder puts the groups of a queue under the leases of its lists, once what a list lacks is dropped. It answers
+// those that were under others.
 func (h *Host) putUnder(queue core.QueueID) (others []*group) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,8 +140,8 @@ func (x leased) Changed(l *lease.Lease) {
 	}
 }
 
-// Confirm gives up what a controller says is not this host's any more; new shares follow. Lists that the controller does
-// not name, because another one is responsible for their queues, stay as they are.
+// Confirm gives up what a controller says is not this host's any more; new shares follow. Lists that the controller
+// does not name, because another one is responsible for their queues, stay as they are.
 func (x leased) Confirm(ctx context.Context, controller membership.Host) (lease.Named, error) {
 	h := x.h
 	p := &pulled{controller: controller, named: make(lease.Named), use: h.giveUp}
@@ -228,8 +230,9 @@ func (h *Host) forgetListLocked(queue core.QueueID, l *queueList) {
 	}
 }
 
-// shed gives up the shares of a queue's own list whose lease has ended, so that they do not hold up those of a minority: the messages of a group are handed out
-// together. The host resumes them when a controller lists them again. The caller accepts a list.
+// shed gives up the shares of a queue's own list whose lease has ended, so that they do not hold up those of a
+// minority: the messages of a group are handed out together. The host resumes them when a controller lists them again.
+// The caller accepts a list.
 func (h *Host) shed(queue core.QueueID) {
 	h.mu.Lock()
 	l := h.mu.lists[queue]
@@ -243,7 +246,8 @@ func (h *Host) shed(queue core.QueueID) {
 	h.giveUpOf(queue, 0)
 }
 
-// once reports whether the group delivers at most once. Such a group gets nothing from a minority, and keeps its shares and its lease.
+// once reports whether the group delivers at most once. Such a group gets nothing from a minority, and keeps its shares
+// and its lease.
 func (g *group) once() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -266,7 +270,8 @@ func (h *Host) giveUpOf(queue core.QueueID, minority uint32) {
 	}
 }
 
-// End gives up the shares of the lists under a minority's lease. Their controller sends the lists again if they are still this host's.
+// End gives up the shares of the lists under a minority's lease. Their controller sends the lists again if they are
+// still this host's.
 func (x leased) End(of *lease.Lease) {
 	h := x.h
 	h.accepting <- struct{}{}

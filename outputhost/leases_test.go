@@ -44,8 +44,8 @@ func (x *leasedHarness) responsible(c *fakeController, queue core.QueueID) {
 	}
 }
 
-// TestLeases_CutOffFromTheListsController stops within the lease, although another controller renews. It goes on when that one lists the queue, and
-// not because the first one answers again.
+// TestLeases_CutOffFromTheListsController stops within the lease, although another controller renews. It goes on when
+// that one lists the queue, and not because the first one answers again.
 func TestLeases_CutOffFromTheListsController(t *testing.T) {
 	twoControllers(t, []string{"ctl", "ctl2", "out2"}, func(t *testing.T, x *leasedHarness) {
 		other := x.another(x.ctl2)
@@ -73,7 +73,8 @@ func TestLeases_CutOffFromTheListsController(t *testing.T) {
 	})
 }
 
-// TestLeases_ListsControllerIsKilled: its machine refuses connections. The renewals of all others are enough, and nothing else is.
+// TestLeases_ListsControllerIsKilled: its machine refuses connections. The renewals of all others are enough, and
+// nothing else is.
 func TestLeases_ListsControllerIsKilled(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -113,7 +114,8 @@ func TestLeases_ListsControllerIsKilled(t *testing.T) {
 	}
 }
 
-// TestLeases_ListsControllerHangs: it may go on at any time and count on what it knew. Its queues wait for it, or for the list of another one.
+// TestLeases_ListsControllerHangs: it may go on at any time and count on what it knew. Its queues wait for it, or for
+// the list of another one.
 func TestLeases_ListsControllerHangs(t *testing.T) {
 	twoControllers(t, []string{"ctl", "ctl2", "out2"}, func(t *testing.T, x *leasedHarness) {
 		again := x.another(x.ctl)
@@ -135,7 +137,8 @@ func TestLeases_ListsControllerHangs(t *testing.T) {
 	})
 }
 
-// TestLeases_QueuesAreHandedOver: the count changes. A queue that is not named any more stops with the lease of before, and the others do not.
+// TestLeases_QueuesAreHandedOver: the count changes. A queue that is not named any more stops with the lease of before,
+// and the others do not.
 func TestLeases_QueuesAreHandedOver(t *testing.T) {
 	twoControllers(t, []string{"ctl", "ctl2", "out2"}, func(t *testing.T, x *leasedHarness) {
 		stays := x.another(x.ctl)
@@ -186,8 +189,8 @@ func TestLeases_ListBeforeTheEndOfTheOldLease(t *testing.T) {
 	})
 }
 
-// TestLeases_AnotherRunAnswers for the controller that listed the queue, which was started again: it goes on while all controllers renew, and no
-// longer.
+// TestLeases_AnotherRunAnswers for the controller that listed the queue, which was started again: it goes on while all
+// controllers renew, and no longer.
 func TestLeases_AnotherRunAnswers(t *testing.T) {
 	twoControllers(t, []string{"ctl", "ctl2", "out2"}, func(t *testing.T, x *leasedHarness) {
 		x.responsible(x.ctl2, x.g.queue)

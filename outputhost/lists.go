@@ -167,15 +167,16 @@ func (a accepted) resumed() {
 	a.list.resumed = a.list.resumed || a.current()
 }
 
-// raiseFloorLocked notes the version of a list that is forgotten: a list of an unknown queue has to be newer, or it could
-// be one of before on a long way.
+// raiseFloorLocked notes the version of a list that is forgotten: a list of an unknown queue has to be newer, or it
+// could be one of before on a long way.
 func (h *Host) raiseFloorLocked(v core.ListVersion) {
 	if v.Compare(h.mu.floor) > 0 {
 		h.mu.floor = v
 	}
 }
 
-// known is the version of a queue's list; of a queue without one, the floor. whole: all shares of the list were resumed, and are here.
+// known is the version of a queue's list; of a queue without one, the floor. whole: all shares of the list were
+// resumed, and are here.
 func (h *Host) known(queue core.QueueID) (v core.ListVersion, whole bool) {
 	h.mu.Lock()
 	l := h.mu.lists[queue]

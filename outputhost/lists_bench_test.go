@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// BenchmarkAssign_ChangeOfOneShare is what a change of one share costs an output host that has 50,000 shares in 1,000 queues.
+// BenchmarkAssign_ChangeOfOneShare is what a change of one share costs an output host that has 50,000 shares in 1,000
+// queues.
 func BenchmarkAssign_ChangeOfOneShare(b *testing.B) {
 	x := newHarness(b)
 	var all []*pb.Assignment

@@ -123,8 +123,8 @@ func (s hanging) Get(ctx context.Context, t metadata.Table, k metadata.Key, c me
 	return s.Store.Get(ctx, t, k, c)
 }
 
-// TestLists_QueuesDoNotWaitForEachOther: the rows of one queue cannot be read. The lists of the others are applied, in the same call and in other ones, and the
-// answer, which comes in time, names the one that failed.
+// TestLists_QueuesDoNotWaitForEachOther: the rows of one queue cannot be read. The lists of the others are applied, in
+// the same call and in other ones, and the answer, which comes in time, names the one that failed.
 func TestLists_QueuesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -210,7 +210,8 @@ func (*failing) Get(context.Context, metadata.Table, metadata.Key, metadata.Cons
 	return metadata.Row{}, core.Errorf(core.CodeUnavailable, "the metadata are away")
 }
 
-// TestLists_NewerOneComesWhileOneIsApplied: the answer names the newer one. The shares of the older one are not resumed by it.
+// TestLists_NewerOneComesWhileOneIsApplied: the answer names the newer one. The shares of the older one are not resumed
+// by it.
 func TestLists_NewerOneComesWhileOneIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

@@ -108,12 +108,13 @@ func (m *metrics) handedOut(r dispatch.Run, now time.Time) {
 	}
 }
 
-// groupMetrics reads the counters of the loaded groups at each scrape. The heaviest groups have series of their own, the rest is summed: a scrape costs the
-// same however many groups there are, but for a look at each.
+// groupMetrics reads the counters of the loaded groups at each scrape. The heaviest groups have series of their own,
+// the rest is summed: a scrape costs the same however many groups there are, but for a look at each.
 type groupMetrics struct {
 	h  *Host
 	mu sync.Mutex // one scrape at a time counts the rest
-	// seen is how far each group's counters were counted; rest is what the groups without series of their own have added up to. It never falls.
+	// seen is how far each group's counters were counted; rest is what the groups without series of their own have added
+	// up to. It never falls.
 	seen map[core.GroupID]*[events]telemetry.Grown
 	rest [events]uint64
 }
@@ -179,7 +180,8 @@ func (g *group) series(now time.Time) groupSeries {
 	return x
 }
 
-// weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and messages acked in a minute; a group that never did anything comes last.
+// weight: groups with an open breaker, or at their limit of retries, first, then by messages read and not settled and
+// messages acked in a minute; a group that never did anything comes last.
 func (x groupSeries) weight() float64 {
 	w := 60 * x.rate
 	for _, n := range x.depth {

@@ -71,8 +71,8 @@ func valueOf(m *dto.Metric) float64 {
 	return m.GetGauge().GetValue()
 }
 
-// TestMetrics_HeaviestGroups: the groups with most to do have series of their own, at the bound; the rest is summed, and the sum of a counter never falls
-// when another group becomes one of the first.
+// TestMetrics_HeaviestGroups: the groups with most to do have series of their own, at the bound; the rest is summed,
+// and the sum of a counter never falls when another group becomes one of the first.
 func TestMetrics_HeaviestGroups(t *testing.T) {
 	b := newHarness(t)
 	b.cfg.Series = 2

@@ -90,7 +90,8 @@ func TestMinority_ListsAreBesideTheQueues(t *testing.T) {
 	})
 }
 
-// TestMinority_OnlyItsMakerKeepsALease: the group delivers from the extents of the cut, and not from those of before, until the maker ends it.
+// TestMinority_OnlyItsMakerKeepsALease: the group delivers from the extents of the cut, and not from those of before,
+// until the maker ends it.
 func TestMinority_OnlyItsMakerKeepsALease(t *testing.T) {
 	cutBubble(t, others("ctl", "ctl2", "out2"), func(t *testing.T, x *leasedHarness) {
 		time.Sleep(3 * time.Second)

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// oneCopy is a store of several copies. Reads at One see a copy in which some rows are missing, or as they were before. Without a majority nothing is
-// read or written at Quorum.
+// oneCopy is a store of several copies. Reads at One see a copy in which some rows are missing, or as they were before.
+// Without a majority nothing is read or written at Quorum.
 type oneCopy struct {
 	metadata.Store
 	rows       map[metadata.Key][]byte // in the copy; nil: the row is missing
@@ -222,7 +222,8 @@ func encoded[T any](t *testing.T, table metadata.Table, record T) []byte {
 	return row.Value
 }
 
-// TestGive_GroupMissingInOneCopy: the share of a group is resumed though a copy lacks the group, and it is not taken for resumed without a majority.
+// TestGive_GroupMissingInOneCopy: the share of a group is resumed though a copy lacks the group, and it is not taken
+// for resumed without a majority.
 func TestGive_GroupMissingInOneCopy(t *testing.T) {
 	b := newHarness(t)
 	r, a := b.group()
@@ -240,8 +241,8 @@ func TestGive_GroupMissingInOneCopy(t *testing.T) {
 	}
 }
 
-// TestGive_DoneMissingInOneCopy: a copy that was cut off has not heard that the group consumed the extent. Without a majority the share is not resumed: with that
-// copy alone the whole extent would be delivered again.
+// TestGive_DoneMissingInOneCopy: a copy that was cut off has not heard that the group consumed the extent. Without a
+// majority the share is not resumed: with that copy alone the whole extent would be delivered again.
 func TestGive_DoneMissingInOneCopy(t *testing.T) {
 	b := newHarness(t)
 	r, a := b.group()
@@ -276,7 +277,8 @@ func TestGive_EpochOfBeforeInOneCopy(t *testing.T) {
 	}
 }
 
-// TestToken_GroupMissingInOneCopy: a message is acked by its token after a restart of the host, when a copy lacks its group.
+// TestToken_GroupMissingInOneCopy: a message is acked by its token after a restart of the host, when a copy lacks its
+// group.
 func TestToken_GroupMissingInOneCopy(t *testing.T) {
 	b := newHarness(t)
 	r, a := b.group()

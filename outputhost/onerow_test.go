@@ -43,8 +43,8 @@ func (m *oneLost) PutAll(ctx context.Context, t metadata.Table, rows []metadata.
 	return lost
 }
 
-// TestSaver_ARowThatIsNotStoredHoldsUpNoOther: for a minute the checkpoint of one group cannot be written. Those of another
-// one are written once for each change, and count; the first one may wait for the row that hangs.
+// TestSaver_ARowThatIsNotStoredHoldsUpNoOther: for a minute the checkpoint of one group cannot be written. Those of
+// another one are written once for each change, and count; the first one may wait for the row that hangs.
 func TestSaver_ARowThatIsNotStoredHoldsUpNoOther(t *testing.T) {
 	for what, hangs := range map[string]bool{"fails": false, "hangs": true} {
 		t.Run(what, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestGroupWrite_EachRowCountsForItself(t *testing.T) {
 	}
 }
 
-// TestHandover_ShareThatCannotBeSavedHoldsUpNoOther: two queues' shares are given away, and that of one cannot be saved. The
-// other one's counts as given away, and the first one's list is to be sent again.
+// TestHandover_ShareThatCannotBeSavedHoldsUpNoOther: two queues' shares are given away, and that of one cannot be
+// saved. The other one's counts as given away, and the first one's list is to be sent again.
 func TestHandover_ShareThatCannotBeSavedHoldsUpNoOther(t *testing.T) {
 	b := newHarness(t)
 	r1, first := b.group()

@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// openings are the breakers of groups that are open here, for other hosts, and those that are open on others, as controllers answer when shares
-// are renewed (docs/adr/0076). Safe for concurrent use; its mutex may be taken under a group's, or the host's.
+// openings are the breakers of groups that are open here, for other hosts, and those that are open on others, as
+// controllers answer when shares are renewed (docs/adr/0076). Safe for concurrent use; its mutex may be taken under a
+// group's, or the host's.
 type openings struct {
 	mu struct {
 		sync.Mutex
@@ -38,8 +39,8 @@ type toldOpenings struct {
 	at      time.Time
 }
 
-// openingsKept is how long the word of a controller stands that answers no more, while another one answers. When none does,
-// their word stands: nobody could say that an opening has ended.
+// openingsKept is how long the word of a controller stands that answers no more, while another one answers. When none
+// does, their word stands: nobody could say that an opening has ended.
 const openingsKept = 5 * time.Second
 
 func newOpenings() *openings {
@@ -62,8 +63,8 @@ func (x *openings) note(group core.GroupID, number uint64) {
 	}
 }
 
-// ask answers what a controller is to be told: the core.MaxOpenings breakers that opened here last, the newest last, and
-// what it answered last.
+// ask answers what a controller is to be told: the core.MaxOpenings breakers that opened here last, the newest last,
+// and what it answered last.
 func (x *openings) ask(controller core.HostID) (own []core.BreakerOpening, counter uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -174,7 +175,8 @@ func (g *group) hearOpenings() {
 	g.mu.rules.Elsewhere(g.h.openings.of(g.id), g.h.deps.Now())
 }
 
-// noteOpeningLocked has other hosts hear whether the breaker is open here. Without a share there is nothing that it is open for.
+// noteOpeningLocked has other hosts hear whether the breaker is open here. Without a share there is nothing that it is
+// open for.
 func (g *group) noteOpeningLocked() {
 	number := g.mu.rules.Opening()
 	if len(g.mu.shares) == 0 {

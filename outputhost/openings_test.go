@@ -112,8 +112,8 @@ func TestOpenings_ControllersHear(t *testing.T) {
 	})
 }
 
-// TestOpenings_OfAHostThatHasNothingLeft: controllers hear no more of a breaker some time after the last message has left,
-// though nothing happens in the group any more.
+// TestOpenings_OfAHostThatHasNothingLeft: controllers hear no more of a breaker some time after the last message has
+// left, though nothing happens in the group any more.
 func TestOpenings_OfAHostThatHasNothingLeft(t *testing.T) {
 	leaseBubble(t, others("ctl"), func(t *testing.T, x *leasedHarness) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -142,8 +142,8 @@ func TestOpenings_OfAHostThatHasNothingLeft(t *testing.T) {
 	})
 }
 
-// TestOpenings_OpenHere: one failure is enough when controllers answer that the breaker is open elsewhere, and an opening opens it once,
-// whichever of them tells of it.
+// TestOpenings_OpenHere: one failure is enough when controllers answer that the breaker is open elsewhere, and an
+// opening opens it once, whichever of them tells of it.
 func TestOpenings_OpenHere(t *testing.T) {
 	leaseBubble(t, others("ctl", "ctl2"), func(t *testing.T, x *leasedHarness) {
 		x.g.want()
@@ -178,8 +178,8 @@ func TestOpenings_OpenHere(t *testing.T) {
 	})
 }
 
-// TestOpenings_EndWithTheirController: what a controller said ends when it is silent and another one answers, and when another run of it knows nothing,
-// which may have the same counter.
+// TestOpenings_EndWithTheirController: what a controller said ends when it is silent and another one answers, and when
+// another run of it knows nothing, which may have the same counter.
 func TestOpenings_EndWithTheirController(t *testing.T) {
 	for _, how := range []string{"silent", "all silent", "again", "stays"} {
 		leaseBubble(t, others("ctl", "ctl2", "out2"), func(t *testing.T, x *leasedHarness) {
@@ -215,7 +215,8 @@ func TestOpenings_EndWithTheirController(t *testing.T) {
 	}
 }
 
-// TestOpenings_GroupThatComesLater: a host that had no share of a group knows already that its breaker is open elsewhere.
+// TestOpenings_GroupThatComesLater: a host that had no share of a group knows already that its breaker is open
+// elsewhere.
 func TestOpenings_GroupThatComesLater(t *testing.T) {
 	b := newHarness(t)
 	record, a := b.group()

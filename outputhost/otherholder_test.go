@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestRefresh_HolderOfOlderMetadata lets another run hold the metadata, in which the rows have lower versions: metadata were restored, or a
-// copy of them was in use for a while.
+// TestRefresh_HolderOfOlderMetadata lets another run hold the metadata, in which the rows have lower versions: metadata
+// were restored, or a copy of them was in use for a while.
 func TestRefresh_HolderOfOlderMetadata(t *testing.T) {
 	b := newHarness(t)
 	held := func() {

@@ -1,5 +1,5 @@
-// Package outputhost owns the consume path: it reads the shares it was given, hands messages to competing consumers, tracks locks,
-// acks, redelivery and dead letters, and checkpoints how far each group is.
+// Package outputhost owns the consume path: it reads the shares it was given, hands messages to competing consumers,
+// tracks locks, acks, redelivery and dead letters, and checkpoints how far each group is.
 //
 // Groups, shares and consumers of a group are guarded by one mutex, the group's. The files, in the order to read them:
 //
@@ -247,8 +247,8 @@ func (h *Host) Stop(ctx context.Context) error {
 const transfersWait = 2 * time.Second
 
 // awaitTransfers waits until no append to a built-in queue is under way. A last checkpoint before that would have the
-// next owner take the message for perhaps appended, and wait for dispatch.TransferDoubt. No append begins while the host
-// drains.
+// next owner take the message for perhaps appended, and wait for dispatch.TransferDoubt. No append begins while the
+// host drains.
 func (h *Host) awaitTransfers(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, transfersWait)
 	defer cancel()
@@ -274,8 +274,8 @@ func (h *Host) appends() bool {
 	return false
 }
 
-// elapsed is an instant of this run in 8 bytes rather than 24, for what every idle group and share has, and by the monotonic clock.
-// Zero is an hour before the start: long ago.
+// elapsed is an instant of this run in 8 bytes rather than 24, for what every idle group and share has, and by the
+// monotonic clock. Zero is an hour before the start: long ago.
 func (h *Host) elapsed(now time.Time) time.Duration { return now.Sub(h.epoch) }
 
 func (h *Host) groupList() []*group {

@@ -293,8 +293,8 @@ func (s *share) inheritedLocked(seq core.Seq) bool {
 	return id == dispatch.EarlierSession
 }
 
-// otherLocked reports whether another session has the message now. It may have it under the same attempt, if the message
-// was given back.
+// otherLocked reports whether another session has the message now. It may have it under the same attempt, if the
+// message was given back.
 func (s *share) otherLocked(session dispatch.SessionID, seq core.Seq) bool {
 	id, locked := s.rules.Holder(seq)
 	return locked && id != dispatch.EarlierSession && id != session

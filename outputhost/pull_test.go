@@ -36,7 +36,8 @@ func recordOf(t testing.TB, payload string) []byte {
 	return record
 }
 
-// TestPull_TakesNothingForACallerThatIsGone: a pull is woken as its caller gives up. Messages taken for it would be locked for nobody.
+// TestPull_TakesNothingForACallerThatIsGone: a pull is woken as its caller gives up. Messages taken for it would be
+// locked for nobody.
 func TestPull_TakesNothingForACallerThatIsGone(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.given()
@@ -53,7 +54,8 @@ func TestPull_TakesNothingForACallerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestPull_BadRecordHidesNoOther: one record cannot be read, wherever it is among those taken. The others are answered; alone it is an error.
+// TestPull_BadRecordHidesNoOther: one record cannot be read, wherever it is among those taken. The others are answered;
+// alone it is an error.
 func TestPull_BadRecordHidesNoOther(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.given()

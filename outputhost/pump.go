@@ -21,9 +21,9 @@ type work struct {
 	again    bool // there is more to hand out
 }
 
-// pump does everything an event made possible: hand out, read on, transfer, save, set the next deadline. One goroutine at a
-// time pumps a group; an event that comes meanwhile makes it go round once more. It looks at the shares that changed
-// since the last time, and at the consumers that are handed something: its cost does not grow with the others.
+// pump does everything an event made possible: hand out, read on, transfer, save, set the next deadline. One goroutine
+// at a time pumps a group; an event that comes meanwhile makes it go round once more. It looks at the shares that
+// changed since the last time, and at the consumers that are handed something: its cost does not grow with the others.
 func (g *group) pump() {
 	g.mu.Lock()
 	if g.mu.pumping {
@@ -119,8 +119,8 @@ func (g *group) takeLocked(now time.Time) []delivery {
 	return out
 }
 
-// leaveLocked takes the messages that are to be transferred now; none while the host drains, as its last checkpoints say
-// of the others that they were not appended.
+// leaveLocked takes the messages that are to be transferred now; none while the host drains, as its last checkpoints
+// say of the others that they were not appended.
 func (g *group) leaveLocked(w *work) {
 	if g.h.draining.Load() {
 		return
@@ -148,7 +148,8 @@ func (g *group) forgetTouchedLocked() {
 	}
 }
 
-// lookAtAll looks at all shares and consumers, whatever the group was told: then nothing is overlooked for long, also while no event comes.
+// lookAtAll looks at all shares and consumers, whatever the group was told: then nothing is overlooked for long, also
+// while no event comes.
 func (g *group) lookAtAll() {
 	g.mu.Lock()
 	for _, s := range g.mu.shares {
@@ -194,7 +195,8 @@ func (g *group) deadlineLocked(w *work, mayGive bool, now time.Time) {
 // breakerTold is how long a breaker is open before the log says so: a few failures in a row open one for a moment.
 const breakerTold = time.Second
 
-// breakerLocked answers what is to be logged outside the mutex: that the breaker of the group is open for breakerTold, or closed after that.
+// breakerLocked answers what is to be logged outside the mutex: that the breaker of the group is open for breakerTold,
+// or closed after that.
 func (g *group) breakerLocked(now time.Time) (say func()) {
 	state, since := g.mu.rules.Breaker()
 	open, before := state != dispatch.BreakerClosed, g.mu.opened

@@ -102,7 +102,8 @@ func (g *group) secure(ctx context.Context, parts []saved) {
 	}
 }
 
-// securedLocked ends what secure does for a part. If the share has merged more since the checkpoint was made, that is not in it.
+// securedLocked ends what secure does for a part. If the share has merged more since the checkpoint was made, that is
+// not in it.
 func (p saved) securedLocked(all bool) {
 	switch {
 	case !p.secure || p.s.secured != securedPending:
@@ -113,8 +114,8 @@ func (p saved) securedLocked(all bool) {
 	}
 }
 
-// putGiven writes the checkpoints of shares that were given away: at Quorum, where the next owner reads them, and at One those for which that fails.
-// It answers which of them may not be stored, and why.
+// putGiven writes the checkpoints of shares that were given away: at Quorum, where the next owner reads them, and at
+// One those for which that fails. It answers which of them may not be stored, and why.
 func (s *saver) putGiven(ctx context.Context, rows []metadata.Row) (unstored []int, err error) {
 	put := func(ctx context.Context, rows []metadata.Row, c metadata.Consistency) error {
 		return s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, c)

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// weak is a store that tells which rows were written at Quorum: others may be lost with the one copy that has them. Without a majority writes at Quorum
-// fail.
+// weak is a store that tells which rows were written at Quorum: others may be lost with the one copy that has them.
+// Without a majority writes at Quorum fail.
 type weak struct {
 	metadata.Store
 	noMajority bool
@@ -75,8 +75,8 @@ func (b *harness) left(s *share) map[metadata.Key]metadata.Row {
 	return out
 }
 
-// TestFinish_CheckpointsStayWithoutAMajority consumes an extent to its end while no majority of the metadata takes writes. Its checkpoints are removed
-// after its done row is at Quorum, and meanwhile few rows are written.
+// TestFinish_CheckpointsStayWithoutAMajority consumes an extent to its end while no majority of the metadata takes
+// writes. Its checkpoints are removed after its done row is at Quorum, and meanwhile few rows are written.
 func TestFinish_CheckpointsStayWithoutAMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -109,7 +109,8 @@ func TestFinish_CheckpointsStayWithoutAMajority(t *testing.T) {
 	})
 }
 
-// TestMerge_OtherCheckpointStaysUntilOursIsAtQuorum: the checkpoint of an owner that died is removed after that of the owner of now cannot be lost.
+// TestMerge_OtherCheckpointStaysUntilOursIsAtQuorum: the checkpoint of an owner that died is removed after that of the
+// owner of now cannot be lost.
 func TestMerge_OtherCheckpointStaysUntilOursIsAtQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -192,7 +193,8 @@ func TestMerge_MoreIsMergedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestHandover_GivenSharesAreSavedAtQuorum: the owner that follows reads at Quorum, and must not miss what this host saved last.
+// TestHandover_GivenSharesAreSavedAtQuorum: the owner that follows reads at Quorum, and must not miss what this host
+// saved last.
 func TestHandover_GivenSharesAreSavedAtQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ noMajority, hangs bool }{{false, false}, {true, false}, {true, true}} {

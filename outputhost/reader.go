@@ -54,7 +54,8 @@ func (r *reader) open(ctx context.Context) {
 	}
 }
 
-// connect asks a store for everything from the first seq that is missing; of a timer extent for all that is neither done nor held.
+// connect asks a store for everything from the first seq that is missing; of a timer extent for all that is neither
+// done nor held.
 func (r *reader) connect(ctx context.Context) error {
 	s := r.s
 	host, alone, err := r.choose(ctx)
@@ -171,8 +172,9 @@ func (r *reader) failed(err error, now time.Time) time.Duration {
 	return min(readRetry<<min(round, 13), r.g.retryLocked())
 }
 
-// The pause after all stores of an extent have failed doubles with each round. It begins short: a share is often given out before its
-// extent is open on the stores. When many extents cannot be read, it ends longer: together they ask no more than some ten times a second.
+// The pause after all stores of an extent have failed doubles with each round. It begins short: a share is often given
+// out before its extent is open on the stores. When many extents cannot be read, it ends longer: together they ask no
+// more than some ten times a second.
 const (
 	readRetry    = 2 * time.Millisecond
 	maxReadRetry = time.Second
@@ -219,7 +221,8 @@ func (r *reader) leaveLocked() {
 	}
 }
 
-// end takes the stream off its link and closes it, once: it reports whether it did. A stream that the store has ended does not mind.
+// end takes the stream off its link and closes it, once: it reports whether it did. A stream that the store has ended
+// does not mind.
 func (r *reader) end() bool {
 	if r.stopped.Swap(true) {
 		return false
@@ -235,7 +238,8 @@ func (r *reader) end() bool {
 	return true
 }
 
-// lost ends the stream and lets the group open another reader: of another store at once, after all have failed in a row after a pause.
+// lost ends the stream and lets the group open another reader: of another store at once, after all have failed in a row
+// after a pause.
 func (r *reader) lost(err error) {
 	if !r.end() {
 		return

@@ -179,8 +179,8 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// TestReader_ReadsWhatWasRestored resumes a share of which only messages are left that an earlier owner handed out: their bytes are still to be read,
-// also when the end of the extent is known before anything was.
+// TestReader_ReadsWhatWasRestored resumes a share of which only messages are left that an earlier owner handed out:
+// their bytes are still to be read, also when the end of the extent is known before anything was.
 func TestReader_ReadsWhatWasRestored(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 10)

@@ -62,8 +62,8 @@ func (r *reader) position(sealed bool, seq core.Seq) error {
 // hearLocked notes a sign of life of the store.
 func (r *reader) hearLocked() { r.heard, r.probe = r.g.h.deps.Now(), firstProbe }
 
-// offer gives the share what came, in so many bytes, by f, which is called with the group's mutex held. Nothing is given to a share that was
-// removed. A message that the share does not take is released.
+// offer gives the share what came, in so many bytes, by f, which is called with the group's mutex held. Nothing is
+// given to a share that was removed. A message that the share does not take is released.
 func (r *reader) offer(b *buffer, bytes int, f func(s *share) error) error {
 	r.g.mu.Lock()
 	taken, err := !r.s.removed, error(nil)

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// TestHold_CopiesOnlySmallParts: a batch of a backlog stays where it came in, a small part of a message does not keep all of it.
+// TestHold_CopiesOnlySmallParts: a batch of a backlog stays where it came in, a small part of a message does not keep
+// all of it.
 func TestHold_CopiesOnlySmallParts(t *testing.T) {
 	const size = 64 << 10
 	for _, test := range []struct {
@@ -28,7 +29,8 @@ func TestHold_CopiesOnlySmallParts(t *testing.T) {
 	}
 }
 
-// TestDeliver_CopiesOnlySmallRuns: a large run is a frame of its own and stays where it came in, also beside a run of one message.
+// TestDeliver_CopiesOnlySmallRuns: a large run is a frame of its own and stays where it came in, also beside a run of
+// one message.
 func TestDeliver_CopiesOnlySmallRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

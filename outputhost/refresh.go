@@ -17,8 +17,9 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// refresh reads the settings of loaded groups again, so that changes reach them within seconds, and looks after what moves slowly: ends of
-// extents that nobody reads, checkpoints of other owners, groups and publishers that are not needed any more.
+// refresh reads the settings of loaded groups again, so that changes reach them within seconds, and looks after what
+// moves slowly: ends of extents that nobody reads, checkpoints of other owners, groups and publishers that are not
+// needed any more.
 func (h *Host) refresh(ctx context.Context) {
 	h.mover.CloseIdle()
 	groups := h.groupList()
@@ -51,8 +52,8 @@ func (h *Host) refresh(ctx context.Context) {
 	}
 }
 
-// refreshGroups reads the records of groups, and those of their queues, all with a few calls. A group whose row is missing in one copy of the metadata
-// is looked up again at Quorum; without a majority it stays as it is.
+// refreshGroups reads the records of groups, and those of their queues, all with a few calls. A group whose row is
+// missing in one copy of the metadata is looked up again at Quorum; without a majority it stays as it is.
 func (h *Host) refreshGroups(ctx context.Context, groups []*group) error {
 	run := membership.MetadataRun(h.deps.Members) // before the rows are read: see metadata.Reading
 	rows, err := h.groupRows(ctx, groups, metadata.One)
@@ -106,7 +107,8 @@ func (h *Host) groupRows(ctx context.Context, groups []*group, c metadata.Consis
 	return rows, nil
 }
 
-// applyRows has the groups take over their rows, and answers the groups without one: it is missing, or that of another group of the name.
+// applyRows has the groups take over their rows, and answers the groups without one: it is missing, or that of another
+// group of the name.
 func (h *Host) applyRows(groups []*group, rows map[metadata.Key]metadata.Row, run core.RunID) (missing []*group) {
 	for _, g := range groups {
 		row, there := rows[metadata.GroupKey(g.queue, g.name)]
@@ -127,7 +129,8 @@ func (h *Host) applyRows(groups []*group, rows map[metadata.Key]metadata.Row, ru
 	return missing
 }
 
-// decode is the record of the group's row: the one it has, unless the row has changed, or the group was gone in between.
+// decode is the record of the group's row: the one it has, unless the row has changed, or the group was gone in
+// between.
 func (g *group) decode(row metadata.Row, run core.RunID) (metadata.GroupRecord, error) {
 	g.mu.Lock()
 	record, at := g.mu.record, g.mu.recordAt
@@ -172,8 +175,9 @@ func (g *group) noteSource(row metadata.Row, run core.RunID) {
 	}
 }
 
-// apply makes changed settings count, of a version of their row that is not older than what is known. Consumers of a group that may not be consumed
-// for now are told, and stay: they may settle what they hold, and are delivered to again when it may. Those of a group that is gone are ended.
+// apply makes changed settings count, of a version of their row that is not older than what is known. Consumers of a
+// group that may not be consumed for now are told, and stay: they may settle what they hold, and are delivered to again
+// when it may. Those of a group that is gone are ended.
 func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bool) {
 	if !there {
 		record.Spec.Status = core.StatusDeleted
@@ -239,8 +243,8 @@ func (c *consumer) tellPause(why error) {
 	}
 }
 
-// lookForEnds asks the metadata, now and then, whether extents that nobody reads and of which nothing is outstanding were sealed: what
-// is consumed to its end must not stay loaded until a consumer comes.
+// lookForEnds asks the metadata, now and then, whether extents that nobody reads and of which nothing is outstanding
+// were sealed: what is consumed to its end must not stay loaded until a consumer comes.
 func (h *Host) lookForEnds(ctx context.Context, groups []*group) error {
 	now := h.deps.Now()
 	var idle []*share
@@ -287,7 +291,8 @@ func (h *Host) ends(ctx context.Context, keys []metadata.Key) (map[metadata.Key]
 	return ends, nil
 }
 
-// mendShares has the shares rebuilt that a watchdog finds broken: whatever the defect, the group must not stand still for ever.
+// mendShares has the shares rebuilt that a watchdog finds broken: whatever the defect, the group must not stand still
+// for ever.
 func (g *group) mendShares(now time.Time) {
 	saveFails, _ := g.h.saver.failing()
 	type mended struct {
@@ -363,8 +368,9 @@ func (g *group) reach(ctx context.Context, epoch uint64) error {
 	return nil
 }
 
-// rewindLocked begins another epoch: what was handed out in the one before, from, is settled no more, and nothing of it is saved in this one. The
-// shares, without what they knew, come with the next list. The readers are to be stopped by the caller. Shares of merged messages and of the retry queue go on.
+// rewindLocked begins another epoch: what was handed out in the one before, from, is settled no more, and nothing of it
+// is saved in this one. The shares, without what they knew, come with the next list. The readers are to be stopped by
+// the caller. Shares of merged messages and of the retry queue go on.
 func (g *group) rewindLocked(from uint64) (readers []*reader) {
 	for id, s := range g.mu.shares {
 		if g.stays(s.extent) {

@@ -41,7 +41,8 @@ func (b *harness) count() *counted {
 	return c
 }
 
-// TestRefresh_ManyGroupsCostAFewCalls changes one group's settings, deletes another, and seals what a third has consumed.
+// TestRefresh_ManyGroupsCostAFewCalls changes one group's settings, deletes another, and seals what a third has
+// consumed.
 func TestRefresh_ManyGroupsCostAFewCalls(t *testing.T) {
 	b := newHarness(t)
 	var records []metadata.GroupRecord
@@ -140,7 +141,8 @@ func TestAssign_ListThatIsKnownCostsNoCalls(t *testing.T) {
 	}
 }
 
-// TestRefresh_SettingsDoNotGoBack has settings come that were read before others that count already, as two readings of a group may overtake each other.
+// TestRefresh_SettingsDoNotGoBack has settings come that were read before others that count already, as two readings of
+// a group may overtake each other.
 func TestRefresh_SettingsDoNotGoBack(t *testing.T) {
 	b := newHarness(t)
 	r, a := b.group()

@@ -52,8 +52,8 @@ const (
 	maxRelistRetry = time.Second
 )
 
-// askShares asks all controllers: each has the lists of other queues. Then it asks all of them for the queues that none named: the one that is
-// responsible for such a queue now answers, and the host keeps its list until then.
+// askShares asks all controllers: each has the lists of other queues. Then it asks all of them for the queues that none
+// named: the one that is responsible for such a queue now answers, and the host keeps its list until then.
 func (h *Host) askShares(ctx context.Context) error {
 	controllers := h.deps.Members.Hosts("controller")
 	if len(controllers) == 0 {
@@ -112,8 +112,8 @@ type pulled struct {
 	use        func(context.Context, []*pb.AssignmentList) error
 }
 
-// pullLists compares the host's lists with those of a controller, page by page, and uses those that differ, or of which not all is here. Lists
-// are used as far as they are newer than the host's.
+// pullLists compares the host's lists with those of a controller, page by page, and uses those that differ, or of which
+// not all is here. Lists are used as far as they are newer than the host's.
 func (h *Host) pullLists(ctx context.Context, p *pulled) error {
 	self := h.deps.Members.Self()
 	var failed []error
@@ -155,8 +155,8 @@ func queueVersion(p *pb.QueueVersion) (queue core.QueueID, v core.ListVersion, e
 	return queue, v, err
 }
 
-// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has. The controller sends no list
-// of a queue that it is not responsible for.
+// fetch asks a controller for the lists of these queues, and uses them. The answers are newer than what the host has.
+// The controller sends no list of a queue that it is not responsible for.
 func (h *Host) fetch(ctx context.Context, p *pulled, queues []core.QueueID) error {
 	var failed []error
 	for len(queues) > 0 {

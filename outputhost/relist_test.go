@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// TestRelist_HostThatMissedPushes asks for the lists that differ, page by page, and gives up what is not named any more.
+// TestRelist_HostThatMissedPushes asks for the lists that differ, page by page, and gives up what is not named any
+// more.
 func TestRelist_HostThatMissedPushes(t *testing.T) {
 	b := newHarness(t)
 	c := &fakeController{id: "c"}
@@ -67,7 +68,8 @@ func TestRelist_ShareThatIsMissing(t *testing.T) {
 	}
 }
 
-// TestRelist_TwoControllers have the lists of different queues: neither takes what the other gave. When one is gone, the other's word counts for its queues.
+// TestRelist_TwoControllers have the lists of different queues: neither takes what the other gave. When one is gone,
+// the other's word counts for its queues.
 func TestRelist_TwoControllers(t *testing.T) {
 	b := newHarness(t)
 	first, second := &fakeController{id: "c1"}, &fakeController{id: "c2"}
@@ -104,7 +106,8 @@ func TestRelist_TwoControllers(t *testing.T) {
 	}
 }
 
-// TestRelist_QueueThatNobodyNames was handed over: the controller that made the list answers none, and all others are asked.
+// TestRelist_QueueThatNobodyNames was handed over: the controller that made the list answers none, and all others are
+// asked.
 func TestRelist_QueueThatNobodyNames(t *testing.T) {
 	b := newHarness(t)
 	first, second := &fakeController{id: "c1"}, &fakeController{id: "c2"}

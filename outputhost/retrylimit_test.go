@@ -74,8 +74,9 @@ func TestMadeNow(t *testing.T) {
 	}
 }
 
-// TestLimitRetries_OfTheControllerThatCounts: a second controller, which does not count the group, tells nothing of it. That
-// takes nothing back, but for a while after the one that counts has told last. One that hands the group over says so.
+// TestLimitRetries_OfTheControllerThatCounts: a second controller, which does not count the group, tells nothing of it.
+// That takes nothing back, but for a while after the one that counts has told last. One that hands the group over says
+// so.
 func TestLimitRetries_OfTheControllerThatCounts(t *testing.T) {
 	b := newHarness(t)
 	record, a := b.group()

@@ -326,8 +326,9 @@ type retryCounter struct {
 	until      time.Time // what it told stands so long
 }
 
-// countedBy notes what a controller tells of the group: that it has many retries; that another controller counts it from
-// now on; or nothing. It reports whether that counts: nothing does not while the word of another controller stands.
+// countedBy notes what a controller tells of the group: that it has many retries; that another controller counts it
+// from now on; or nothing. It reports whether that counts: nothing does not while the word of another controller
+// stands.
 func (g *group) countedBy(controller core.HostID, many, left bool, now time.Time) bool {
 	r := g.mu.counter
 	own := r != nil && r.controller == controller

@@ -57,7 +57,8 @@ func (s *share) saveLocked(u urgency) {
 	}
 }
 
-// takenLocked ends that the share is to be saved: it is about to be, or it was taken out of its group. It stays in the list.
+// takenLocked ends that the share is to be saved: it is about to be, or it was taken out of its group. It stays in the
+// list.
 func (s *share) takenLocked() {
 	if !s.unsaved {
 		return
@@ -215,8 +216,8 @@ func (g *group) unsavedSharesLocked() (n int) {
 	return n
 }
 
-// notSaved has parts that were not stored written again, and, if late, all shares that were given away: those do not record
-// which of their changes are durable.
+// notSaved has parts that were not stored written again, and, if late, all shares that were given away: those do not
+// record which of their changes are durable.
 func (g *group) notSaved(parts []saved, late bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -240,8 +241,9 @@ func (g *group) saveAgain(s *share) {
 	g.h.saver.note(g, saveRound)
 }
 
-// claimed makes the claims of a group that delivers at most once durable, and answers the parts that are. A share that another owner has claimed
-// is given up. With others that are not durable all is false; they are tried again with the next round.
+// claimed makes the claims of a group that delivers at most once durable, and answers the parts that are. A share that
+// another owner has claimed is given up. With others that are not durable all is false; they are tried again with the
+// next round.
 func (g *group) claimed(ctx context.Context, parts []saved) (durable []saved, all bool) {
 	durable, all = parts[:0], true
 	for _, p := range parts {
@@ -291,9 +293,9 @@ func (g *group) saved(ctx context.Context, parts []saved) {
 	}
 }
 
-// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. The checkpoints say the same, so they are
-// removed only after the done row is at Quorum: the group would get the whole extent again if both were lost. A failed write is tried again: a
-// finished share counts as changed.
+// finish records that the group has consumed the extent, removes its checkpoints and forgets the share. The checkpoints
+// say the same, so they are removed only after the done row is at Quorum: the group would get the whole extent again if
+// both were lost. A failed write is tried again: a finished share counts as changed.
 func (g *group) finish(ctx context.Context, p saved, epoch uint64) {
 	meta, now := g.h.deps.Meta, g.h.saver.stamp(g.h.deps.Now())
 	id := p.s.extent.ID

@@ -155,8 +155,8 @@ func (c *crowd) saving(t testing.TB) (stop func()) {
 	return func() { cancel(); wg.Wait() }
 }
 
-// TestSaver_ManyBusySharesStayWithinTheBudget: 10,000 shares are acked all the time. The hosts of the cluster write no more than 1,000
-// checkpoints in any second together, and each share is saved every ten seconds.
+// TestSaver_ManyBusySharesStayWithinTheBudget: 10,000 shares are acked all the time. The hosts of the cluster write no
+// more than 1,000 checkpoints in any second together, and each share is saved every ten seconds.
 func TestSaver_ManyBusySharesStayWithinTheBudget(t *testing.T) {
 	for _, x := range []struct{ hosts, shares, rows int }{
 		{1, 10_000, 1000}, // what is promised; the parts of more hosts are shown with a fifth of it, which takes less time
@@ -203,7 +203,8 @@ func TestSaver_ManyBusySharesStayWithinTheBudget(t *testing.T) {
 	}
 }
 
-// TestSaver_DoesNotStretchAtTheBudget: 1,000 shares that are acked all the time are exactly as much as the budget allows.
+// TestSaver_DoesNotStretchAtTheBudget: 1,000 shares that are acked all the time are exactly as much as the budget
+// allows.
 func TestSaver_DoesNotStretchAtTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 0, 1, 1000)
@@ -223,8 +224,8 @@ func TestSaver_DoesNotStretchAtTheBudget(t *testing.T) {
 	})
 }
 
-// TestSaver_SavesUrgentSharesWhileOthersWait: 8,900 shares are acked all the time, and 100 others a second have a retry that waits for
-// its checkpoint. Each of those is saved at once; the rows of all together stay within the budget.
+// TestSaver_SavesUrgentSharesWhileOthersWait: 8,900 shares are acked all the time, and 100 others a second have a retry
+// that waits for its checkpoint. Each of those is saved at once; the rows of all together stay within the budget.
 func TestSaver_SavesUrgentSharesWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, 0, 1, 9_000)

@@ -9,10 +9,10 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// saveLine has the shares of all groups whose changes nobody waits for, in the order in which they changed. Such a share
-// is due with the next round. Shares that the budget of rows leaves over stay at the head of the line. Each change of the
-// line takes the same time, however many shares there are, and a share without changes costs nothing but its place. Safe
-// for concurrent use; its mutex is taken within that of a group.
+// saveLine has the shares of all groups whose changes nobody waits for, in the order in which they changed. Such a
+// share is due with the next round. Shares that the budget of rows leaves over stay at the head of the line. Each
+// change of the line takes the same time, however many shares there are, and a share without changes costs nothing but
+// its place. Safe for concurrent use; its mutex is taken within that of a group.
 type saveLine struct {
 	mu      sync.Mutex
 	entries []lineEntry // from head on
@@ -81,8 +81,9 @@ func (l *saveLine) begin() {
 	l.round, l.due = len(l.entries), l.count
 }
 
-// take appends the shares that are to be saved now, oldest first: so many of those that are due, and all that have waited
-// for most. It answers how many are due still, and how long it is until the first of them will have waited for most.
+// take appends the shares that are to be saved now, oldest first: so many of those that are due, and all that have
+// waited for most. It answers how many are due still, and how long it is until the first of them will have waited for
+// most.
 func (l *saveLine) take(out []*share, room int, most, now time.Duration) (_ []*share, left int, next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// groupWrite is a group's part of a write: its rows from first to end, at first those of shares that were given away, and
-// then those of the parts.
+// groupWrite is a group's part of a write: its rows from first to end, at first those of shares that were given away,
+// and then those of the parts.
 type groupWrite struct {
 	g          *group
 	first, end int
 	parts      []saved
 }
 
-// divide tells the parts that are stored from those that may not be, and whether rows of shares that were given away are
-// among the latter.
+// divide tells the parts that are stored from those that may not be, and whether rows of shares that were given away
+// are among the latter.
 func (w groupWrite) divide(unstored []int) (stored, lost []saved, lostLate bool) {
 	parts := w.end - len(w.parts) // index of the first one
 	for i, p := range w.parts {

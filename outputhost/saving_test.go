@@ -25,7 +25,8 @@ func (a *away) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row
 	return a.Store.PutAll(ctx, t, rows, c)
 }
 
-// TestSaver_FailuresAreLoggedNowAndThen: a busy group is tried ten times a second while the metadata are away, for a minute, twice.
+// TestSaver_FailuresAreLoggedNowAndThen: a busy group is tried ten times a second while the metadata are away, for a
+// minute, twice.
 func TestSaver_FailuresAreLoggedNowAndThen(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 6)

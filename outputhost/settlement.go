@@ -47,7 +47,8 @@ func (c *consumer) settle(g *group, f wire.Frame) error {
 	return core.Errorf(core.CodeBadFrame, "unexpected frame %d on a consume stream", f.Type)
 }
 
-// recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask another host for them.
+// recall takes back the messages that the consumer may still be sent, and tells it how many those are: it may ask
+// another host for them.
 func (c *consumer) recall(g *group) {
 	g.mu.Lock()
 	back := c.credit.recall()
@@ -92,8 +93,8 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 	return nil
 }
 
-// settleRunLocked applies one run of an Ack or a Return; refused settlements are appended to bad. Only applied ones lower
-// what the consumer holds: a consumer that makes settlements up holds as much as before.
+// settleRunLocked applies one run of an Ack or a Return; refused settlements are appended to bad. Only applied ones
+// lower what the consumer holds: a consumer that makes settlements up holds as much as before.
 func (c *consumer) settleRunLocked(g *group, t wire.FrameType, r wire.SeqRun, now time.Time, bad []dispatch.Refusal) []dispatch.Refusal {
 	handle := c.settled.Handle
 	s, given := c.shareLocked(handle), c.lateLocked(handle)
@@ -181,8 +182,8 @@ func (s *share) nackLocked(n *wire.Nack, delay time.Duration, reject bool, now t
 	return s.rules.Nack(n.Seq, n.Attempt, delay, reason, s.group.h.deps.Random(), now)
 }
 
-// notesPart of the memory for messages that are held is for what nacks leave with them: without a bound of its own, consumers would fill it while a retry
-// queue takes nothing.
+// notesPart of the memory for messages that are held is for what nacks leave with them: without a bound of its own,
+// consumers would fill it while a retry queue takes nothing.
 const notesPart = 4
 
 var errNotes = core.Errorf(core.CodeThrottled, "the output host has no room for more metadata of nacks, as messages wait for their retry queue; try again later, or without metadata")
@@ -198,7 +199,8 @@ func (s *share) replaceLocked(seq core.Seq, attempt uint16, metadata []byte, now
 	return s.rules.Replace(seq, attempt, metadata, now)
 }
 
-// reasonLocked is what is kept of a reason: nothing while there is no memory for it, since the settlement counts without it.
+// reasonLocked is what is kept of a reason: nothing while there is no memory for it, since the settlement counts
+// without it.
 func (s *share) reasonLocked(reason []byte) []byte {
 	if len(reason) > s.group.h.notes.Room(s.rules.NoteBytes()) {
 		return nil
@@ -207,8 +209,8 @@ func (s *share) reasonLocked(reason []byte) []byte {
 }
 
 const (
-	// maxSettled bounds the messages that one frame settles: several times what a share can have outstanding. A group that delivers at most once has no such
-	// bound, and there a settlement costs nothing.
+	// maxSettled bounds the messages that one frame settles: several times what a share can have outstanding. A group that
+	// delivers at most once has no such bound, and there a settlement costs nothing.
 	maxSettled = dispatch.MaxSettleRun
 	// maxListed bounds how many refused settlements are listed in one frame; more go into further ones.
 	maxListed = 1000

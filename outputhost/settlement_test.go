@@ -32,8 +32,8 @@ func (c *consumer) holds(g *group) int {
 	return c.held
 }
 
-// TestSettle_FrameThatSettlesTooMuch: a frame names more messages than a share can have outstanding, in one run or in many. The host refuses it without a
-// look at any, and its consumer with it.
+// TestSettle_FrameThatSettlesTooMuch: a frame names more messages than a share can have outstanding, in one run or in
+// many. The host refuses it without a look at any, and its consumer with it.
 func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -89,8 +89,8 @@ func TestSettle_ListsAllRefusals(t *testing.T) {
 	})
 }
 
-// TestSettle_ReturnOfAShareGivenAway: its new owner alone can hand out the message again before its lock ends, so the consumer has to return it there. An ack
-// counts here.
+// TestSettle_ReturnOfAShareGivenAway: its new owner alone can hand out the message again before its lock ends, so the
+// consumer has to return it there. An ack counts here.
 func TestSettle_ReturnOfAShareGivenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -185,7 +185,8 @@ func TestFair_LocksOfAShareGivenAway(t *testing.T) {
 	})
 }
 
-// TestNack_MetadataOfAShareGivenAway: what is still settled of it is memory, with all that consumers left, until it is forgotten.
+// TestNack_MetadataOfAShareGivenAway: what is still settled of it is memory, with all that consumers left, until it is
+// forgotten.
 func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 6)
@@ -207,8 +208,9 @@ func TestNack_MetadataOfAShareGivenAway(t *testing.T) {
 	}
 }
 
-// TestNack_MetadataAreBounded: while no message reaches its retry queue, consumers of many groups leave as many metadata as they can. The host keeps them up
-// to its bound, with a little for each share; what it refuses is throttled, and the messages are locked as before. Nacks without metadata count.
+// TestNack_MetadataAreBounded: while no message reaches its retry queue, consumers of many groups leave as many
+// metadata as they can. The host keeps them up to its bound, with a little for each share; what it refuses is
+// throttled, and the messages are locked as before. Nacks without metadata count.
 func TestNack_MetadataAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -288,8 +290,9 @@ func TestFair_SettledByAnother(t *testing.T) {
 	})
 }
 
-// TestSettle_OfADeliveryThatAnotherSessionHas: a consumer's messages were given back by token, and are another consumer's
-// now, under the same attempt. The first one takes none of them away by what it sends on its stream. Its ack counts.
+// TestSettle_OfADeliveryThatAnotherSessionHas: a consumer's messages were given back by token, and are another
+// consumer's now, under the same attempt. The first one takes none of them away by what it sends on its stream. Its ack
+// counts.
 func TestSettle_OfADeliveryThatAnotherSessionHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

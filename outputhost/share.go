@@ -100,7 +100,8 @@ func (s *share) knownLocked() []byte {
 	return known
 }
 
-// lastOwedLocked is the last message that is not settled, or held, as far as heard: what was settled unseen at the end may be on no store.
+// lastOwedLocked is the last message that is not settled, or held, as far as heard: what was settled unseen at the end
+// may be on no store.
 func (s *share) lastOwedLocked() core.Seq {
 	known := s.rules.Known()
 	for r := range known.Ranges() {
@@ -131,8 +132,8 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		g.forgo(have, gone)
 		return nil
 	}
-	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is dropped only
-	// after its done row is written, so it is enough to look now.
+	// The list may be older than the end of the share: its checkpoints are gone by now, it would begin anew. The share is
+	// dropped only after its done row is written, so it is enough to look now.
 	read := ownerReads
 	if l.maker.Minority {
 		read = minorityReads
@@ -237,8 +238,8 @@ func (g *group) forgo(s *share, gone dispatch.State) {
 }
 
 // How a share is resumed. A copy of the metadata that was cut off for a while lacks what other owners saved meanwhile:
-// with it alone a whole extent would be delivered again. So a share of the queue's own list waits for a majority. One of
-// a minority's list was never elsewhere.
+// with it alone a whole extent would be delivered again. So a share of the queue's own list waits for a majority. One
+// of a minority's list was never elsewhere.
 var (
 	ownerReads    = []metadata.Consistency{metadata.Quorum}
 	minorityReads = []metadata.Consistency{metadata.Quorum, metadata.One}
@@ -257,8 +258,9 @@ func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.Exten
 	return done, nil
 }
 
-// stays reports whether a rewind of the group leaves its progress in an extent as it is: the extent holds merged messages, or is of the retry queue. Its checkpoints
-// count in every epoch, so nothing has to be carried over, however much is settled, or moves to the retry queue, while the rewind is under way.
+// stays reports whether a rewind of the group leaves its progress in an extent as it is: the extent holds merged
+// messages, or is of the retry queue. Its checkpoints count in every epoch, so nothing has to be carried over, however
+// much is settled, or moves to the retry queue, while the rewind is under way.
 func (g *group) stays(e core.Extent) bool { return e.Queue != g.queue }
 
 // counts says whether a checkpoint of an extent, by its key, counts in an epoch.
@@ -272,8 +274,8 @@ func (g *group) counts(e core.Extent, epoch uint64) func(metadata.Key) bool {
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the oldest of those was written
-// that tell of messages that leave for the dead letter queue.
+// savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the
+// oldest of those was written that tell of messages that leave for the dead letter queue.
 func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
 	var rows []metadata.Row
 	for _, c := range read {
@@ -322,7 +324,8 @@ func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Con
 	return out, nil
 }
 
-// dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still lead to it.
+// dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still
+// lead to it.
 func (s *share) dropLocked() *reader {
 	g := s.group
 	s.removed = true
@@ -340,7 +343,8 @@ func (s *share) dropLocked() *reader {
 	return r
 }
 
-// countHeldLocked tells the host's memory how much the share holds: one that was given away what nacks left, until it is forgotten.
+// countHeldLocked tells the host's memory how much the share holds: one that was given away what nacks left, until it
+// is forgotten.
 func (s *share) countHeldLocked() {
 	held, noted := 0, 0
 	switch {
@@ -367,7 +371,7 @@ func (s *share) sourcesLocked(now time.Time) []membership.Host {
 // lookEvery bounds how often a share's seal row is read because reading fails.
 const lookEvery = 250 * time.Millisecond
 
-// look reads the seal row of the share's extent: its end, once it is fixed, and its holders, which repair may have changed.
+// look reads the seal row of the share's extent: its end, once fixed, and its holders, which repair may have changed.
 func (g *group) look(ctx context.Context, s *share) error {
 	seal, _, err := metadata.Read[metadata.SealRecord](ctx, g.h.deps.Meta, metadata.Seals, metadata.SealKey(s.extent.ID), metadata.One)
 	if core.CodeOf(err) == core.CodeNotFound {

@@ -160,7 +160,8 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 	}
 }
 
-// TestTimers_LastOwed: what is due is counted as far as there is something to wait for: what was given up at the end is on no store.
+// TestTimers_LastOwed: what is due is counted as far as there is something to wait for: what was given up at the end is
+// on no store.
 func TestTimers_LastOwed(t *testing.T) {
 	b := newHarness(t)
 	s, r := b.timerShare()
@@ -177,7 +178,8 @@ func TestTimers_LastOwed(t *testing.T) {
 	}
 }
 
-// TestHoldTimers_EachGroupOnce: a call that names a group thousands of times costs, and is answered, no more than one that names it once.
+// TestHoldTimers_EachGroupOnce: a call that names a group thousands of times costs, and is answered, no more than one
+// that names it once.
 func TestHoldTimers_EachGroupOnce(t *testing.T) {
 	b := newHarness(t)
 	s, _ := b.timerShare()

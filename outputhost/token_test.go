@@ -18,8 +18,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it has handed out itself under the
-// same attempt: there only an ack counts, as the delivery is another consumer's.
+// TestToken_OfAnEarlierOwner settles, with tokens of a generation before, what this owner has inherited, and what it
+// has handed out itself under the same attempt: there only an ack counts, as the delivery is another consumer's.
 func TestToken_OfAnEarlierOwner(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 4)
@@ -64,8 +64,8 @@ func TestToken_OfAnEarlierOwner(t *testing.T) {
 	}
 }
 
-// TestToken_OfADeliveryThatWasGivenBack gives a message back twice, since the first answer was lost. Meanwhile it was handed
-// out again, under the same attempt, to another session, which keeps it.
+// TestToken_OfADeliveryThatWasGivenBack gives a message back twice, since the first answer was lost. Meanwhile it was
+// handed out again, under the same attempt, to another session, which keeps it.
 func TestToken_OfADeliveryThatWasGivenBack(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 4)
@@ -135,8 +135,8 @@ func TestToken_OfAPullThatGaveItBack(t *testing.T) {
 	}
 }
 
-// TestToken_OfAShareThatCameBack settles, by the tokens of the extents that its stream named, what a consumer was handed before the
-// share was elsewhere, and what it was handed after that: its stream has been the same.
+// TestToken_OfAShareThatCameBack settles, by the tokens of the extents that its stream named, what a consumer was
+// handed before the share was elsewhere, and what it was handed after that: its stream has been the same.
 func TestToken_OfAShareThatCameBack(t *testing.T) {
 	b := newHarness(t)
 	_, a := b.group()

@@ -157,9 +157,9 @@ func (g *group) demandLocked() (d dispatch.Credit) {
 	return d
 }
 
-// turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes all
-// that there is. They are longer when there is more for each of them, read or known to be in the extent: fewer writes
-// carry the same messages. While many connections leave their deliveries unread, a turn has no more bytes than a
+// turnLocked is the length of a turn. While several consumers have credit turns are short, so that none of them takes
+// all that there is. They are longer when there is more for each of them, read or known to be in the extent: fewer
+// writes carry the same messages. While many connections leave their deliveries unread, a turn has no more bytes than a
 // connection may have unread.
 func (g *group) turnLocked() (messages, bytes int) {
 	x := g.mu.credits

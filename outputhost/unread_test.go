@@ -159,8 +159,8 @@ func (c *client) consume(g *group) *consumer {
 	return o
 }
 
-// TestConsumer_ThatDoesNotReadHoldsUpNobody: whoever pumps a group never waits for a client, what its connection has no room for goes to
-// others, and in the end the connection is given up.
+// TestConsumer_ThatDoesNotReadHoldsUpNobody: whoever pumps a group never waits for a client, what its connection has no
+// room for goes to others, and in the end the connection is given up.
 func TestConsumer_ThatDoesNotReadHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)
@@ -219,8 +219,8 @@ func TestConsumer_ThatReadsLateGetsAll(t *testing.T) {
 	})
 }
 
-// TestConsumers_ThatDoNotReadShareTheMemory: many connections that leave their deliveries unread hold little more together than a few, each gets
-// some, and all go on when they read.
+// TestConsumers_ThatDoNotReadShareTheMemory: many connections that leave their deliveries unread hold little more
+// together than a few, each gets some, and all go on when they read.
 func TestConsumers_ThatDoNotReadShareTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many, messages, bound = 10, 60, 16 << 20

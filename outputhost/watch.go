@@ -17,9 +17,9 @@ import (
 	"github.com/columbamq/columba/outputhost/inspect"
 )
 
-// A store may stop without its connections breaking, or never hear that an extent was sealed without it. So a reader that hears nothing
-// is looked at: one that is owed bytes goes to another store; one that seems to have read everything is told what the metadata and another
-// replica know.
+// A store may stop without its connections breaking, or never hear that an extent was sealed without it. So a reader
+// that hears nothing is looked at: one that is owed bytes goes to another store; one that seems to have read everything
+// is told what the metadata and another replica know.
 const (
 	watchEvery   = 250 * time.Millisecond
 	stallAfter   = time.Second            // without a byte although there is more
@@ -78,8 +78,8 @@ func (h *Host) leaveLostStores() {
 	}
 }
 
-// quietReaders are those whose store owes them bytes for too long while there is another one to ask, and, if any can be now, those that
-// have heard nothing for a while and are to be probed.
+// quietReaders are those whose store owes them bytes for too long while there is another one to ask, and, if any can be
+// now, those that have heard nothing for a while and are to be probed.
 func (h *Host) quietReaders(now time.Time, probe bool) (lost, quiet []*reader) {
 	for _, g := range h.groupList() {
 		g.mu.Lock()
@@ -117,8 +117,8 @@ func probe(ctx context.Context, readers []*reader) {
 	lifecycle.Each(probesAtOnce, readers, func(_ int, r *reader) { r.ask(ctx) })
 }
 
-// ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again later and later. A store
-// that reads timers is silent as long as none is due: that it is there is asked of itself.
+// ask looks how far the extent goes: in its seal row, else at a replica that is not the reader's. It is asked again
+// later and later. A store that reads timers is silent as long as none is due: that it is there is asked of itself.
 func (r *reader) ask(ctx context.Context) {
 	g, s := r.g, r.s
 	lctx, cancel := context.WithTimeout(ctx, probeTimeout)

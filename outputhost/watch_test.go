@@ -60,8 +60,8 @@ func (h *hung) Get(ctx context.Context, t metadata.Table, k metadata.Key, c meta
 	return h.Store.Get(ctx, t, k, c)
 }
 
-// TestWatch_SlowMetadata: hosts come and go, and where consumers should be connected to takes a while to read. Readers are looked at
-// meanwhile.
+// TestWatch_SlowMetadata: hosts come and go, and where consumers should be connected to takes a while to read. Readers
+// are looked at meanwhile.
 func TestWatch_SlowMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

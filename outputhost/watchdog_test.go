@@ -69,7 +69,8 @@ func TestHost_RebuildsABrokenShare(t *testing.T) {
 	}
 }
 
-// TestHost_OverlooksNothingForLong: nobody was told of a change of a share. The host finds it with the next round, while no event comes.
+// TestHost_OverlooksNothingForLong: nobody was told of a change of a share. The host finds it with the next round,
+// while no event comes.
 func TestHost_OverlooksNothingForLong(t *testing.T) {
 	b := newHarness(t)
 	g, s := b.share(10, 1)

@@ -25,7 +25,8 @@ func TestWindow_AfterAnOversizeMessage(t *testing.T) {
 	}
 }
 
-// TestWindow_IsWhatWasGranted draws grants and deliveries as a host makes them: within the window, or one message beyond its bytes.
+// TestWindow_IsWhatWasGranted draws grants and deliveries as a host makes them: within the window, or one message
+// beyond its bytes.
 func TestWindow_IsWhatWasGranted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(1, 1<<30).Draw(t, "most")

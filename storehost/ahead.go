@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// ahead keeps records of a timer extent that are due soon, or due and not sent yet, in the order in which they are. It is bounded: what is
-// due last leaves for what is due before it.
+// ahead keeps records of a timer extent that are due soon, or due and not sent yet, in the order in which they are. It
+// is bounded: what is due last leaves for what is due before it.
 type ahead struct {
 	items []soon
 	head  int    // items before it have left
@@ -77,7 +77,8 @@ func (a *ahead) compact() {
 	a.arena = kept
 }
 
-// due counts the records that are due at or before until, as many as fit into a frame of most bytes, at least one, and sums their sizes.
+// due counts the records that are due at or before until, as many as fit into a frame of most bytes, at least one, and
+// sums their sizes.
 func (a *ahead) due(until int64, most int) (n, bytes int) {
 	for _, s := range a.items[a.head:] {
 		if s.At > until || n == wire.MaxDueRecords || n > 0 && wire.DueLen(n+1, bytes+s.size) > most {

@@ -18,7 +18,8 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// appendStream is the one append session that an extent has in its life. It ends with its connection and is never resumed.
+// appendStream is the one append session that an extent has in its life. It ends with its connection and is never
+// resumed.
 //
 //	opening ──header is durable──▶ open ──refused, closed, connection lost──▶ ended
 //	   └───────────────refused, closed, connection lost────────────────────────▲
@@ -76,7 +77,8 @@ func (a *appendStream) refuse(err error) {
 	}
 }
 
-// begin checks the request and writes the header on a goroutine of its own: the connection's reader must not wait for the disk.
+// begin checks the request and writes the header on a goroutine of its own: the connection's reader must not wait for
+// the disk.
 func (a *appendStream) begin(body []byte) error {
 	if !a.extent.IsZero() {
 		return core.Errorf(core.CodeBadFrame, "the stream has an extent already")

@@ -18,8 +18,9 @@ import (
 	"github.com/columbamq/columba/wire/ws"
 )
 
-// BenchmarkSteady sends 10,000 messages of 1 KiB a second over one link, spread over one extent or many, as one input host does, and
-// measures what a message costs of the processors, the sender's side included: cpu-ns/msg is to be about the same.
+// BenchmarkSteady sends 10,000 messages of 1 KiB a second over one link, spread over one extent or many, as one input
+// host does, and measures what a message costs of the processors, the sender's side included: cpu-ns/msg is to be about
+// the same.
 func BenchmarkSteady(b *testing.B) {
 	for _, extents := range []int{1, 1000} {
 		b.Run(fmt.Sprintf("extents=%d", extents), func(b *testing.B) { benchSteady(b, extents, false) })

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// BenchmarkAppend measures one append stream over loopback; compare with BenchmarkEngine of extentlog at the same batch and depth.
+// BenchmarkAppend measures one append stream over loopback; compare with BenchmarkEngine of extentlog at the same batch
+// and depth.
 func BenchmarkAppend(b *testing.B) {
 	for _, c := range []struct{ record, batch, depth int }{{1 << 10, 1 << 10, 1}, {1 << 10, 256 << 10, 8}, {100, 256 << 10, 8}} {
 		b.Run(fmt.Sprintf("%d=record/%dKiB=batch/%d=depth", c.record, c.batch>>10, c.depth), func(b *testing.B) {

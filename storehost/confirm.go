@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog"
 )
 
-// Confirmer says what the seal row of an extent has decided. Nobody else may have a store drop records: its callers are not authenticated. CodeConflict: the
-// row says something else; CodeUnavailable: nobody could be asked.
+// Confirmer says what the seal row of an extent has decided. Nobody else may have a store drop records: its callers are
+// not authenticated. CodeConflict: the row says something else; CodeUnavailable: nobody could be asked.
 type Confirmer interface {
 	// ConfirmEnd confirms an end, and that the row has about this version.
 	ConfirmEnd(ctx context.Context, id core.ExtentID, l core.Seq, checksum uint32, version uint64) error
@@ -56,7 +56,8 @@ func (c Controllers) ConfirmRemoval(ctx context.Context, id core.ExtentID, versi
 	})
 }
 
-// ask takes the first answer of a controller: yes, or CodeConflict. Any controller can answer; the extents spread over all.
+// ask takes the first answer of a controller: yes, or CodeConflict. Any controller can answer; the extents spread over
+// all.
 func (c Controllers) ask(ctx context.Context, id core.ExtentID, call func(context.Context, columbav1connect.ControllerServiceClient) (any, error)) error {
 	var controllers []peer.Host
 	for _, h := range c.Members.Hosts("controller") {
@@ -90,8 +91,9 @@ func (c confirming) do(ctx context.Context, ask func(context.Context, Confirmer)
 	return ask(ctx, c.asks)
 }
 
-// evident reports whether a seal needs no confirmation. It is that of a replica whose own end it says, in the first version that a row with an end has, or it
-// says nothing new. Any other end could cut off records, have the replica taken for damaged, or keep copies away; another version could keep honest removals away.
+// evident reports whether a seal needs no confirmation. It is that of a replica whose own end it says, in the first
+// version that a row with an end has, or it says nothing new. Any other end could cut off records, have the replica
+// taken for damaged, or keep copies away; another version could keep honest removals away.
 func evident(s extentlog.State, l core.Seq, checksum uint32, version uint64) bool {
 	if version > max(1, s.Version) {
 		return false

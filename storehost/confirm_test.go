@@ -52,8 +52,8 @@ func (r *rows) ConfirmRemoval(context.Context, core.ExtentID, uint64, core.Store
 	return r.answer()
 }
 
-// TestConfirm_NothingIsDroppedWithoutIt: an end that is not the replica's own, or of a version that no first seal has, and a removal change nothing but
-// the fence while controllers refuse, or none answers.
+// TestConfirm_NothingIsDroppedWithoutIt: an end that is not the replica's own, or of a version that no first seal has,
+// and a removal change nothing but the fence while controllers refuse, or none answers.
 func TestConfirm_NothingIsDroppedWithoutIt(t *testing.T) {
 	for _, code := range []core.Code{core.CodeConflict, core.CodeUnavailable} {
 		s := startStore(t, "s1")
@@ -142,7 +142,8 @@ func (a *answering) ConfirmRemoval(ctx context.Context, _ *connect.Request[pb.Co
 	return connect.NewResponse(&pb.ConfirmRemovalResponse{}), nil
 }
 
-// TestControllers_TheFirstAnswerCounts: a controller that does not answer leaves the question to the next; one that says no does not.
+// TestControllers_TheFirstAnswerCounts: a controller that does not answer leaves the question to the next; one that
+// says no does not.
 func TestControllers_TheFirstAnswerCounts(t *testing.T) {
 	no, away := core.Errorf(core.CodeConflict, "no"), core.Errorf(core.CodeUnavailable, "away")
 	for name, c := range map[string]struct {

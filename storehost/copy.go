@@ -14,9 +14,10 @@ const (
 	maxCopies = 16 << 20 // bytes of all copies that wait for the disk; appends share it
 )
 
-// readRange answers whole batches. Without forCopy none is beyond what readers may see: the committed seq, or the end once it is
-// persisted. A copy to another replica gets all that a fenced replica has, which does not change any more: also what is not
-// committed, since the end was decided to lie behind it, and never from a replica that still takes appends.
+// readRange answers whole batches. Without forCopy none is beyond what readers may see: the committed seq, or the end
+// once it is persisted. A copy to another replica gets all that a fenced replica has, which does not change any more:
+// also what is not committed, since the end was decided to lie behind it, and never from a replica that still takes
+// appends.
 func (h *Host) readRange(id core.ExtentID, from, upTo core.Seq, maxBytes int, forCopy bool) ([]byte, error) {
 	log, err := h.extents()
 	if err != nil {
@@ -44,8 +45,8 @@ func (h *Host) readRange(id core.ExtentID, from, upTo core.Seq, maxBytes int, fo
 	return log.Read(id, from, upTo, maxBytes)
 }
 
-// copyBatches appends batches that another replica answered, and answers the last seq that is durable then, also after an error. It waits
-// for its turn until ctx ends.
+// copyBatches appends batches that another replica answered, and answers the last seq that is durable then, also after
+// an error. It waits for its turn until ctx ends.
 func (h *Host) copyBatches(ctx context.Context, id core.ExtentID, batches []byte) (core.Seq, error) {
 	log, err := h.extents()
 	if err != nil {

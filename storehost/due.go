@@ -22,8 +22,8 @@ const (
 //
 //	every record of a seq ≤ inspected is known, or in ahead, or beyond passed in the index
 //
-// So a record that commits late, or is due before what was sent last, is neither missed nor sent twice: it is inspected when it is committed,
-// and goes to ahead if the index was read beyond its place.
+// So a record that commits late, or is due before what was sent last, is neither missed nor sent twice: it is inspected
+// when it is committed, and goes to ahead if the index was read beyond its place.
 type dueReader struct {
 	known     *acklevel.Window // was sent, or need not be
 	begun     bool
@@ -73,7 +73,8 @@ func (d *dueReader) behind(ms int64) bool {
 // isDue reports whether there is something to send at ms.
 func (d *dueReader) isDue(ms int64) bool { return !d.ahead.empty() && d.ahead.first().At <= ms }
 
-// fill does one turn of reading: of what has newly committed, up to limit, and of the index. again says that there is more of it to do.
+// fill does one turn of reading: of what has newly committed, up to limit, and of the index. again says that there is
+// more of it to do.
 func (d *dueReader) fill(log dueLog, id core.ExtentID, limit core.Seq, sealed bool, ms int64) (again bool, err error) {
 	if !d.begun {
 		d.begun, d.inspected = true, limit // nothing was passed yet: all of it is in the index
@@ -223,7 +224,8 @@ func (r *readStream) sendDue(ctx context.Context, ms, credit int64) (spent int64
 	return spent, nil
 }
 
-// tellCommitted tells the reader how far the extent is committed, but not too often; it answers when there will be more to tell.
+// tellCommitted tells the reader how far the extent is committed, but not too often; it answers when there will be more
+// to tell.
 func (r *readStream) tellCommitted(now time.Time, limit core.Seq) time.Duration {
 	if limit <= r.announced {
 		return maxDueWait

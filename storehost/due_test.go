@@ -18,8 +18,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestDueReader_SendsEachOnceWhenItIsDue publishes, commits, lets time pass and grants credit in any order, with records from tiny to
-// larger than what is read ahead.
+// TestDueReader_SendsEachOnceWhenItIsDue publishes, commits, lets time pass and grants credit in any order, with
+// records from tiny to larger than what is read ahead.
 func TestDueReader_SendsEachOnceWhenItIsDue(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log, w := new(timerLog), new(extentlogtest.Writer)

@@ -33,8 +33,9 @@ func otherDisk(is core.StoreIdentity, want core.DiskID) error {
 	return core.Errorf(core.CodeConflict, "store %s has disk %s, not %s: its directory was replaced", is.Store, is.Disk, want)
 }
 
-// fence stops appends for ever and grades what this replica says about itself. The store need not be one of the extent's replicas: that is
-// how one that is to get a copy hears of it. version is of the holders then, see extentlog.Log.
+// fence stops appends for ever and grades what this replica says about itself. The store need not be one of the
+// extent's replicas: that is how one that is to get a copy hears of it. version is of the holders then, see
+// extentlog.Log.
 func (h *Host) fence(extent core.Extent, expected core.StoreIdentity, version uint64) (core.FenceAnswer, error) {
 	log, err := h.extents()
 	if err != nil {
@@ -52,8 +53,8 @@ func (h *Host) fence(extent core.Extent, expected core.StoreIdentity, version ui
 	return grade(is, expected, state), nil
 }
 
-// grade makes a fence's answer. A suspect one of another disk carries no length. One of a damaged replica does: no decision counts on it, but an extent that
-// has nothing else ends there.
+// grade makes a fence's answer. A suspect one of another disk carries no length. One of a damaged replica does: no
+// decision counts on it, but an extent that has nothing else ends there.
 func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer {
 	a := core.FenceAnswer{
 		Identity: is, Health: core.HealthOK, Absent: !s.Opened && s.Last == 0,
@@ -71,8 +72,8 @@ func grade(is, expected core.StoreIdentity, s extentlog.State) core.FenceAnswer 
 	return a
 }
 
-// seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence. A controller has to confirm an end that is not
-// the replica's own.
+// seal takes over the decided end of an extent, fencing it first if this store had not heard of the fence. A controller
+// has to confirm an end that is not the replica's own.
 func (h *Host) seal(ctx context.Context, extent core.Extent, l core.Seq, checksum uint32, version uint64) error {
 	log, err := h.extents()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestLink_OneStreamNeverBlocksOthers: hundreds of extents on one link, of which one sends much more than its window, one is read by
-// somebody without credit, and one is read in bulk, on a slow disk. All others get their acks.
+// TestLink_OneStreamNeverBlocksOthers: hundreds of extents on one link, of which one sends much more than its window,
+// one is read by somebody without credit, and one is read in bulk, on a slow disk. All others get their acks.
 func TestLink_OneStreamNeverBlocksOthers(t *testing.T) {
 	disk := memdisk.New()
 	s := &testStore{t: t, self: "s1", dir: "unused", open: func(_ string, o extentlog.Options) (extentlog.Log, error) { return disk.Open(o) }}

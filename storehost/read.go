@@ -22,8 +22,8 @@ const (
 	maxCredit = 1 << 30
 )
 
-// readStream follows one extent for one reader. It has no goroutine: wakes and credit put it in the session's ready list, and
-// the pusher serves it.
+// readStream follows one extent for one reader. It has no goroutine: wakes and credit put it in the session's ready
+// list, and the pusher serves it.
 type readStream struct {
 	s      *session
 	id     uint32
@@ -177,7 +177,8 @@ func incomplete(s extentlog.State) error {
 	return core.Errorf(core.CodeIncomplete, "extent %s ends at %d here, its end is %d; read another replica", s.Extent.ID, s.Last, s.L)
 }
 
-// serve sends one piece of what the reader may have; it reports whether there is more to send at once. Only the pusher calls it.
+// serve sends one piece of what the reader may have; it reports whether there is more to send at once. Only the pusher
+// calls it.
 func (r *readStream) serve(ctx context.Context) (again bool) {
 	credit, ok := r.allowance()
 	if !ok {
@@ -244,7 +245,8 @@ func (r *readStream) send(ctx context.Context, limit core.Seq, bytes int) (sent 
 	return true, nil
 }
 
-// parcel is a piece on its way through the send queue. It is pooled with its callback, so that small ones cost no allocation.
+// parcel is a piece on its way through the send queue. It is pooled with its callback, so that small ones cost no
+// allocation.
 type parcel struct {
 	s     *session
 	bytes int64

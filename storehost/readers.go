@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// maxReaders is how many streams may read one extent: as many as a queue has groups in a large installation. Each costs the store's disk loop a wake, and
-// the connection a frame, at each commit.
+// maxReaders is how many streams may read one extent: as many as a queue has groups in a large installation. Each costs
+// the store's disk loop a wake, and the connection a frame, at each commit.
 const maxReaders = 10_000
 
 // readers counts the read streams of each extent. Safe for concurrent use.

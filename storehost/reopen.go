@@ -21,7 +21,8 @@ const (
 	probePatience = 30 * time.Second
 )
 
-// reopener opens a failed log anew, as a new run of the store: what was open is weak then, and no append session goes on. It belongs to Run.
+// reopener opens a failed log anew, as a new run of the store: what was open is weak then, and no append session goes
+// on. It belongs to Run.
 type reopener struct {
 	h    *Host
 	wait time.Duration // before the next try
@@ -29,8 +30,8 @@ type reopener struct {
 	left int           // logs that stay in memory
 }
 
-// reopen returns once the store has a log that works, or ctx ends. Until the disk takes a write again, the failed log goes on serving reads. An error
-// ends the process: the directory cannot be opened again in this one.
+// reopen returns once the store has a log that works, or ctx ends. Until the disk takes a write again, the failed log
+// goes on serving reads. An error ends the process: the directory cannot be opened again in this one.
 func (r *reopener) reopen(ctx context.Context, failed extentlog.Log) error {
 	h := r.h
 	h.log.Error("the store's log failed; the store refuses writes, and opens the log anew as soon as the disk accepts a write", "dir", h.cfg.Dir)
@@ -92,7 +93,8 @@ func (r *reopener) try(ctx context.Context, failed extentlog.Log) (extentlog.Log
 	return log, nil
 }
 
-// probe asks whether the disk takes a write. ErrHangs when it does not answer; the probe's goroutine stays until it does.
+// probe asks whether the disk takes a write. ErrHangs when it does not answer; the probe's goroutine stays until it
+// does.
 func probe(ctx context.Context, failed extentlog.Log) error {
 	probed := make(chan error, 1)
 	go func() { probed <- failed.Probe() }()

@@ -187,7 +187,8 @@ func (s *service) GetReplica(_ context.Context, req *connect.Request[pb.GetRepli
 	return answer(replica(state), err)
 }
 
-// goneAt is from when on a store whose disk hangs does not describe itself: controllers count it as one that is away, and wait for it no longer than for such a one.
+// goneAt is from when on a store whose disk hangs does not describe itself: controllers count it as one that is away,
+// and wait for it no longer than for such a one.
 const goneAt = 10 * time.Second
 
 func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]) (*connect.Response[pb.StoreDescription], error) {
@@ -254,8 +255,8 @@ func replica(s extentlog.State) *pb.Replica {
 	}
 }
 
-// verify reads every byte of a replica, after others that are being verified: so much reading takes the disk from appends. The log decides by what it
-// finds whether the replica is quarantined. CodeDeadline: nothing is decided.
+// verify reads every byte of a replica, after others that are being verified: so much reading takes the disk from
+// appends. The log decides by what it finds whether the replica is quarantined. CodeDeadline: nothing is decided.
 func (h *Host) verify(ctx context.Context, id core.ExtentID) (extentlog.Verified, error) {
 	log, err := h.extents()
 	if err != nil {

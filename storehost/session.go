@@ -18,7 +18,8 @@ import (
 
 // Bounds of one connection.
 const (
-	// maxPushed is how many bytes of batches may wait in the connection's send queue, well below its bound: acks share the queue.
+	// maxPushed is how many bytes of batches may wait in the connection's send queue, well below its bound: acks share the
+	// queue.
 	maxPushed  = 4 << 20
 	maxOpening = 1024 // extents being opened at once
 	// maxAnswers is how many bytes of answers may wait to be sent: enough to refuse every stream there may be at once.

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// FuzzStoreSession sends a store sequences of frames on up to four streams of one connection: the store goes on to serve another connection, and
-// after the end of this one no stream of it is left.
+// FuzzStoreSession sends a store sequences of frames on up to four streams of one connection: the store goes on to
+// serve another connection, and after the end of this one no stream of it is left.
 func FuzzStoreSession(f *testing.F) {
 	frame := func(t wire.FrameType, stream byte, body []byte) []byte {
 		return append([]byte{byte(t), stream, byte(len(body)), byte(len(body) >> 8)}, body...)

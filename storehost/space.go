@@ -11,8 +11,8 @@ import (
 // maxInventory bounds one answer, about a MiB; the rest is asked for from its position.
 const maxInventory = 4096
 
-// inventory is what changed since a position that an answer of the same run gave, or all replicas of some buckets, which go on after
-// such a position.
+// inventory is what changed since a position that an answer of the same run gave, or all replicas of some buckets,
+// which go on after such a position.
 func (h *Host) inventory(run []byte, since uint64, buckets []uint32, after uint64) (core.StoreIdentity, extentlog.Inventory, error) {
 	log, err := h.extents()
 	if err != nil {
@@ -34,8 +34,8 @@ func (h *Host) inventory(run []byte, since uint64, buckets []uint32, after uint6
 	return is, log.Inventory(q), nil
 }
 
-// remove forgets an extent and gives its space back, once a controller has confirmed it, unless a newer version of its holders is known: a
-// row may change after it was confirmed. An extent that is not here is gone already.
+// remove forgets an extent and gives its space back, once a controller has confirmed it, unless a newer version of its
+// holders is known: a row may change after it was confirmed. An extent that is not here is gone already.
 func (h *Host) remove(ctx context.Context, id core.ExtentID, version uint64) error {
 	log, err := h.extents()
 	if err != nil {

@@ -68,8 +68,9 @@ func (d Deps) open(dir string, o extentlog.Options) (extentlog.Log, error) {
 
 // Host is the role. Start it once.
 //
-// Threads: a connection's reader takes frames and hands appends to the log; the log's committer calls back with acks and wakes; one
-// pusher per connection sends what its read streams may have. Opening an extent runs on a goroutine of its own.
+// Threads: a connection's reader takes frames and hands appends to the log; the log's committer calls back with acks
+// and wakes; one pusher per connection sends what its read streams may have. Opening an extent runs on a goroutine of
+// its own.
 type Host struct {
 	cfg        Config
 	deps       Deps
@@ -130,7 +131,8 @@ func (h *Host) Start(context.Context) error {
 	return nil
 }
 
-// Run opens a log that has failed anew, and waits for the end, from which on no extent is opened. An error says that the process must end.
+// Run opens a log that has failed anew, and waits for the end, from which on no extent is opened. An error says that
+// the process must end.
 func (h *Host) Run(ctx context.Context) error {
 	defer h.drain()
 	r := reopener{h: h}

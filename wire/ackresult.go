@@ -36,7 +36,8 @@ func (a *AckResult) Append(dst []byte) []byte {
 	return dst
 }
 
-// Decode reads a body into a, reusing Entries. It allocates for more entries than fit and for codes outside the catalogue only.
+// Decode reads a body into a, reusing Entries. It allocates for more entries than fit and for codes outside the
+// catalogue only.
 func (a *AckResult) Decode(body []byte) error {
 	c := cursor{b: body}
 	n := c.u32()

@@ -49,8 +49,8 @@ func PutBatchHeader(dst []byte, h BatchHeader) {
 }
 
 // DecodeBatch checks the header (magic, version, header CRC, count within limits) of a batch that fills b exactly.
-// It does not look at the records: see CheckRecords and ExtendChecksum. CodeBadRecord on damage, CodeVersion for a version or a
-// flag this build does not know. Never allocates on success.
+// It does not look at the records: see CheckRecords and ExtendChecksum. CodeBadRecord on damage, CodeVersion for a
+// version or a flag this build does not know. Never allocates on success.
 func DecodeBatch(b []byte) (Batch, error) {
 	h, err := decodeBatchHeader(b)
 	if err != nil {
@@ -109,8 +109,8 @@ func NextBatch(b []byte) (batch Batch, rest []byte, err error) {
 	return Batch{BatchHeader: h, Bytes: whole, Records: whole[BatchHeaderLen:]}, b[end:], nil
 }
 
-// ExtendChecksum rolls an extent's checksum on over records: crc32c over the records' crcs. The records' lengths must have been
-// checked (CheckRecords, NextBatch); it stops where they are damaged.
+// ExtendChecksum rolls an extent's checksum on over records: crc32c over the records' crcs. The records' lengths must
+// have been checked (CheckRecords, NextBatch); it stops where they are damaged.
 func ExtendChecksum(sum uint32, records []byte) uint32 {
 	for len(records) > 0 {
 		record, rest, err := NextRecord(records)

@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// cursor reads fixed and length-prefixed fields off b. Past the end it yields zeroes and remembers that it was short, so that a
-// decoder checks once.
+// cursor reads fixed and length-prefixed fields off b. Past the end it yields zeroes and remembers that it was short,
+// so that a decoder checks once.
 type cursor struct {
 	b     []byte
 	short bool

@@ -31,7 +31,8 @@ func (c *Credit) Decode(body []byte) error {
 }
 
 // Handle is TypeHandle: the short name of an extent on this stream, sent before its first use.
-// Body: handle u32 | extent 16 bytes | token. The token (length u16, 1 … MaxToken bytes) is there with FlagTokens only; it aliases the body.
+// Body: handle u32 | extent 16 bytes | token. The token (length u16, 1 … MaxToken bytes) is there with FlagTokens only;
+// it aliases the body.
 type Handle struct {
 	Handle uint32
 	Extent core.ExtentID
@@ -63,7 +64,8 @@ func (h *Handle) Decode(body []byte) error {
 	return nil
 }
 
-// DeliverRun is Count records with seqs from Base, delivered as Attempt, enqueued (their batch's append time) at Enqueued unix µs.
+// DeliverRun is Count records with seqs from Base, delivered as Attempt, enqueued (their batch's append time) at
+// Enqueued unix µs.
 type DeliverRun struct {
 	Base     core.Seq
 	Count    uint32
@@ -72,7 +74,8 @@ type DeliverRun struct {
 }
 
 // Deliver is TypeDeliver: handle u32 | n u32 | runs {base u64, count u32, attempt u16, reserved u16, enqueued i64} |
-// records_len u32 | records | tokens. Tokens (u16 length each, one per record, in order) are there with FlagTokens only.
+// records_len u32 | records | tokens. Tokens (u16 length each, one per record, in order) are there with FlagTokens
+// only.
 type Deliver struct {
 	Handle  uint32
 	Runs    []DeliverRun
@@ -92,8 +95,8 @@ func (d *Deliver) Append(dst []byte) []byte {
 	return append(append(dst, d.Records...), d.Tokens...)
 }
 
-// AppendDeliverHead writes a Deliver frame up to its records, of recordsLen bytes, which the caller sends after it; then the tokens,
-// of tokensLen bytes (with FlagTokens).
+// AppendDeliverHead writes a Deliver frame up to its records, of recordsLen bytes, which the caller sends after it;
+// then the tokens, of tokensLen bytes (with FlagTokens).
 func AppendDeliverHead(dst []byte, stream uint32, flags uint16, handle uint32, runs []DeliverRun, recordsLen, tokensLen int) []byte {
 	dst = slices.Grow(dst, FrameHeaderLen+deliverFixedLen+len(runs)*deliverRunLen)
 	dst = AppendFrameHeader(dst, TypeDeliver, flags, stream, deliverFixedLen+len(runs)*deliverRunLen+recordsLen+tokensLen)
@@ -110,8 +113,9 @@ func appendDeliverRuns(dst []byte, handle uint32, runs []DeliverRun, recordsLen 
 	return binary.LittleEndian.AppendUint32(dst, uint32(recordsLen))
 }
 
-// Decode reads a body into d, reusing Runs; Records and Tokens alias it. It checks that the runs can name the records, and that
-// tokens, if any, are one per record; it does not look at the records themselves: see NextRecord, DecodeRecord.
+// Decode reads a body into d, reusing Runs; Records and Tokens alias it. It checks that the runs can name the records,
+// and that tokens, if any, are one per record; it does not look at the records themselves: see NextRecord,
+// DecodeRecord.
 func (d *Deliver) Decode(body []byte) error {
 	c := cursor{b: body}
 	handle, n := c.u32(), c.u32()

@@ -14,8 +14,8 @@ type DueEntry struct {
 	Enqueued int64
 }
 
-// Due is TypeDue: records of a timer extent whose time has come, in the order in which they are due as far as the store knows.
-// Body: n u32 | crc32c u32 of n and the entries | n × {seq u64 | enqueued i64} | records.
+// Due is TypeDue: records of a timer extent whose time has come, in the order in which they are due as far as the store
+// knows. Body: n u32 | crc32c u32 of n and the entries | n × {seq u64 | enqueued i64} | records.
 type Due struct {
 	Entries []DueEntry
 	Records []byte
@@ -62,8 +62,9 @@ func dueCRC(head []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head[:4], castagnoli), castagnoli, head[dueFixedLen:])
 }
 
-// Decode reads a body into d, reusing Entries; Records aliases it. It checks that the records can be those of the entries; it does
-// not look at the records themselves: see DecodeRecord. CodeBadRecord when the entries do not match their checksum.
+// Decode reads a body into d, reusing Entries; Records aliases it. It checks that the records can be those of the
+// entries; it does not look at the records themselves: see DecodeRecord. CodeBadRecord when the entries do not match
+// their checksum.
 func (d *Due) Decode(body []byte) error {
 	c := cursor{b: body}
 	n, sum := c.u32(), c.u32()

@@ -59,10 +59,11 @@ const (
 	TypeReject        FrameType = 44 // Nack (delay unused)
 	TypeExtend        FrameType = 45 // Extend
 	TypeReturn        FrameType = 46 // Settled: never handed to the application, not counted as an attempt
-	// TypeConsumeClose, empty: deliver no more. The host answers with the same, the consumer returns what arrived before that and was
-	// not handed out, and closes again: that ends the stream.
+	// TypeConsumeClose, empty: deliver no more. The host answers with the same, the consumer returns what arrived before
+	// that and was not handed out, and closes again: that ends the stream.
 	TypeConsumeClose FrameType = 47
-	// TypeConfirm, Position: the host answers with the same once it has applied the settlements before it. Sent only if ConsumeHelloOK says so.
+	// TypeConfirm, Position: the host answers with the same once it has applied the settlements before it. Sent only if
+	// ConsumeHelloOK says so.
 	TypeConfirm FrameType = 52
 	// output host → consumer
 	TypeConsumeHelloOK FrameType = 48 // columba.v1.ConsumeHelloOK
@@ -85,7 +86,8 @@ const (
 	FlagTokens uint16 = 1
 	// FlagMore on TypeDue: more is due than the credit allows.
 	FlagMore uint16 = 1
-	// FlagRecall on TypeConsumeCredit: from the consumer, give back the messages that it may still be sent; from the host, so many were.
+	// FlagRecall on TypeConsumeCredit: from the consumer, give back the messages that it may still be sent; from the host,
+	// so many were.
 	FlagRecall uint16 = 1
 )
 

@@ -6,8 +6,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// AppendHeaders encodes name/value pairs for Record.Headers: count u16, then for each a u16 length and the bytes of the name and
-// of the value. No pairs give nothing. CodeTooLarge when the whole exceeds MaxPublished; CodeBadArgument for an empty name.
+// AppendHeaders encodes name/value pairs for Record.Headers: count u16, then for each a u16 length and the bytes of the
+// name and of the value. No pairs give nothing. CodeTooLarge when the whole exceeds MaxPublished; CodeBadArgument for
+// an empty name.
 func AppendHeaders(dst []byte, pairs ...[2]string) ([]byte, error) {
 	if len(pairs) == 0 {
 		return dst, nil

@@ -10,7 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLives_Model: the last lives are kept, in their order, cut to their bounds, in a record that can be stored; other fields stay.
+// TestLives_Model: the last lives are kept, in their order, cut to their bounds, in a record that can be stored; other
+// fields stay.
 func TestLives_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		other := [][]byte{{9, 0, 2, 0, 7, 7}, {8, 0, 0, 0}}

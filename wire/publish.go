@@ -58,8 +58,8 @@ type AckRun struct {
 }
 
 // PublishAck is TypePublishAck: runs in any order, each published record in exactly one run of one ack.
-// Body: n u32 | runs {first u64, count u32, status u8, code_len u8, reserved u16, then extent 16 bytes and base u64 with AckOK,
-// else the code}.
+// Body: n u32 | runs {first u64, count u32, status u8, code_len u8, reserved u16, then extent 16 bytes and base u64
+// with AckOK, else the code}.
 type PublishAck struct {
 	Runs []AckRun
 }
@@ -86,7 +86,8 @@ func (a *PublishAck) Append(dst []byte) []byte {
 	return dst
 }
 
-// Decode reads a body into a, reusing Runs. It allocates for more runs than fit and for codes outside the catalogue only.
+// Decode reads a body into a, reusing Runs. It allocates for more runs than fit and for codes outside the catalogue
+// only.
 func (a *PublishAck) Decode(body []byte) error {
 	c := cursor{b: body}
 	n := c.u32()

@@ -42,8 +42,8 @@ type Record struct {
 	Payload      []byte
 }
 
-// Flag bits of a record: which attributes follow, in the order of the bits. A set bit means a value that is not zero and not
-// empty, so that a record has one encoding only.
+// Flag bits of a record: which attributes follow, in the order of the bits. A set bit means a value that is not zero
+// and not empty, so that a record has one encoding only.
 const (
 	recordID           uint32 = 1 << iota // 16 bytes
 	recordProducer                        // 16 bytes | seq u64
@@ -78,8 +78,8 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// lengthCRC are the tables by which recordCRC takes in the four bytes of the length at once: a call of crc32.Update for them would cost
-// as much as a small record.
+// lengthCRC are the tables by which recordCRC takes in the four bytes of the length at once: a call of crc32.Update for
+// them would cost as much as a small record.
 var lengthCRC = func() (t [4][256]uint32) {
 	for i := range 256 {
 		c := castagnoli[i]

@@ -126,7 +126,8 @@ func (r *Record) decodeTimes(flags uint32, c *cursor) (present uint32) {
 	return present
 }
 
-// decodeTexts reads the attributes from the headers to the end and returns the flags of those that are not empty and in range.
+// decodeTexts reads the attributes from the headers to the end and returns the flags of those that are not empty and in
+// range.
 func (r *Record) decodeTexts(flags uint32, c *cursor) (present uint32) {
 	mark := func(flag uint32, ok bool) {
 		if ok {

@@ -138,7 +138,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// TestCheckRecords_IDOnly holds the short way for records with an id alone to the long one, over every flipped bit and every cut.
+// TestCheckRecords_IDOnly holds the short way for records with an id alone to the long one, over every flipped bit and
+// every cut.
 func TestCheckRecords_IDOnly(t *testing.T) {
 	r := &Record{ID: plainRecord(0).ID, Payload: []byte("0123456789")}
 	whole := mustAppendRecord(t, nil, r)

@@ -2,7 +2,8 @@ package wire
 
 import "encoding/binary"
 
-// timeAt is where the deliver_at or the delay of a valid record is or would be: they have the same size and the same place.
+// timeAt is where the deliver_at or the delay of a valid record is or would be: they have the same size and the same
+// place.
 func timeAt(record []byte) (flags uint32, at int) {
 	flags, at = binary.LittleEndian.Uint32(record[8:]), RecordHeaderLen
 	if flags&recordID != 0 {
@@ -29,8 +30,8 @@ func DeliverAt(record []byte) int64 {
 	return int64(binary.LittleEndian.Uint64(record[at:]))
 }
 
-// FixDeliverAt is when a whole, valid record is to be delivered at the earliest, in unix ms, 0 at any time. One with a delay says it from now on: the delay
-// becomes a deliver_at, in place, now and the delay after it.
+// FixDeliverAt is when a whole, valid record is to be delivered at the earliest, in unix ms, 0 at any time. One with a
+// delay says it from now on: the delay becomes a deliver_at, in place, now and the delay after it.
 func FixDeliverAt(record []byte, now int64) int64 {
 	flags, at := timeAt(record)
 	switch {

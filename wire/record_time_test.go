@@ -37,7 +37,8 @@ func TestCheckPublished_FindsTimesInAnyRecord(t *testing.T) {
 	}
 }
 
-// TestFixDeliverAt_IsWhatEncodingSays compares the change in place with decoding, changing and encoding again, for records of any shape.
+// TestFixDeliverAt_IsWhatEncodingSays compares the change in place with decoding, changing and encoding again, for
+// records of any shape.
 func TestFixDeliverAt_IsWhatEncodingSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Record{

@@ -16,8 +16,8 @@ func NextRecord(b []byte) (record, rest []byte, err error) {
 }
 
 // CheckRecords verifies that b is whole, valid records (lengths, CRCs, flags; payload ≤ maxPayload) and counts them.
-// The codes are those of DecodeRecord, and CodeTooLarge for a payload over maxPayload or more than MaxBatchRecords records.
-// Never allocates on success.
+// The codes are those of DecodeRecord, and CodeTooLarge for a payload over maxPayload or more than MaxBatchRecords
+// records. Never allocates on success.
 func CheckRecords(b []byte, maxPayload int) (count int, err error) {
 	count, _, err = CheckPublished(b, maxPayload, true)
 	return count, err
@@ -59,8 +59,8 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 	return count, timed, nil
 }
 
-// AppendPublished is AppendRecord for a record that somebody publishes: its attributes have MaxPublished bytes at most, so
-// that a built-in queue can hold it with what became of it.
+// AppendPublished is AppendRecord for a record that somebody publishes: its attributes have MaxPublished bytes at most,
+// so that a built-in queue can hold it with what became of it.
 func AppendPublished(dst []byte, r *Record) ([]byte, error) {
 	if err := r.checkPublished(); err != nil {
 		return dst, err
@@ -88,8 +88,8 @@ func (r *Record) hasPast() bool {
 // idOnlyLen is the size of a record without payload that has an id and no other attribute.
 const idOnlyLen = RecordHeaderLen + len(core.ID{})
 
-// IDOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else 0:
-// then DecodeRecord tells. It costs less, as it fills no Record.
+// IDOnlyRecord is the size of the first record of b if that is sound and has no attribute but an id, as most do; else
+// 0: then DecodeRecord tells. It costs less, as it fills no Record.
 func IDOnlyRecord(b []byte) int {
 	if len(b) < idOnlyLen || binary.LittleEndian.Uint32(b[8:]) != recordID || binary.LittleEndian.Uint32(b[12:]) != uint32(len(core.ID{})) {
 		return 0

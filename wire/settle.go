@@ -71,8 +71,8 @@ func checkRun(base core.Seq, count uint32, reserved uint16) error {
 	return nil
 }
 
-// Nack is TypeNack and TypeReject: handle u32 | attempt u16 | reason_len u16 | seq u64 | delay i64 | metadata_len u32 | reason |
-// metadata. DelayMillis < 0 means "the group's backoff".
+// Nack is TypeNack and TypeReject: handle u32 | attempt u16 | reason_len u16 | seq u64 | delay i64 | metadata_len u32 |
+// reason | metadata. DelayMillis < 0 means "the group's backoff".
 type Nack struct {
 	Handle      uint32
 	Seq         core.Seq
@@ -82,7 +82,8 @@ type Nack struct {
 	Metadata    []byte // replaced metadata; empty = unchanged
 }
 
-// Append writes the body. A longer Reason is cut to MaxReason; longer Metadata (MaxAttributes) is refused by the receiver.
+// Append writes the body. A longer Reason is cut to MaxReason; longer Metadata (MaxAttributes) is refused by the
+// receiver.
 func (n *Nack) Append(dst []byte) []byte {
 	reason := clipText(n.Reason, MaxReason)
 	dst = binary.LittleEndian.AppendUint32(dst, n.Handle)

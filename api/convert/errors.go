@@ -44,8 +44,8 @@ func FrameError(body []byte) error {
 	return ErrorFromProto(&p)
 }
 
-// RPCError dresses an error for Connect: a status that proxies and curl users understand, the catalogue's entry as detail. An error that
-// is dressed already stays as it is.
+// RPCError dresses an error for Connect: a status that proxies and curl users understand, the catalogue's entry as
+// detail. An error that is dressed already stays as it is.
 func RPCError(err error) error {
 	if err == nil {
 		return nil
@@ -66,8 +66,8 @@ func RPCError(err error) error {
 	return out
 }
 
-// FromRPC is the reverse. Without a detail the status decides: a broken connection is unavailable before the request was
-// answered, so what it did is unknown only to calls that change something; their callers say so.
+// FromRPC is the reverse. Without a detail the status decides: a broken connection is unavailable before the request
+// was answered, so what it did is unknown only to calls that change something; their callers say so.
 func FromRPC(err error) error {
 	if err == nil {
 		return nil
@@ -103,8 +103,8 @@ func FromRPC(err error) error {
 	return core.Errorf(code, "call: %w", ce)
 }
 
-// OtherService reports whether a server that is no host of Columba answered a call, or a proxy before one: the answer has not the form of the protocol.
-// The address of a host that is gone may become that of any HTTP server.
+// OtherService reports whether a server that is no host of Columba answered a call, or a proxy before one: the answer
+// has not the form of the protocol. The address of a host that is gone may become that of any HTTP server.
 func OtherService(err *connect.Error) bool {
 	if connect.IsWireError(err) {
 		return false

@@ -13,7 +13,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestFromRPC_AnswerOfAnotherService: the address of a host that is gone may become that of any HTTP server. Its answer is no answer of the host.
+// TestFromRPC_AnswerOfAnotherService: the address of a host that is gone may become that of any HTTP server. Its answer
+// is no answer of the host.
 func TestFromRPC_AnswerOfAnotherService(t *testing.T) {
 	for _, status := range []int{200, 204, 301, 400, 401, 403, 404, 405, 500, 501, 503} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

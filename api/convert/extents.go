@@ -8,8 +8,8 @@ import (
 // maxWord bounds words of which this build may not know all.
 const maxWord = 64
 
-// Extent reads a tuple. An id that is not 16 bytes or, of the extent or its queue, nothing but zeros is CodeBadID; a name that no host can have
-// is CodeBadName: whatever is kept for good must have a bound.
+// Extent reads a tuple. An id that is not 16 bytes or, of the extent or its queue, nothing but zeros is CodeBadID; a
+// name that no host can have is CodeBadName: whatever is kept for good must have a bound.
 func Extent(p *pb.Extent) (core.Extent, error) {
 	if p == nil {
 		return core.Extent{}, core.Errorf(core.CodeBadArgument, "extent is missing")

@@ -5,8 +5,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// counterEnd bounds the counters of versions. They begin with the time in microseconds, which has 51 bits, and are raised
-// above each other: a counter that wraps would make each later list an old one.
+// counterEnd bounds the counters of versions. They begin with the time in microseconds, which has 51 bits, and are
+// raised above each other: a counter that wraps would make each later list an old one.
 const counterEnd = 1 << 63
 
 // ListVersion reads the version of a list of shares; nil is the zero value.

@@ -107,7 +107,8 @@ func TestConsumer_MessagesLargerThanItsWindow(t *testing.T) {
 	}
 }
 
-// A message was delivered, forgotten, delivered again and settled. It counts no more, and messages larger than the window come.
+// A message was delivered, forgotten, delivered again and settled. It counts no more, and messages larger than the
+// window come.
 func TestConsumer_ForgottenDeliveryIsNotHeld(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 30 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b, client.PrefetchBytes(1000))

@@ -66,7 +66,8 @@ func TestBroker_LoseAnswers(t *testing.T) {
 	})
 }
 
-// TestBroker_LoseRequests has an ack not arrive: for a moment, then it is sent again; for longer than the lock timeout, then the message comes again.
+// TestBroker_LoseRequests has an ack not arrive: for a moment, then it is sent again; for longer than the lock timeout,
+// then the message comes again.
 func TestBroker_LoseRequests(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 20 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)

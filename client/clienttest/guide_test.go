@@ -13,7 +13,8 @@ import (
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// TestGuide_CodeIsTested finds each piece of Go of the user guide in the tests of this package, so that it is compiled and run.
+// TestGuide_CodeIsTested finds each piece of Go of the user guide in the tests of this package, so that it is compiled
+// and run.
 func TestGuide_CodeIsTested(t *testing.T) {
 	var tests strings.Builder
 	for _, name := range glob(t, "guide*_test.go") {

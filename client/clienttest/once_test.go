@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// held publishes n messages to a group that delivers at most once and has a consumer receive them all. It answers the first, so the others
-// wait at the client.
+// held publishes n messages to a group that delivers at most once and has a consumer receive them all. It answers the
+// first, so the others wait at the client.
 func held(t *testing.T, b *clienttest.Broker, n int, opts ...client.ConsumerOption) (*client.Consumer, *client.Delivery) {
 	t.Helper()
 	con := consumer(t, b, append(opts, client.Prefetch(10*n))...)
@@ -49,7 +49,8 @@ func setStatus(t *testing.T, b *clienttest.Broker, status core.Status) {
 	ok(t, err)
 }
 
-// TestConsumer_AtMostOnceYieldsInAPause disables the group while messages wait at the client: they are yielded first, then the pause is told of.
+// TestConsumer_AtMostOnceYieldsInAPause disables the group while messages wait at the client: they are yielded first,
+// then the pause is told of.
 func TestConsumer_AtMostOnceYieldsInAPause(t *testing.T) {
 	for _, limit := range []int{0, 100} {
 		t.Run(fmt.Sprintf("limit %d", limit), func(t *testing.T) {
@@ -101,7 +102,8 @@ func TestConsumer_AtMostOnceYieldsAfterAReset(t *testing.T) {
 	}
 }
 
-// TestAck_AtMostOnce settles by token what a group got that delivers at most once: an ack is taken, however often and late, all else is refused.
+// TestAck_AtMostOnce settles by token what a group got that delivers at most once: an ack is taken, however often and
+// late, all else is refused.
 func TestAck_AtMostOnce(t *testing.T) {
 	for name, before := range map[string]func(*testing.T, *clienttest.Broker){
 		"while the owner lives": func(*testing.T, *clienttest.Broker) {},
@@ -155,7 +157,8 @@ func TestAck_AtMostOnce(t *testing.T) {
 	}
 }
 
-// TestConsumer_AtMostOnceAcksAfterASeek acks over the stream what the group got before a seek: it is taken like every ack, so nothing is refused.
+// TestConsumer_AtMostOnceAcksAfterASeek acks over the stream what the group got before a seek: it is taken like every
+// ack, so nothing is refused.
 func TestConsumer_AtMostOnceAcksAfterASeek(t *testing.T) {
 	bubble(t, core.GroupSpec{Delivery: core.AtMostOnce}, func(t *testing.T, b *clienttest.Broker) {
 		var refused causes

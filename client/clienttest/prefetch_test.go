@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// TestConsumer_HoldsItsPrefetchOverResets resets the connection every 5 s while messages wait at the client: it never holds more than its prefetch,
-// and goes on when they are taken.
+// TestConsumer_HoldsItsPrefetchOverResets resets the connection every 5 s while messages wait at the client: it never
+// holds more than its prefetch, and goes on when they are taken.
 func TestConsumer_HoldsItsPrefetchOverResets(t *testing.T) {
 	const n, prefetch = 300, 10
 	for name, group := range map[string]core.GroupSpec{

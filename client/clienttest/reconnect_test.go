@@ -46,7 +46,8 @@ func (c *causes) get() []error {
 	return c.all
 }
 
-// TestWork_JobsOutliveConnections resets every connection every 5 s under jobs of 30 s, some of them waiting at the client meanwhile.
+// TestWork_JobsOutliveConnections resets every connection every 5 s under jobs of 30 s, some of them waiting at the
+// client meanwhile.
 func TestWork_JobsOutliveConnections(t *testing.T) {
 	for _, lock := range []time.Duration{10 * time.Second, 10 * time.Minute} {
 		t.Run(lock.String(), func(t *testing.T) {
@@ -103,7 +104,8 @@ func TestWork_LongJobOutlivesAReset(t *testing.T) {
 	})
 }
 
-// TestWork_OutlivesAnOutage has nothing that the client sends arrive for less than the lock lasts: what was settled meanwhile counts.
+// TestWork_OutlivesAnOutage has nothing that the client sends arrive for less than the lock lasts: what was settled
+// meanwhile counts.
 func TestWork_OutlivesAnOutage(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 5 * time.Minute}, func(t *testing.T, b *clienttest.Broker) {
 		a, ends, h := job(90 * time.Second)
@@ -160,8 +162,8 @@ func TestConsumer_SettlesAfterAReset(t *testing.T) {
 	})
 }
 
-// TestConsumer_ReleasedAndTakenAgain loses the connection that took a release and handed the message out again, before it
-// confirmed the release: the consumer keeps the message.
+// TestConsumer_ReleasedAndTakenAgain loses the connection that took a release and handed the message out again, before
+// it confirmed the release: the consumer keeps the message.
 func TestConsumer_ReleasedAndTakenAgain(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: time.Hour}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
@@ -181,7 +183,8 @@ func TestConsumer_ReleasedAndTakenAgain(t *testing.T) {
 	})
 }
 
-// TestConsumer_UnseenOutlivesAReset resets the connection while messages wait at the client: they are yielded, no attempt is lost.
+// TestConsumer_UnseenOutlivesAReset resets the connection while messages wait at the client: they are yielded, no
+// attempt is lost.
 func TestConsumer_UnseenOutlivesAReset(t *testing.T) {
 	for _, limit := range []int{0, 50} {
 		t.Run(fmt.Sprintf("limit %d", limit), func(t *testing.T) {
@@ -209,7 +212,8 @@ func TestConsumer_UnseenOutlivesAReset(t *testing.T) {
 	}
 }
 
-// TestConsumer_UnseenIsGivenBackAfterACrash: the broker is another one after its crash; what waited at the client comes again at once, and once.
+// TestConsumer_UnseenIsGivenBackAfterACrash: the broker is another one after its crash; what waited at the client comes
+// again at once, and once.
 func TestConsumer_UnseenIsGivenBackAfterACrash(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: time.Hour}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)
@@ -230,7 +234,8 @@ func TestConsumer_UnseenIsGivenBackAfterACrash(t *testing.T) {
 	})
 }
 
-// TestWork_TellsOfALostLock ends the lock of a running job in every way but one: its handler's context ends, with the reason.
+// TestWork_TellsOfALostLock ends the lock of a running job in every way but one: its handler's context ends, with the
+// reason.
 func TestWork_TellsOfALostLock(t *testing.T) {
 	for name, x := range map[string]struct {
 		lose func(t *testing.T, b *clienttest.Broker)

@@ -20,8 +20,8 @@ func setLockTimeout(t *testing.T, b *clienttest.Broker, lock time.Duration) {
 	b.Advance(5 * time.Second)
 }
 
-// TestWork_OutlivesAChangeOfTheLockTimeout changes the lock timeout while jobs run whose messages were locked for the one before: each job runs once,
-// to its end.
+// TestWork_OutlivesAChangeOfTheLockTimeout changes the lock timeout while jobs run whose messages were locked for the
+// one before: each job runs once, to its end.
 func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
 	const long, short = time.Minute, 8 * time.Second
 	for name, x := range map[string]struct {
@@ -57,8 +57,8 @@ func TestWork_OutlivesAChangeOfTheLockTimeout(t *testing.T) {
 	}
 }
 
-// TestWork_OutlivesManyChangesOfTheLockTimeout goes back and forth between the least lock timeout and a longer one, while jobs run that take longer than the
-// least: each job runs once, as the first attempt.
+// TestWork_OutlivesManyChangesOfTheLockTimeout goes back and forth between the least lock timeout and a longer one,
+// while jobs run that take longer than the least: each job runs once, as the first attempt.
 func TestWork_OutlivesManyChangesOfTheLockTimeout(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: core.MinLockTimeout}, func(t *testing.T, b *clienttest.Broker) {
 		const jobs = 160
@@ -79,7 +79,8 @@ func TestWork_OutlivesManyChangesOfTheLockTimeout(t *testing.T) {
 	})
 }
 
-// TestConsumer_LockTimeoutIsRaisedWhileMessagesWait: what waits at the client was locked for the shorter time, so it goes back before that has passed.
+// TestConsumer_LockTimeoutIsRaisedWhileMessagesWait: what waits at the client was locked for the shorter time, so it
+// goes back before that has passed.
 func TestConsumer_LockTimeoutIsRaisedWhileMessagesWait(t *testing.T) {
 	bubble(t, core.GroupSpec{LockTimeout: 30 * time.Second}, func(t *testing.T, b *clienttest.Broker) {
 		con := consumer(t, b)

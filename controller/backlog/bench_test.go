@@ -10,9 +10,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// BenchmarkRound computes the backlogs of 10,000 groups on three output hosts: nothing has changed; in one of a hundred queues
-// messages are published and consumed; all queues have an open extent. It tells what a round sends and receives, and what it reads
-// of the metadata.
+// BenchmarkRound computes the backlogs of 10,000 groups on three output hosts: nothing has changed; in one of a hundred
+// queues messages are published and consumed; all queues have an open extent. It tells what a round sends and receives,
+// and what it reads of the metadata.
 func BenchmarkRound(b *testing.B) {
 	const groups = 10_000
 	for _, of := range []struct{ busy, open int }{{0, 0}, {groups / 100, groups / 100}, {0, groups}} {

@@ -23,7 +23,8 @@ type Group struct {
 	Pending []core.ExtentID // extents that it has not consumed to the end
 }
 
-// book is what is known. The collector writes most of it, rounds of the controller tell it which groups there are. Safe for concurrent use.
+// book is what is known. The collector writes most of it, rounds of the controller tell it which groups there are. Safe
+// for concurrent use.
 type book struct {
 	mu      sync.Mutex
 	queues  map[core.QueueID]*queue
@@ -64,7 +65,8 @@ type queue struct {
 // position is a number of messages, and how many bytes they have.
 type position struct{ messages, bytes uint64 }
 
-// unseen is the position of an extent that was there when this controller began, and of which no store has said how far it goes.
+// unseen is the position of an extent that was there when this controller began, and of which no store has said how far
+// it goes.
 var unseen = position{messages: ^uint64(0)}
 
 // group is what is known of a group.
@@ -112,7 +114,8 @@ func newBook(most int, now time.Time) *book {
 	}
 }
 
-// keepPart is for how long what an owner says is kept of an extent that is not among those that the group has yet to consume: it may become one.
+// keepPart is for how long what an owner says is kept of an extent that is not among those that the group has yet to
+// consume: it may become one.
 const keepPart = time.Minute
 
 // setGroups takes over the groups of a queue that has live extents.
@@ -180,8 +183,8 @@ func (b *book) leaveLocked(g *group) {
 	}
 }
 
-// dropQueue forgets a queue that has no live extents any more. One that another controller is responsible for is left: it
-// may come back, and owners do not tell again what has not changed.
+// dropQueue forgets a queue that has no live extents any more. One that another controller is responsible for is left:
+// it may come back, and owners do not tell again what has not changed.
 func (b *book) dropQueue(id core.QueueID, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,8 +212,8 @@ func (b *book) tookOver(now time.Time) {
 	b.since = now
 }
 
-// untoldAfter is when a count is dropped that an owner does not repeat, of a group that no round knows. Owners tell all they
-// have every wholeEvery.
+// untoldAfter is when a count is dropped that an owner does not repeat, of a group that no round knows. Owners tell all
+// they have every wholeEvery.
 const untoldAfter = 2 * wholeEvery
 
 // sweepLocked drops what owners do not tell any more of groups that no round knows.

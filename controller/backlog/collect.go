@@ -50,8 +50,8 @@ type Config struct {
 	Series  int           // how many groups, and how many queues, have metrics of their own
 }
 
-// Collector computes backlogs, round by round. Every round looks only at what has changed: extents that grew, shares whose owner has news, groups that
-// came. Safe for concurrent use.
+// Collector computes backlogs, round by round. Every round looks only at what has changed: extents that grew, shares
+// whose owner has news, groups that came. Safe for concurrent use.
 type Collector struct {
 	cfg     Config
 	book    *book
@@ -131,8 +131,8 @@ func (c *Collector) Round(ctx context.Context) {
 	}
 }
 
-// computeDirty computes what has changed, and answers the shares whose checkpoints are to be read. Queues with more than
-// one round reads stay dirty.
+// computeDirty computes what has changed, and answers the shares whose checkpoints are to be read. Queues with more
+// than one round reads stay dirty.
 func (c *Collector) computeDirty() (out []lacking) {
 	for _, id := range c.book.takeDirty() {
 		some := c.book.compute(id, c.cfg.Extents.Each(id), c.cfg.Now())

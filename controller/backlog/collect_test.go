@@ -28,7 +28,8 @@ func (r *harness) counts(path, group string, want *pb.Depth) {
 	}
 }
 
-// TestRound_GroupThatNobodyConsumes: one group reads, the other has never had a consumer; then messages come that nobody reads.
+// TestRound_GroupThatNobodyConsumes: one group reads, the other has never had a consumer; then messages come that
+// nobody reads.
 func TestRound_GroupThatNobodyConsumes(t *testing.T) {
 	r := newHarness(t, 1000)
 	o := r.owner("o1")
@@ -61,7 +62,8 @@ func TestRound_GroupThatNobodyConsumes(t *testing.T) {
 	}
 }
 
-// TestRound_SharesWithoutOwner are counted by their checkpoints, when the controller begins and when their owner is gone.
+// TestRound_SharesWithoutOwner are counted by their checkpoints, when the controller begins and when their owner is
+// gone.
 func TestRound_SharesWithoutOwner(t *testing.T) {
 	r := newHarness(t, 1000)
 	q := r.queue("/t/a")
@@ -136,7 +138,8 @@ func TestRound_RestartedOwner(t *testing.T) {
 	r.counts("/t/a", "g", &pb.Depth{Ready: 40, Bytes: 400})
 }
 
-// TestRound_WhatCounts: extents that were sealed, dropped by retention, purged, merged and thinned; a retry queue; dead letters.
+// TestRound_WhatCounts: extents that were sealed, dropped by retention, purged, merged and thinned; a retry queue; dead
+// letters.
 func TestRound_WhatCounts(t *testing.T) {
 	r := newHarness(t, 1000)
 	q, letters, retries := r.queue("/t/a"), r.queue("/t/a/g.dlq"), r.queue("/t/a/g.retry")
@@ -250,8 +253,8 @@ func TestRound_Pages(t *testing.T) {
 	}
 }
 
-// TestPublished: what was stored before the controller began is not counted, what is stored after is, also in extents that came and ended between two
-// rounds. A counter never falls.
+// TestPublished: what was stored before the controller began is not counted, what is stored after is, also in extents
+// that came and ended between two rounds. A counter never falls.
 func TestPublished(t *testing.T) {
 	r := newHarness(t, 2)
 	read := func() map[string]uint64 {

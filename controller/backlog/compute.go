@@ -18,14 +18,16 @@ type lacking struct {
 }
 
 const (
-	// staleAfter is when checkpoints of a share without an owner are read again of which messages are in flight or delayed.
+	// staleAfter is when checkpoints of a share without an owner are read again of which messages are in flight or
+	// delayed.
 	staleAfter = time.Minute
-	// aheadOf is of how many extents of a group, the oldest, an owner is asked for the age of the next message: others hold what is younger, as a rule.
+	// aheadOf is of how many extents of a group, the oldest, an owner is asked for the age of the next message: others
+	// hold what is younger, as a rule.
 	aheadOf = 4
 )
 
-// compute counts the backlogs of a queue's groups again out of its live extents, and those of others that its groups read. It answers the shares
-// whose checkpoints are to be read.
+// compute counts the backlogs of a queue's groups again out of its live extents, and those of others that its groups
+// read. It answers the shares whose checkpoints are to be read.
 func (b *book) compute(id core.QueueID, extents iter.Seq[catalog.Extent], now time.Time) (out []lacking) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,7 +161,8 @@ const (
 	restsAfter = 10 * time.Second
 )
 
-// lookLocked decides whether an owner is asked to look at a message. ahead counts the extents of the group with messages that nobody has read.
+// lookLocked decides whether an owner is asked to look at a message. ahead counts the extents of the group with
+// messages that nobody has read.
 func (b *book) lookLocked(key share, p *part, class backlog.Class, kind core.ExtentKind, last core.Seq, unread uint64, ahead *int, now time.Time) {
 	asks := false
 	switch {

@@ -24,7 +24,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// harness is a collector and a cluster that a test, or a benchmark, makes up. Calls go to it without a network; it counts them and their bytes.
+// harness is a collector and a cluster that a test, or a benchmark, makes up. Calls go to it without a network; it
+// counts them and their bytes.
 type harness struct {
 	*Collector
 	t       testing.TB

@@ -34,8 +34,8 @@ func (r *row) age(now time.Time) int64 {
 	return max(0, now.UnixMicro()-r.Oldest) / 1000
 }
 
-// rows are all groups whose queue's path is known, of the queues that mine selects and that were counted, as of the last
-// round; zero before the first one.
+// rows are all groups whose queue's path is known, of the queues that mine selects and that were counted, as of the
+// last round; zero before the first one.
 func (b *book) rows(mine func(core.QueueID) bool) (out []*row, ended time.Time, unknown uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

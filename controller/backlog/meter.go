@@ -23,8 +23,8 @@ func (m *meter) begin(total uint64, at time.Time) {
 	m.seen[0], m.n = sample{at, total}, 1
 }
 
-// note takes what the counter shows now, round by round, after begin. It reports whether the counter has grown within the window: if not, no more has to
-// be noted until it grows.
+// note takes what the counter shows now, round by round, after begin. It reports whether the counter has grown within
+// the window: if not, no more has to be noted until it grows.
 func (m *meter) note(total uint64, now time.Time) (grows bool) {
 	if m.n == samples {
 		copy(m.seen[:], m.seen[1:])

@@ -70,8 +70,8 @@ func (r *row) collect(gauge func(d *prometheus.Desc, v float64, labels ...string
 	gauge(descOldest, float64(r.age(now))/1000, queue, group)
 }
 
-// published are the counters of what was published: of the queues with series of their own, two of one path only while one of them is deleted; and of
-// the rest.
+// published are the counters of what was published: of the queues with series of their own, two of one path only while
+// one of them is deleted; and of the rest.
 func (b *book) published() (own []published, rest position) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

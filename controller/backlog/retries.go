@@ -24,8 +24,8 @@ const (
 	toldAtOnce = 10_000
 )
 
-// leftFor is for how long hosts are told that this controller does not count a group any more: a host goes that long by what
-// it was told last.
+// leftFor is for how long hosts are told that this controller does not count a group any more: a host goes that long by
+// what it was told last.
 const leftFor = dispatch.RetriesKnownFor
 
 // tellRetries tells output hosts how many retries the groups have whose shares they own, as they have just been
@@ -48,8 +48,8 @@ func (c *Collector) tellRetries(ctx context.Context, hosts []membership.Host) {
 	calls.Wait() // no function fails
 }
 
-// retries are how many retries groups have, for each host that owns shares of them: those of queues that mine selects. left
-// are groups that hosts were told of, and that are not counted here any more.
+// retries are how many retries groups have, for each host that owns shares of them: those of queues that mine selects.
+// left are groups that hosts were told of, and that are not counted here any more.
 func (b *book) retries(mine func(core.QueueID) bool, now time.Time) (out map[core.HostID][]*pb.GroupRetries, left [][]byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

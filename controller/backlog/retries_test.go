@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core/backlog"
 )
 
-// TestRetries_AreTold: the retries of a group are what its shares hold and all that is left of its retry queue; owners of
-// its shares are told, but the one of the retry queue alone, and only when there are many.
+// TestRetries_AreTold: the retries of a group are what its shares hold and all that is left of its retry queue; owners
+// of its shares are told, but the one of the retry queue alone, and only when there are many.
 func TestRetries_AreTold(t *testing.T) {
 	r := newHarness(t, 10)
 	q, retry := r.queue("/t/q"), r.queue("/t/q/g.retry")

@@ -90,7 +90,8 @@ func TestRound_QueueThatComesBack(t *testing.T) {
 	r.counts("/t/a", "g", &pb.Depth{Ready: 53, InFlight: 7, Bytes: 600})
 }
 
-// TestRound_OthersGroupsAreForgotten: owners tell of the groups of all controllers. A count that they do not repeat is dropped.
+// TestRound_OthersGroupsAreForgotten: owners tell of the groups of all controllers. A count that they do not repeat is
+// dropped.
 func TestRound_OthersGroupsAreForgotten(t *testing.T) {
 	r := newHarness(t, 10)
 	q := r.queue("/t/a")
@@ -145,8 +146,8 @@ func TestRound_DeadLettersOfAnotherController(t *testing.T) {
 	}
 }
 
-// TestRetries_OfItsGroupsOnly: hosts are told of groups that this controller is responsible for, and for a while of those
-// that it is not responsible for any more.
+// TestRetries_OfItsGroupsOnly: hosts are told of groups that this controller is responsible for, and for a while of
+// those that it is not responsible for any more.
 func TestRetries_OfItsGroupsOnly(t *testing.T) {
 	r := newHarness(t, 10)
 	q := r.queue("/t/a")

@@ -2,8 +2,8 @@ package backlog
 
 import "github.com/columbamq/columba/core"
 
-// series are the counters of what was published, by queue. A queue that was published to keeps its own as long as there is room: a counter that moved to
-// the sum of the rest and back would seem to begin anew.
+// series are the counters of what was published, by queue. A queue that was published to keeps its own as long as there
+// is room: a counter that moved to the sum of the rest and back would seem to begin anew.
 type series struct {
 	most int
 	own  map[core.QueueID]*published

@@ -62,8 +62,8 @@ func (c *Collector) askTails(ctx context.Context) {
 	}
 }
 
-// growing are the extents without an end that are counted here: of queues that this controller is responsible for, of others that their
-// groups read, and of their dead letter queues.
+// growing are the extents without an end that are counted here: of queues that this controller is responsible for, of
+// others that their groups read, and of their dead letter queues.
 func (c *Collector) growing() []growing {
 	out := make([]growing, 0, c.book.tailCount()+tailsPage)
 	asked := make(map[core.QueueID]bool) // extents are far more than queues

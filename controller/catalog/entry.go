@@ -44,7 +44,8 @@ type origin struct {
 	wanted     int
 }
 
-// rare has the values that are zero for most extents: sealed or open ones of AP queues, in their own queue, and complete.
+// rare has the values that are zero for most extents: sealed or open ones of AP queues, in their own queue, and
+// complete.
 type rare struct {
 	chain    uint64
 	before   core.ExtentID

@@ -1,6 +1,6 @@
-// Package catalog owns what a controller knows of extents, stores and shares: a cache of their rows and answers, with the
-// sets that rounds ask for, and the lists that output hosts are sent. It reads nothing by itself; the seal row of an
-// extent, the answer of a store, and the newest assignment of a share are the truth.
+// Package catalog owns what a controller knows of extents, stores and shares: a cache of their rows and answers, with
+// the sets that rounds ask for, and the lists that output hosts are sent. It reads nothing by itself; the seal row of
+// an extent, the answer of a store, and the newest assignment of a share are the truth.
 package catalog
 
 import (
@@ -84,7 +84,8 @@ func (e Extent) Leaving() bool {
 	return e.State == core.ExtentRetiring || e.State == core.ExtentRetired
 }
 
-// EndedBefore reports whether the end of the extent is known to have been fixed before an instant: all of its messages were published before.
+// EndedBefore reports whether the end of the extent is known to have been fixed before an instant: all of its messages
+// were published before.
 func (e Extent) EndedBefore(at time.Time) bool {
 	return !e.Kept.IsZero() && e.Kept.Before(at)
 }

@@ -177,7 +177,8 @@ func (x *Extents) unlodgeLocked(at *entry, e *Extent) {
 	}
 }
 
-// unfresh forgets an extent that nobody has taken from those that are fresh: nobody does of a queue that another controller is responsible for.
+// unfresh forgets an extent that nobody has taken from those that are fresh: nobody does of a queue that another
+// controller is responsible for.
 func (q *ofQueue) unfresh(at *entry) {
 	q.fresh = slices.DeleteFunc(q.fresh, func(is *entry) bool { return is == at })
 }
@@ -330,7 +331,8 @@ func (x *Extents) OpenOf(queue core.QueueID) []Extent {
 	return nil
 }
 
-// TakeFresh answers the extents of a queue that were put since it was last asked. Those of its chain beyond a place wait until it is asked again.
+// TakeFresh answers the extents of a queue that were put since it was last asked. Those of its chain beyond a place
+// wait until it is asked again.
 func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -350,7 +352,8 @@ func (x *Extents) TakeFresh(queue core.QueueID, upTo uint64) (out []core.Extent)
 	return out
 }
 
-// LastOfChain is the extent of a queue with the last place in its chain, also if it was retired; false: none has a place.
+// LastOfChain is the extent of a queue with the last place in its chain, also if it was retired; false: none has a
+// place.
 func (x *Extents) LastOfChain(queue core.QueueID) (last core.Extent, some bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -80,7 +80,8 @@ func manyExtents(x *Extents, n int) (out []core.Extent) {
 	return out
 }
 
-// BenchmarkExtents_Unfinished is what a round takes under the lock that publishers wait for, with so many extents, of which every tenth is unfinished.
+// BenchmarkExtents_Unfinished is what a round takes under the lock that publishers wait for, with so many extents, of
+// which every tenth is unfinished.
 func BenchmarkExtents_Unfinished(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

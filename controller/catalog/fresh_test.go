@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestExtents_FreshOfOtherControllers: nobody takes the fresh extents of a queue that another controller is responsible for. They are forgotten with the extents.
+// TestExtents_FreshOfOtherControllers: nobody takes the fresh extents of a queue that another controller is responsible
+// for. They are forgotten with the extents.
 func TestExtents_FreshOfOtherControllers(t *testing.T) {
 	x := NewExtents()
 	queue, reader := core.QueueID{ID: core.ID{1}}, core.QueueID{ID: core.ID{2}}

@@ -91,8 +91,8 @@ func (x *Shares) forgetEmptyLocked(l *list) {
 	x.mu.leftOut -= l.leftOut
 }
 
-// Forget drops the lists without shares of runs that are gone: nobody confirms them any more. A run that comes back is told
-// again which lists are all, so that it gives up what the others had.
+// Forget drops the lists without shares of runs that are gone: nobody confirms them any more. A run that comes back is
+// told again which lists are all, so that it gives up what the others had.
 func (x *Shares) Forget(gone func(HostRun) bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -247,9 +247,9 @@ func (x *Shares) WasTold(o HostRun) bool {
 	return x.ownerLocked(o).told
 }
 
-// Answered notes what an owner said to a list that it was sent with a version: newest counts there now, and all of it is
-// resumed, or not. A list that is older than that is raised above it. It answers the counter of the list now; 0: it is
-// forgotten.
+// Answered notes what an owner said to a list that it was sent with a version: newest counts there now, and all of it
+// is resumed, or not. A list that is older than that is raised above it. It answers the counter of the list now; 0: it
+// is forgotten.
 func (x *Shares) Answered(o HostRun, queue core.QueueID, sent, newest core.ListVersion, resumed bool) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -276,7 +276,8 @@ func (x *Shares) Answered(o HostRun, queue core.QueueID, sent, newest core.ListV
 	return l.counter
 }
 
-// LeftOut notes how many shares did not fit into a list: of all lists now, and whether it is the first time for this one.
+// LeftOut notes how many shares did not fit into a list: of all lists now, and whether it is the first time for this
+// one.
 func (x *Shares) LeftOut(o HostRun, queue core.QueueID, left int) (all int, news bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -295,8 +296,8 @@ type Marked struct {
 	counter uint64
 }
 
-// Mark are the lists of a queue that these owners have not confirmed. One that has no list is sent an empty one: it may have shares that it was given by
-// another controller, of which this one knows nothing.
+// Mark are the lists of a queue that these owners have not confirmed. One that has no list is sent an empty one: it may
+// have shares that it was given by another controller, of which this one knows nothing.
 func (x *Shares) Mark(queue core.QueueID, owners []HostRun) (out []Marked) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -21,8 +21,8 @@ func (x *Extents) OfMinority() []Extent {
 	})
 }
 
-// Release makes an extent of a minority one like all others: its shares are assigned by the controller that is responsible for its reader. It answers the
-// extent, and whether it was one of a minority.
+// Release makes an extent of a minority one like all others: its shares are assigned by the controller that is
+// responsible for its reader. It answers the extent, and whether it was one of a minority.
 func (x *Extents) Release(id core.ExtentID) (e Extent, released bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

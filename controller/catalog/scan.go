@@ -68,7 +68,8 @@ func (x *Extents) openIDs() []core.ExtentID {
 	return x.listOpenLocked(0)
 }
 
-// endlessIDs are those of the extents without an end, in no order. One hold of the lock lists them: an extent that begins to be sealed is there once.
+// endlessIDs are those of the extents without an end, in no order. One hold of the lock lists them: an extent that
+// begins to be sealed is there once.
 func (x *Extents) endlessIDs() []core.ExtentID {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -64,8 +64,8 @@ type Shares struct {
 	}
 }
 
-// NewShares has no shares. Counters begin with the time, so mostly above those of controllers of before; a host that has
-// a list with a higher one says so.
+// NewShares has no shares. Counters begin with the time, so mostly above those of controllers of before; a host that
+// has a list with a higher one says so.
 func NewShares(self HostRun, now time.Time) *Shares {
 	x := &Shares{self: self}
 	x.mu.counter = uint64(now.UnixMicro())
@@ -87,7 +87,8 @@ func (x *Shares) Get(k Share) Decision {
 	return Decision{}
 }
 
-// Holder is the run that may still have a share: its owner, or while it moves the one that it moves away from. Zero: nobody.
+// Holder is the run that may still have a share: its owner, or while it moves the one that it moves away from. Zero:
+// nobody.
 func (x *Shares) Holder(k Share) HostRun {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -135,8 +136,8 @@ func (x *Shares) SetAll(ds []Decision, well func(HostRun) bool, until time.Time)
 	return old
 }
 
-// TakeOver is Set for a decision that another controller may have made a moment ago: the holder of before gives the share away first, to a list of
-// this controller, and has until then for it.
+// TakeOver is Set for a decision that another controller may have made a moment ago: the holder of before gives the
+// share away first, to a list of this controller, and has until then for it.
 func (x *Shares) TakeOver(d Decision, holder HostRun, until time.Time) (old Decision) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -182,8 +183,8 @@ func (x *Shares) dropLocked(k Share) (old Decision, under *move) {
 	return d.Decision, under
 }
 
-// Leave forgets all decisions about a queue, and its lists. Owners hear nothing: another controller is responsible for the
-// queue.
+// Leave forgets all decisions about a queue, and its lists. Owners hear nothing: another controller is responsible for
+// the queue.
 func (x *Shares) Leave(queue core.QueueID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -200,8 +201,8 @@ func (x *Shares) Leave(queue core.QueueID) {
 	}
 }
 
-// Counter is that of the list that changed last, at least this: lists from now on are newer than those of a controller that
-// named it.
+// Counter is that of the list that changed last, at least this: lists from now on are newer than those of a controller
+// that named it.
 func (x *Shares) Counter(atLeast uint64) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -216,9 +217,9 @@ func (x *Shares) Heard(counter uint64) {
 	x.heardLocked(counter)
 }
 
-// mostHeard bounds the counters that hosts name: above it, lists have as many counters left as they will ever need, since
-// each takes one. Anybody may call as a host. With a counter near the end of all, see convert.CheckCounter, hosts would
-// refuse all lists from then on, also those of other controllers.
+// mostHeard bounds the counters that hosts name: above it, lists have as many counters left as they will ever need,
+// since each takes one. Anybody may call as a host. With a counter near the end of all, see convert.CheckCounter, hosts
+// would refuse all lists from then on, also those of other controllers.
 const mostHeard = 1 << 62
 
 func (x *Shares) heardLocked(counter uint64) {
@@ -236,7 +237,8 @@ func (x *Shares) Touch(extent core.ExtentID, groups []core.GroupID) {
 	}
 }
 
-// SetEpoch has the owners of a group's shares told of the epoch that a rewind began; zero is that of a group that never was.
+// SetEpoch has the owners of a group's shares told of the epoch that a rewind began; zero is that of a group that never
+// was.
 func (x *Shares) SetEpoch(queue core.QueueID, group core.GroupID, epoch uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -255,8 +255,8 @@ func TestShares_RunThatComesBackIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestShares_LeaveTellsNobody: of a queue that another controller is responsible for nothing is named, sent or waited for, also in the
-// middle of a move.
+// TestShares_LeaveTellsNobody: of a queue that another controller is responsible for nothing is named, sent or waited
+// for, also in the middle of a move.
 func TestShares_LeaveTellsNobody(t *testing.T) {
 	x, a, b := newSharesForTest(), ownerOf(1), ownerOf(2)
 	for n := range byte(4) {

@@ -7,10 +7,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TakeUnfinished answers, in no order, the extents that are news for rounds of seals since it was called last: those whose
-// seal was under way or not told to its holders, and that came, went or changed, and the open ones that came or changed
-// while their writer was gone, or whose writer is found gone. The time that it takes goes by their number, and by that of
-// writers: extents are many. gone must not block.
+// TakeUnfinished answers, in no order, the extents that are news for rounds of seals since it was called last: those
+// whose seal was under way or not told to its holders, and that came, went or changed, and the open ones that came or
+// changed while their writer was gone, or whose writer is found gone. The time that it takes goes by their number, and
+// by that of writers: extents are many. gone must not block.
 func (x *Extents) TakeUnfinished(gone func(HostRun) bool) []core.ExtentID {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestOperation_AnotherClock has a controller take over a merge from one whose clock was an hour ahead: the pauses that the rate asks for
-// get no longer by that.
+// TestOperation_AnotherClock has a controller take over a merge from one whose clock was an hour ahead: the pauses that
+// the rate asks for get no longer by that.
 func TestOperation_AnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 10, 10, 10, 10, 10)
@@ -51,7 +51,8 @@ func TestOperation_SaysWhoHasNotHeard(t *testing.T) {
 	})
 }
 
-// TestOperation_SaysWhomItDoesNotReach: one that is done names the controllers that may be beyond a cut of the network, and may have made extents there.
+// TestOperation_SaysWhomItDoesNotReach: one that is done names the controllers that may be beyond a cut of the network,
+// and may have made extents there.
 func TestOperation_SaysWhomItDoesNotReach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 5)

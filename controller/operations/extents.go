@@ -66,8 +66,9 @@ func (r *Runner) find(ctx context.Context, o *metadata.OperationRecord, extents 
 	return err
 }
 
-// widen adds to the purge of a queue what its groups alone read: messages of their retry queues, and dead letters that were merged into them. By then output
-// hosts have left what was purged before, and park nothing of it any more; one that had its time and has not heard of it hands nothing out, and is named at the end.
+// widen adds to the purge of a queue what its groups alone read: messages of their retry queues, and dead letters that
+// were merged into them. By then output hosts have left what was purged before, and park nothing of it any more; one
+// that had its time and has not heard of it hands nothing out, and is named at the end.
 func (r *Runner) widen(ctx context.Context, o *metadata.OperationRecord, extents map[core.ExtentID]metadata.ExtentRecord) error {
 	if _, err := r.heard(ctx, *o); err != nil {
 		return err

@@ -1,4 +1,5 @@
-// Package operations runs merges and purges of dead letters, and purges of queues, from their records: any controller goes on where another one stopped.
+// Package operations runs merges and purges of dead letters, and purges of queues, from their records: any controller
+// goes on where another one stopped.
 package operations
 
 import (
@@ -18,15 +19,16 @@ type Owner interface {
 	Seal(ctx context.Context, e core.Extent, reason string) (metadata.SealRecord, error)
 	// Rehomed takes in a row whose home was changed.
 	Rehomed(row metadata.SealRecord)
-	// Heard waits until the output hosts that are there have confirmed their lists of these queues, with what was changed of these extents. It answers
-	// those that had their time and have not. An error says that it is not known who has.
+	// Heard waits until the output hosts that are there have confirmed their lists of these queues, with what was changed
+	// of these extents. It answers those that had their time and have not. An error says that it is not known who has.
 	Heard(ctx context.Context, changed []core.ExtentID, queues ...core.QueueID) (unheard []core.HostID, err error)
 	// Unreached are the other controllers that may be beyond a cut of the network.
 	Unreached() []core.HostID
 
 	// Stage chooses the stores of a staging extent of the queue; nothing is written.
 	Stage(ctx context.Context, queue core.QueueID, operation core.ID) (core.Extent, error)
-	// Register writes the rows of a staging extent, unless they are there: nobody reads it. CodeConflict when it was purged.
+	// Register writes the rows of a staging extent, unless they are there: nobody reads it. CodeConflict when it was
+	// purged.
 	Register(ctx context.Context, stage core.Extent, operation core.ID) error
 	// Usable reports whether the stores of a staging extent can be expected to take copies.
 	Usable(stage core.Extent) bool
@@ -73,18 +75,20 @@ type Config struct {
 	Every       time.Duration // how often operations are looked for: those that others started or ran, and those that had to wait
 }
 
-// Runner starts, runs and cancels operations. Any controller starts and cancels one; the controller that is responsible for its object runs it. Safe for
-// concurrent use.
+// Runner starts, runs and cancels operations. Any controller starts and cancels one; the controller that is responsible
+// for its object runs it. Safe for concurrent use.
 //
 //	running ── all extents moved ──▶ done
 //	   ├────── Cancel ─────────────▶ cancelled   what was moved stays moved
 //	   └────── its group is gone ──▶ failed
 //
-// A selection is looked for first, and of a merge copied into a staging extent that nobody reads; then it is decided, by one change of the
-// operation's row. Before, nothing is changed for anybody, and what was copied is purged when it comes to nothing; after, it goes on to the end.
+// A selection is looked for first, and of a merge copied into a staging extent that nobody reads; then it is decided,
+// by one change of the operation's row. Before, nothing is changed for anybody, and what was copied is purged when it
+// comes to nothing; after, it goes on to the end.
 //
-// Its steps change a home only from own, and only of a sealed extent: whatever other operations, retention or other controllers do meanwhile,
-// each extent goes to one place. So a controller that is not responsible any more, and does not know it yet, does no harm: responsibility saves work.
+// Its steps change a home only from own, and only of a sealed extent: whatever other operations, retention or other
+// controllers do meanwhile, each extent goes to one place. So a controller that is not responsible any more, and does
+// not know it yet, does no harm: responsibility saves work.
 type Runner struct {
 	Config
 	wake chan struct{}
@@ -122,8 +126,8 @@ type Order struct {
 // maxTries bounds how often Start begins again because others change the same row.
 const maxTries = 8
 
-// Start records an operation, which then runs. With the id of one that is there it answers that one. CodeConflict while another one runs on the
-// same dead letters, or the same queue.
+// Start records an operation, which then runs. With the id of one that is there it answers that one. CodeConflict while
+// another one runs on the same dead letters, or the same queue.
 func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, error) {
 	if o.Kind != metadata.OperationMerge && o.Kind != metadata.OperationPurge {
 		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %.80q is not merge or purge", o.Kind)

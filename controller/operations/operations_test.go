@@ -258,8 +258,8 @@ func TestOperation_RateAndCancel(t *testing.T) {
 	})
 }
 
-// TestOperation_Controllers has several controllers, that come and go and lose answers of the metadata, run a merge or a purge: every message ends
-// in one place, and is counted once.
+// TestOperation_Controllers has several controllers, that come and go and lose answers of the metadata, run a merge or
+// a purge: every message ends in one place, and is counted once.
 func TestOperation_Controllers(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestOperation_WaitingOnesHoldUpNobody: as many merges as run side by side wait for their rates, for hours; a purge of another queue goes on.
+// TestOperation_WaitingOnesHoldUpNobody: as many merges as run side by side wait for their rates, for hours; a purge of
+// another queue goes on.
 func TestOperation_WaitingOnesHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

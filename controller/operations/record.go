@@ -45,7 +45,8 @@ func (r *Runner) save(ctx context.Context, o *metadata.OperationRecord) error {
 
 var errReplaced = errors.New("another operation took its place")
 
-// heard waits until nothing that was moved is handed out any more where it was. note is what the end has to say of that; an error says that it is not known.
+// heard waits until nothing that was moved is handed out any more where it was. note is what the end has to say of
+// that; an error says that it is not known.
 func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) (note string, err error) {
 	queues := []core.QueueID{o.Object}
 	if !o.Queue.IsZero() && o.Queue != o.Object {
@@ -65,7 +66,8 @@ func (r *Runner) heard(ctx context.Context, o metadata.OperationRecord) (note st
 	return "", nil
 }
 
-// beyond is what the end has to say of messages that the operation cannot know of: those in extents that a controller beyond a cut has made.
+// beyond is what the end has to say of messages that the operation cannot know of: those in extents that a controller
+// beyond a cut has made.
 func beyond(o metadata.OperationRecord) string {
 	if len(o.Unreached) == 0 {
 		return ""

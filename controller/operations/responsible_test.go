@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestOperation_RunsWhereItsObjectIs: of two controllers only the one that is responsible for the object runs an operation and forgets old ones, whichever
-// was asked. When the other one becomes responsible in the middle, it goes on.
+// TestOperation_RunsWhereItsObjectIs: of two controllers only the one that is responsible for the object runs an
+// operation and forgets old ones, whichever was asked. When the other one becomes responsible in the middle, it goes
+// on.
 func TestOperation_RunsWhereItsObjectIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 10, 10, 10, 10, 10, 10)

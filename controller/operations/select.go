@@ -17,7 +17,8 @@ const maxRemoved = 48 << 10
 // errScattered: a selection takes too many single messages of one extent.
 var errScattered = errors.New("it takes too many messages of one extent, too far apart, to be kept track of; select by age, or take all")
 
-// selectNext does the next step of a search, or of what it found. lost says why a staging extent has come to nothing; another one is made then.
+// selectNext does the next step of a search, or of what it found. lost says why a staging extent has come to nothing;
+// another one is made then.
 func (r *Runner) selectNext(ctx context.Context, o *metadata.OperationRecord) (lost, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -239,7 +240,8 @@ func (r *Runner) rehome(ctx context.Context, id core.ExtentID, op core.ID, to co
 // unclean reports whether an operation that has ended left something that only it needed.
 func unclean(o metadata.OperationRecord) bool { return o.Ended() && o.Selection != nil && !o.Cleared }
 
-// clear removes what an operation that has ended leaves: copies that nobody is to see, and what it found without taking it.
+// clear removes what an operation that has ended leaves: copies that nobody is to see, and what it found without taking
+// it.
 func (r *Runner) clear(ctx context.Context, o *metadata.OperationRecord) error {
 	if !unclean(*o) {
 		return nil

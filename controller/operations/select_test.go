@@ -77,7 +77,8 @@ func (b *harness) SealStage(ctx context.Context, e core.Extent, _ core.Seq) (met
 	})
 }
 
-// Look implements Owner: like stores, a staging extent takes what follows what it has, and what it has already when it is the same.
+// Look implements Owner: like stores, a staging extent takes what follows what it has, and what it has already when it
+// is the same.
 func (b *harness) Look(_ context.Context, l Look) (Found, error) {
 	time.Sleep(time.Millisecond) // of the bubble: whoever looks again and again at once would stop its clock
 	b.mu.Lock()
@@ -183,9 +184,9 @@ func (b *harness) cancelAt(r *Runner, op core.ID, step uint64) (join func()) {
 	return func() { <-done }
 }
 
-// TestSelection_Controllers has several controllers, that come and go and lose answers of the metadata, whose staging extents break, run a merge
-// or a purge of a selection, which somebody may cancel, and then one of all that is left: at the end of each every message is in exactly one place,
-// and nothing is half done.
+// TestSelection_Controllers has several controllers, that come and go and lose answers of the metadata, whose staging
+// extents break, run a merge or a purge of a selection, which somebody may cancel, and then one of all that is left: at
+// the end of each every message is in exactly one place, and nothing is half done.
 func TestSelection_Controllers(t *testing.T) {
 	for seed := range uint64(25) {
 		synctest.Test(t, func(t *testing.T) {
@@ -302,7 +303,8 @@ func TestSelection_TooFarApart(t *testing.T) {
 	})
 }
 
-// TestSelection_StoresAreAway: while no staging extent comes to anything they are made once a round, not one after another.
+// TestSelection_StoresAreAway: while no staging extent comes to anything they are made once a round, not one after
+// another.
 func TestSelection_StoresAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 9)

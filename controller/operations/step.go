@@ -71,8 +71,8 @@ func copies(r *metadata.OperationRecord) bool {
 	return r.Selection != nil && r.Kind == metadata.OperationMerge
 }
 
-// wide reports whether an operation concerns also what the groups of its object alone read: messages of their retry queues, and dead letters that were merged
-// into them.
+// wide reports whether an operation concerns also what the groups of its object alone read: messages of their retry
+// queues, and dead letters that were merged into them.
 func wide(r *metadata.OperationRecord) bool { return r.Group.IsZero() }
 
 // concerns reports whether an operation may change a home.
@@ -100,7 +100,8 @@ func sealed(r *metadata.OperationRecord, l core.Seq) {
 	r.Total += uint64(l)
 }
 
-// moved notes that the home of the next extent is changed. By its rate the one after that waits until all of this one could have begun.
+// moved notes that the home of the next extent is changed. By its rate the one after that waits until all of this one
+// could have begun.
 func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
 	r.Moved++
 	r.Done += uint64(l)
@@ -113,7 +114,8 @@ func moved(r *metadata.OperationRecord, l core.Seq, now time.Time) {
 	}
 }
 
-// retimed is when the next extent may move by this host's clock: the instant that another one noted may be far off, the pause before it is not.
+// retimed is when the next extent may move by this host's clock: the instant that another one noted may be far off, the
+// pause before it is not.
 func retimed(r *metadata.OperationRecord, now time.Time) time.Time {
 	if latest := now.Add(r.Pause); r.Next.After(latest) {
 		return latest
@@ -126,7 +128,8 @@ func rests(r *metadata.OperationRecord, until time.Time) bool {
 	return next(r) == moveNext && r.Next.After(until) && r.Done < r.Total
 }
 
-// take brings r up to the row, which another controller may have brought further; ahead reports whether r knows more than the row.
+// take brings r up to the row, which another controller may have brought further; ahead reports whether r knows more
+// than the row.
 func take(r *metadata.OperationRecord, row metadata.OperationRecord) (ahead bool) {
 	if row.Ended() || position(row) >= position(*r) {
 		*r = row

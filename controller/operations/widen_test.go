@@ -11,8 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOperation_PurgeOfAQueue takes what is the queue's, and what its groups alone read: parked messages, of an extent that has no end yet, too, and dead
-// letters that were merged. Dead letters stay, and what groups of other queues read. It is stopped after each second, and asked for again.
+// TestOperation_PurgeOfAQueue takes what is the queue's, and what its groups alone read: parked messages, of an extent
+// that has no end yet, too, and dead letters that were merged. Dead letters stay, and what groups of other queues read.
+// It is stopped after each second, and asked for again.
 func TestOperation_PurgeOfAQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 5)

@@ -52,8 +52,8 @@ type Need struct {
 	Zones []string // of the hosts that have the work already
 }
 
-// Replicas picks up to need.Want distinct hosts for the key, spread over as many zones as there are; within a zone those of more
-// weight win more keys.
+// Replicas picks up to need.Want distinct hosts for the key, spread over as many zones as there are; within a zone
+// those of more weight win more keys.
 func Replicas(key string, need Need, from []Candidate) []core.HostID {
 	used := make(map[string]int)
 	for _, z := range need.Zones {

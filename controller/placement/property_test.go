@@ -24,7 +24,8 @@ func drawCandidates(t *rapid.T) []Candidate {
 	return out
 }
 
-// TestReplicas_Properties: as many as there can be, distinct, no worse tier than needed, zones as even as the tiers allow.
+// TestReplicas_Properties: as many as there can be, distinct, no worse tier than needed, zones as even as the tiers
+// allow.
 func TestReplicas_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from := drawCandidates(t)

@@ -24,8 +24,8 @@ func (k *Keeper) stored(ctx context.Context, queue core.QueueID) ([]catalog.Exte
 	}), nil
 }
 
-// brought adds to known extents of a queue what other controllers did: the controller of a namespace is not that of its queues, and its
-// catalog may be half a minute old.
+// brought adds to known extents of a queue what other controllers did: the controller of a namespace is not that of its
+// queues, and its catalog may be half a minute old.
 func (k *Keeper) brought(ctx context.Context, queue core.QueueID, known []catalog.Extent) ([]catalog.Extent, error) {
 	byID := make(map[core.ExtentID]catalog.Extent, len(known))
 	unsure := make(map[core.ExtentID]bool, len(known)) // whether a seal row may say more

@@ -7,8 +7,8 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 )
 
-// TestLease_ClockJumpsWhileItIsMeasured: between what a host has told and its lease the clock is set ahead, or the controller stood still, for longer
-// than what nobody asks for is kept.
+// TestLease_ClockJumpsWhileItIsMeasured: between what a host has told and its lease the clock is set ahead, or the
+// controller stood still, for longer than what nobody asks for is kept.
 func TestLease_ClockJumpsWhileItIsMeasured(t *testing.T) {
 	r := newHarness(t)
 	q := r.queue("/acme/q", 1000)

@@ -122,7 +122,8 @@ func (r *harness) big(name string, limit int64, n int) (queues []core.QueueID) {
 	return queues
 }
 
-// asks asks for leases as a host does once a second, and answers what the last answer was and how long the slowest took.
+// asks asks for leases as a host does once a second, and answers what the last answer was and how long the slowest
+// took.
 func (r *harness) asks(times int, req func() *pb.LeaseQuotaRequest) (out *pb.LeaseQuotaResponse, slowest time.Duration) {
 	r.t.Helper()
 	id := run(1).ID
@@ -145,8 +146,8 @@ func (r *harness) asks(times int, req func() *pb.LeaseQuotaRequest) (out *pb.Lea
 	return out, slowest
 }
 
-// TestLease_OfANamespaceWithManyQueues: the answer does not wait for the backlogs of the queues, another namespace in the
-// question gets its lease, the room comes soon, and measuring takes a tenth of the time.
+// TestLease_OfANamespaceWithManyQueues: the answer does not wait for the backlogs of the queues, another namespace in
+// the question gets its lease, the room comes soon, and measuring takes a tenth of the time.
 func TestLease_OfANamespaceWithManyQueues(t *testing.T) {
 	for _, n := range []int{1, 250} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {

@@ -231,7 +231,8 @@ func TestLease_BacklogWithoutGroups(t *testing.T) {
 	}
 }
 
-// TestLease_RoomIsNeverGivenTwice has hosts fill a queue as fast as they are let, while nobody consumes: it is never above its cap.
+// TestLease_RoomIsNeverGivenTwice has hosts fill a queue as fast as they are let, while nobody consumes: it is never
+// above its cap.
 func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
 	r := newHarness(t)
 	const cap = 1_000_000
@@ -264,7 +265,8 @@ func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
 	}
 }
 
-// TestLease_BacklogOfANamespace counts all of its queues, also those that nobody publishes to now, and dead letters not.
+// TestLease_BacklogOfANamespace counts all of its queues, also those that nobody publishes to now, and dead letters
+// not.
 func TestLease_BacklogOfANamespace(t *testing.T) {
 	r := newHarness(t)
 	r.namespace(core.NamespaceSpec{Name: "/acme", BacklogBytes: 100_000})
@@ -320,8 +322,8 @@ func TestLease_ForgetsWhatNobodyAsksFor(t *testing.T) {
 	}
 }
 
-// TestLease_BoundsWhatAHostTells: a caller that tells of extents that nobody knows, or of one queue many times, costs no
-// more than a host that tells of all it has.
+// TestLease_BoundsWhatAHostTells: a caller that tells of extents that nobody knows, or of one queue many times, costs
+// no more than a host that tells of all it has.
 func TestLease_BoundsWhatAHostTells(t *testing.T) {
 	r := newHarness(t)
 	r.Alone = false

@@ -84,8 +84,8 @@ func (p *pair) ask(h *host, first int) {
 	}
 }
 
-// run has the hosts ask once a second, each another keeper first, and publish for so long. It answers how much passed, and the most that hosts held at
-// a time.
+// run has the hosts ask once a second, each another keeper first, and publish for so long. It answers how much passed,
+// and the most that hosts held at a time.
 func (p *pair) run(length time.Duration, hosts ...*host) (passed, most float64) {
 	const step = 100 * time.Millisecond
 	for at := time.Duration(0); at < length; at += step {
@@ -152,7 +152,8 @@ func TestLease_OneOfTwoControllersDivides(t *testing.T) {
 	}
 }
 
-// TestLease_BooksOfBefore: a controller that hands over and takes over again forgets its own leases, which hosts have exchanged since.
+// TestLease_BooksOfBefore: a controller that hands over and takes over again forgets its own leases, which hosts have
+// exchanged since.
 func TestLease_BooksOfBefore(t *testing.T) {
 	x, y := &host{run: run(1), need: 5000}, &host{run: run(2)}
 	p := newPair(t, x.run, y.run)
@@ -229,7 +230,8 @@ func TestLease_RoomWhenBacklogIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestLease_BacklogOfOthersExtents: another controller makes, seals and retires the extents; the catalog of this one does not know yet.
+// TestLease_BacklogOfOthersExtents: another controller makes, seals and retires the extents; the catalog of this one
+// does not know yet.
 func TestLease_BacklogOfOthersExtents(t *testing.T) {
 	p := newPair(t, run(1))
 	k := p.keepers[0]

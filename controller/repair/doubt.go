@@ -12,8 +12,8 @@ import (
 // lookTimeout bounds one look at a replica that an inventory says something of.
 const lookTimeout = 20 * time.Second
 
-// Doubt asks a holder itself, and takes it out of the holders when it does not have what it should. If another controller
-// has retired the extent, the holders have removed it, and this controller learns that from the row.
+// Doubt asks a holder itself, and takes it out of the holders when it does not have what it should. If another
+// controller has retired the extent, the holders have removed it, and this controller learns that from the row.
 func (r *Runner) Doubt(ctx context.Context, id core.ExtentID, at core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -28,7 +28,8 @@ func (r *Runner) Doubt(ctx context.Context, id core.ExtentID, at core.Place) {
 	r.verified(ctx, row, at)
 }
 
-// verified reports whether a holder has what it should. One that says itself that it does not is taken out of the holders.
+// verified reports whether a holder has what it should. One that says itself that it does not is taken out of the
+// holders.
 func (r *Runner) verified(ctx context.Context, row metadata.SealRecord, at core.Place) bool {
 	err := r.replicas.Verify(ctx, row, at)
 	switch core.CodeOf(err) {
@@ -38,8 +39,9 @@ func (r *Runner) verified(ctx context.Context, row metadata.SealRecord, at core.
 	return err == nil
 }
 
-// RemoveSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at. It acts on what it sees of those:
-// inventories of several stores come at the same time, and of the looks at an extent that they ask for only the first one is made.
+// RemoveSurplus gives up what a store has that is no holder, once all the copies that are wanted were looked at. It
+// acts on what it sees of those: inventories of several stores come at the same time, and of the looks at an extent
+// that they ask for only the first one is made.
 func (r *Runner) RemoveSurplus(ctx context.Context, id core.ExtentID, from core.Place) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

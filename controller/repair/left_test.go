@@ -38,7 +38,8 @@ func TestLeft_NothingIsSurplus(t *testing.T) {
 	}
 }
 
-// TestLeft_HolderOfLess: while a copy is made something is given up, or more of it: the copy is of another end than holders have now.
+// TestLeft_HolderOfLess: while a copy is made something is given up, or more of it: the copy is of another end than
+// holders have now.
 func TestLeft_HolderOfLess(t *testing.T) {
 	r, c := newRunner(t)
 	add := core.Place{Store: "s4", Disk: core.DiskID{ID: core.NewID(time.Now())}}

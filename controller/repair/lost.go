@@ -110,8 +110,8 @@ func (r *Runner) look(ctx context.Context, e catalog.Extent, row metadata.SealRe
 	return l
 }
 
-// show has readers get all that is left: replicas without the end show no more than they know as committed, and who is none of the replicas, and has
-// more of it from a copy that was under way, is not asked by readers.
+// show has readers get all that is left: replicas without the end show no more than they know as committed, and who is
+// none of the replicas, and has more of it from a copy that was under way, is not asked by readers.
 func (r *Runner) show(ctx context.Context, e catalog.Extent, row metadata.SealRecord, l *left, known map[core.HostID]catalog.Store) error {
 	tell := func(x *remainder) error {
 		err := r.replicas.Seal(ctx, row, x.Place(), row.Version)
@@ -175,7 +175,8 @@ func (r *Runner) show(ctx context.Context, e catalog.Extent, row metadata.SealRe
 	return nil
 }
 
-// shorter is who has the most of what the longest one has, nothing else, and so can get the rest of it; nil: nobody does.
+// shorter is who has the most of what the longest one has, nothing else, and so can get the rest of it; nil: nobody
+// does.
 func (r *Runner) shorter(ctx context.Context, id core.ExtentID, longest remainder, among []*remainder) (out *remainder, err error) {
 	for _, x := range among {
 		if out != nil && x.last <= out.last {
@@ -194,9 +195,10 @@ func (r *Runner) shorter(ctx context.Context, id core.ExtentID, longest remainde
 	return out, nil
 }
 
-// promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from: its rolling checksum
-// at the end is the row's, so its bytes are the extent's. When nobody is away who may have it, the end of the extent is lost: it is given up if
-// nothing that is lost can have been acknowledged, else kept until somebody turns up.
+// promote makes a holder of a replica that has everything up to the end and is none, when no holder can be copied from:
+// its rolling checksum at the end is the row's, so its bytes are the extent's. When nobody is away who may have it, the
+// end of the extent is lost: it is given up if nothing that is lost can have been acknowledged, else kept until
+// somebody turns up.
 func (r *Runner) promote(ctx context.Context, e catalog.Extent, row metadata.SealRecord, known map[core.HostID]catalog.Store) error {
 	l := r.look(ctx, e, row, known)
 	end, _, _ := row.HeldTo()
@@ -258,7 +260,8 @@ func unacknowledged(e catalog.Extent, row metadata.SealRecord, l *left) bool {
 	return row.Unacked && row.LostFrom == 0 && survives && upTo >= row.Floor
 }
 
-// ErrQuarantined: replicas that are damaged, or of another content, go beyond all that can be read. Nothing reads them, but a person may.
+// ErrQuarantined: replicas that are damaged, or of another content, go beyond all that can be read. Nothing reads them,
+// but a person may.
 var ErrQuarantined = errors.New("damaged copies go beyond what is left")
 
 // ErrAway: stores that do not answer may have what is lacking.
@@ -275,8 +278,9 @@ func (l *left) quarantined() (out []string) {
 	return out
 }
 
-// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it. Two of them are told apart:
-// ErrAway, a store may have it, and ErrQuarantined, a copy has more that cannot be read, and the operator did not say that this is given up, too.
+// GiveUp gives up what no store has any more of an extent, by an operator's word. CodeConflict: a store has all of it.
+// Two of them are told apart: ErrAway, a store may have it, and ErrQuarantined, a copy has more that cannot be read,
+// and the operator did not say that this is given up, too.
 func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantined bool) (metadata.SealRecord, error) {
 	r.cfg.Extents.Took(row) // another controller may have made holders
 	e, ok := r.cfg.Extents.Get(row.Extent.ID)

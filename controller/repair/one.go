@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// urgentTries is how many stores are tried in turn for a copy that somebody may wait for, or that one store has refused.
+// urgentTries is how many stores are tried in turn for a copy that somebody may wait for, or that one store has
+// refused.
 const urgentTries = 3
 
 // errMoved: somebody else changed the holders meanwhile.
@@ -148,8 +149,9 @@ func (r *Runner) addHolder(ctx context.Context, row metadata.SealRecord, add cor
 	}
 }
 
-// Quarantine takes a store that is damaged, or lacks something, out of the holders. The last one stays, since something may still be read from it, but counts as no
-// copy any more. The row of a retired extent stays as it is: its stores remove their replicas by its version.
+// Quarantine takes a store that is damaged, or lacks something, out of the holders. The last one stays, since something
+// may still be read from it, but counts as no copy any more. The row of a retired extent stays as it is: its stores
+// remove their replicas by its version.
 func (r *Runner) Quarantine(ctx context.Context, id core.ExtentID, from core.HostID, why string) {
 	dropped, last := false, core.Place{}
 	row, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(id), func(s *metadata.SealRecord) error {
@@ -222,7 +224,8 @@ func (r *Runner) dropSurplus(ctx context.Context, e catalog.Extent, row metadata
 	return r.replicas.Remove(ctx, next, drop)
 }
 
-// victim is the copy whose loss hurts least: of the zone with the most of them, of a store that was not among the first replicas.
+// victim is the copy whose loss hurts least: of the zone with the most of them, of a store that was not among the first
+// replicas.
 func victim(e catalog.Extent, from []core.Place, known map[core.HostID]catalog.Store) core.Place {
 	zones := make(map[string]int)
 	for _, x := range from {

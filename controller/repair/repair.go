@@ -24,7 +24,8 @@ import (
 
 // Owner is the controller, as far as repair needs it.
 type Owner interface {
-	// Rank orders stores by how good a place they are for another copy of an extent, of which there are copies in these zones.
+	// Rank orders stores by how good a place they are for another copy of an extent, of which there are copies in these
+	// zones.
 	Rank(id core.ExtentID, zones []string, among []core.HostID) []core.HostID
 	// Moved has readers hear that the holders are others.
 	Moved(e core.Extent)
@@ -87,7 +88,8 @@ type Runner struct {
 	calm     atomic.Bool   // it found nothing to do, and nothing that time alone changes; no doubt came up since
 	mu       struct {
 		sync.Mutex
-		// doubted are the last holders of extents that turned out to be short or damaged. They stay in the row, since nobody has more, and count as no copies.
+		// doubted are the last holders of extents that turned out to be short or damaged. They stay in the row, since nobody
+		// has more, and count as no copies.
 		doubted map[core.ExtentID]core.Place
 		failed  failures
 	}
@@ -139,8 +141,9 @@ func (r *Runner) doubts(id core.ExtentID, at core.Place) bool {
 	return ok && x.Same(at)
 }
 
-// mine reports whether this controller looks after the copies of an extent: it is responsible for the queue, or it alone knows that the last holder does
-// not have what the row says. An inventory says that to the controller of the extent's range.
+// mine reports whether this controller looks after the copies of an extent: it is responsible for the queue, or it
+// alone knows that the last holder does not have what the row says. An inventory says that to the controller of the
+// extent's range.
 func (r *Runner) mine(e catalog.Extent) bool {
 	_, doubted := r.doubted(e)
 	return doubted || r.cfg.Responsible(e.Queue.ID)
@@ -353,7 +356,8 @@ func (r *Runner) goneFor(known map[core.HostID]catalog.Store, id core.HostID, no
 	return max(now.Sub(st.Seen), 1)
 }
 
-// targets are the stores that can take another copy, the best first: replicas that have a part of it already, then by placement.
+// targets are the stores that can take another copy, the best first: replicas that have a part of it already, then by
+// placement.
 func (r *Runner) targets(e catalog.Extent, known map[core.HostID]catalog.Store) []core.HostID {
 	var zones []string
 	has := make(map[core.HostID]bool)

@@ -100,7 +100,8 @@ func TestRepair_DropsTheSurplus(t *testing.T) {
 	}
 }
 
-// TestRepair_SurplusOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has said so yet.
+// TestRepair_SurplusOnlyBesideVerifiedCopies: a copy looks like one too many, but another one is damaged and nobody has
+// said so yet.
 func TestRepair_SurplusOnlyBesideVerifiedCopies(t *testing.T) {
 	r, c := newRunner(t)
 	c.damaged["s1"] = true
@@ -116,8 +117,8 @@ func TestRepair_SurplusOnlyBesideVerifiedCopies(t *testing.T) {
 	}
 }
 
-// TestRemoveSurplus_HolderWithoutItsCopy: a holder lost its copy, and another store has one too many. The looks at both are asked for at the same time,
-// again and again, and the one at the surplus is always the first.
+// TestRemoveSurplus_HolderWithoutItsCopy: a holder lost its copy, and another store has one too many. The looks at both
+// are asked for at the same time, again and again, and the one at the surplus is always the first.
 func TestRemoveSurplus_HolderWithoutItsCopy(t *testing.T) {
 	r, c := newRunner(t)
 	if err := r.repair(t.Context(), c.id, false); err != nil { // s3 is no holder from now on
@@ -152,7 +153,8 @@ func TestRepair_LeavesTheQueuesOfOtherControllers(t *testing.T) {
 	}
 }
 
-// TestSweep_OneLineOfFailures: without stores the repair of every extent fails. The log has one line of all for each sweep.
+// TestSweep_OneLineOfFailures: without stores the repair of every extent fails. The log has one line of all for each
+// sweep.
 func TestSweep_OneLineOfFailures(t *testing.T) {
 	r, _ := newRunner(t)
 	var log bytes.Buffer
@@ -169,8 +171,8 @@ func TestSweep_OneLineOfFailures(t *testing.T) {
 }
 
 // TestRepair_RestsWhileNothingChanges: all extents are judged again at once when one got other holders, or a holder is
-// doubted, and each minute at least. While a store is away, or there is something to do, time alone may change what is to
-// be done.
+// doubted, and each minute at least. While a store is away, or there is something to do, time alone may change what is
+// to be done.
 func TestRepair_RestsWhileNothingChanges(t *testing.T) {
 	r, c := newRunner(t)
 	now := time.Now()

@@ -56,8 +56,8 @@ func (r *Runner) copyTo(ctx context.Context, row metadata.SealRecord, source cor
 	return row, r.keep(ctx, row, at)
 }
 
-// keep has a store that is to become a holder keep the end, and the version that makes it one. Of an extent that was given up in part a replica does not
-// come up to its end, so no store can see for itself that it has all that is left.
+// keep has a store that is to become a holder keep the end, and the version that makes it one. Of an extent that was
+// given up in part a replica does not come up to its end, so no store can see for itself that it has all that is left.
 func (r *Runner) keep(ctx context.Context, row metadata.SealRecord, at core.Place) error {
 	err := r.replicas.Seal(ctx, row, at, row.Version+1)
 	if row.LostFrom == 0 || err != nil && core.CodeOf(err) != core.CodeIncomplete {
@@ -98,7 +98,8 @@ func (r *Runner) assess(ctx context.Context, row metadata.SealRecord, source, at
 	return a, useless, err
 }
 
-// differs reports whether a replica's batches are others than the extent's, as far as both go: rolling checksums are of all before.
+// differs reports whether a replica's batches are others than the extent's, as far as both go: rolling checksums are of
+// all before.
 func (r *Runner) differs(ctx context.Context, row metadata.SealRecord, source, at core.Place, a core.FenceAnswer) (bool, error) {
 	id := row.Extent.ID
 	end, want, _ := row.HeldTo()
@@ -134,8 +135,9 @@ func (r *Runner) removeUseless(ctx context.Context, row metadata.SealRecord, sou
 	return row, r.replicas.Remove(ctx, row, from)
 }
 
-// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a store refuses what
-// was decided before it heard of a newer one, and has a controller confirm the decision from the row.
+// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a
+// store refuses what was decided before it heard of a newer one, and has a controller confirm the decision from the
+// row.
 func (r *Runner) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.Place) (metadata.SealRecord, error) {
 	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 		if s.State != core.ExtentSealed || s.Version != row.Version || slices.ContainsFunc(s.Places(), from.Same) {

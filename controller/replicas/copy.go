@@ -20,8 +20,8 @@ const (
 	rangeTimeout = 15 * time.Second
 )
 
-// Copy gives a replica what it lacks and another one has, range by range; unread says that an error is of reading it. pace, when there is one,
-// is asked before each range is written.
+// Copy gives a replica what it lacks and another one has, range by range; unread says that an error is of reading it.
+// pace, when there is one, is asked before each range is written.
 func (c *Calls) Copy(ctx context.Context, id core.ExtentID, from, to core.Place, first, last core.Seq, pace func(ctx context.Context, bytes int) error) (unread bool, err error) {
 	store, err := c.stores.At(to.Store)
 	if err != nil {

@@ -35,8 +35,8 @@ func New(stores Stores, timeout time.Duration) *Calls {
 	return &Calls{stores: stores, timeout: timeout}
 }
 
-// Fence has a replica take no further appends and say what it has. version is of the holders when the store is to get a copy: one that removed
-// it by an older version takes it back.
+// Fence has a replica take no further appends and say what it has. version is of the holders when the store is to get a
+// copy: one that removed it by an older version takes it back.
 func (c *Calls) Fence(ctx context.Context, e core.Extent, at core.Place, version uint64) (core.FenceAnswer, error) {
 	store, err := c.stores.At(at.Store)
 	if err != nil {
@@ -67,8 +67,8 @@ func (c *Calls) Seal(ctx context.Context, row metadata.SealRecord, at core.Place
 	return convert.FromRPC(err)
 }
 
-// Remove deletes a replica by the version of the row that decided it. The store refuses a version that it was not told before, together with the end,
-// and one that is older than it knows.
+// Remove deletes a replica by the version of the row that decided it. The store refuses a version that it was not told
+// before, together with the end, and one that is older than it knows.
 func (c *Calls) Remove(ctx context.Context, row metadata.SealRecord, at core.Place) error {
 	err := c.remove(ctx, row, at)
 	if core.CodeOf(err) != core.CodeConflict {

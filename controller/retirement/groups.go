@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// deletedFor is at least between the deletion of a group and the removal of its rows: output hosts hear of the deletion within seconds, and save
-// for up to a minute what is settled late.
+// deletedFor is at least between the deletion of a group and the removal of its rows: output hosts hear of the deletion
+// within seconds, and save for up to a minute what is settled late.
 const deletedFor = 10 * time.Minute
 
 // deletedGroups removes the rows of groups that were deleted a while ago.
@@ -23,7 +23,8 @@ func (r *Runner) deletedGroups(ctx context.Context) {
 // deletionsAtOnce bounds the deletions that a round has under way. One that takes long holds up no other.
 const deletionsAtOnce = 8
 
-// hints looks at the hints of deletions page by page while the round has time; the next round looks at those after them.
+// hints looks at the hints of deletions page by page while the round has time; the next round looks at those after
+// them.
 func (r *Runner) hints(ctx context.Context, partition string, after *string, finish func(context.Context, metadata.Row) error) {
 	began := time.Now()
 	var g errgroup.Group
@@ -63,7 +64,8 @@ func (r *Runner) hintsAfter(ctx context.Context, partition, after string) (rows 
 	return r.cfg.Meta.List(ctx, metadata.Work, partition, after, AtOnce, metadata.Quorum)
 }
 
-// deletedGroup deletes the built-in queues of a group, if its frontend has not, and later the rows of the group, the hint to them last. Any controller goes on where another one stopped.
+// deletedGroup deletes the built-in queues of a group, if its frontend has not, and later the rows of the group, the
+// hint to them last. Any controller goes on where another one stopped.
 func (r *Runner) deletedGroup(ctx context.Context, hint metadata.Row) error {
 	g, err := metadata.Decode[metadata.DeletedGroupRecord](metadata.Work, hint)
 	if err != nil {

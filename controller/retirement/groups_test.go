@@ -38,7 +38,8 @@ func (s *mortal) Remove(ctx context.Context, t metadata.Table, k metadata.Key, a
 	return s.Store.Remove(ctx, t, k, at, c)
 }
 
-// ruin is a deleted group of which every table has rows. One extent is known to the controller alone, the others only by rows of the group.
+// ruin is a deleted group of which every table has rows. One extent is known to the controller alone, the others only
+// by rows of the group.
 type ruin struct {
 	t       *testing.T
 	meta    metadata.Store
@@ -171,7 +172,8 @@ func TestDeletedGroups_TwoControllers(t *testing.T) {
 	}
 }
 
-// TestDeletedGroups_When: not soon after the deletion, not of a group that was not deleted after all, but also when another group has the name.
+// TestDeletedGroups_When: not soon after the deletion, not of a group that was not deleted after all, but also when
+// another group has the name.
 func TestDeletedGroups_When(t *testing.T) {
 	r := newRuin(t, core.StatusDeleted)
 	all := r.rows()
@@ -217,8 +219,8 @@ func TestDeletedGroups_InPages(t *testing.T) {
 	}
 }
 
-// TestDeletedGroups_LeaveNoQueues: whoever deleted a group died before it deleted the group's built-in queues, and another group took the name. The queues go
-// unless the paths are that group's by now.
+// TestDeletedGroups_LeaveNoQueues: whoever deleted a group died before it deleted the group's built-in queues, and
+// another group took the name. The queues go unless the paths are that group's by now.
 func TestDeletedGroups_LeaveNoQueues(t *testing.T) {
 	r := newRuin(t, core.StatusDeleted)
 	fresh := core.GroupID{ID: core.NewID(r.deleted)}

@@ -119,8 +119,8 @@ func TestDeletedGroups_ManyExtents(t *testing.T) {
 	})
 }
 
-// TestForget_ManyDeletedGroups: the rows of many deleted groups are not forgotten yet, and the removal of an extent takes
-// longer than a step. It goes on where it stopped.
+// TestForget_ManyDeletedGroups: the rows of many deleted groups are not forgotten yet, and the removal of an extent
+// takes longer than a step. It goes on where it stopped.
 func TestForget_ManyDeletedGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := &farLists{Store: memory.New(), takes: 100 * time.Millisecond}

@@ -22,10 +22,10 @@ func (r *Runner) deletedQueues(ctx context.Context) {
 	r.hints(ctx, metadata.PartitionDeletedQueue, &r.dying, r.deletedQueue)
 }
 
-// deletedQueue finishes the deletion of a queue. A frontend that creates a group beside the deletion may write the group,
-// and its dead letter queue, after the deletion has listed the groups; it deletes them, or dies before that. So the groups
-// are listed once more when such a creation has ended, and the hint goes then. Any controller goes on where another one
-// stopped.
+// deletedQueue finishes the deletion of a queue. A frontend that creates a group beside the deletion may write the
+// group, and its dead letter queue, after the deletion has listed the groups; it deletes them, or dies before that. So
+// the groups are listed once more when such a creation has ended, and the hint goes then. Any controller goes on where
+// another one stopped.
 func (r *Runner) deletedQueue(ctx context.Context, row metadata.Row) error {
 	hint, err := metadata.Decode[metadata.DeletedQueueRecord](metadata.Work, row)
 	if err != nil {

@@ -52,7 +52,8 @@ func (s *doomed) Remove(ctx context.Context, t metadata.Table, k metadata.Key, a
 	return s.Store.Remove(ctx, t, k, at, c)
 }
 
-// estate is a queue with two groups, which have dead letter queues; one has a retry queue, too. The dead letter queue of the other one has a group.
+// estate is a queue with two groups, which have dead letter queues; one has a retry queue, too. The dead letter queue
+// of the other one has a group.
 type estate struct {
 	t    *testing.T
 	meta metadata.Store
@@ -130,7 +131,8 @@ func (x *estate) runner(after time.Duration) *Runner {
 	return New(Config{Responsible: all, Meta: x.meta, Extents: catalog.NewExtents(), Now: func() time.Time { return x.now.Add(after) }, Log: slog.New(slog.DiscardHandler)}, nil)
 }
 
-// TestDeletedQueues_CrashAnywhere has a frontend crash at each of its writes while it deletes a queue: a controller leaves all of it or nothing.
+// TestDeletedQueues_CrashAnywhere has a frontend crash at each of its writes while it deletes a queue: a controller
+// leaves all of it or nothing.
 func TestDeletedQueues_CrashAnywhere(t *testing.T) {
 	for writes := int64(0); ; writes++ {
 		x := newEstate(t)
@@ -158,7 +160,8 @@ func TestDeletedQueues_CrashAnywhere(t *testing.T) {
 	}
 }
 
-// TestDeletedGroups_BuiltInQueues: a frontend crashes at each of its writes while it deletes a group. A controller deletes the group's built-in queues.
+// TestDeletedGroups_BuiltInQueues: a frontend crashes at each of its writes while it deletes a group. A controller
+// deletes the group's built-in queues.
 func TestDeletedGroups_BuiltInQueues(t *testing.T) {
 	for writes := int64(0); ; writes++ {
 		x := newEstate(t)
@@ -241,7 +244,8 @@ func (d deaf) List(context.Context, metadata.Table, string, string, int, metadat
 	return nil, false, d.err
 }
 
-// TestRounds_SayNothingOfMetadataThatDoNotAnswer: there is nothing to retire or delete, and rounds that cannot read that fill no log.
+// TestRounds_SayNothingOfMetadataThatDoNotAnswer: there is nothing to retire or delete, and rounds that cannot read
+// that fill no log.
 func TestRounds_SayNothingOfMetadataThatDoNotAnswer(t *testing.T) {
 	for code, says := range map[core.Code]bool{core.CodeUnavailable: false, core.CodeNoMajority: false, core.CodeCorrupt: true} {
 		x := newEstate(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a tombstone, then
-// deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that is missing or failed deletes nothing.
-// It is for the queues of hints, and for those whose rows a round has read.
+// Deleted removes the extents of deleted queues: sealed first, then retired in the seal row, which stays as a
+// tombstone, then deleted by their stores, with what is kept of their groups' progress. An answer of the metadata that
+// is missing or failed deletes nothing. It is for the queues of hints, and for those whose rows a round has read.
 func (r *Runner) Deleted(ctx context.Context) {
 	r.deletedQueues(ctx)
 	for _, id := range r.deletedWithExtents() {
@@ -79,7 +79,8 @@ func (r *Runner) retire(ctx context.Context, q metadata.QueueRecord, e catalog.E
 	return r.remove(ctx, e, row)
 }
 
-// nameless fails while a deleted queue has its path: the deletion waits until nothing can be acknowledged in the queue any more, and goes by its extents.
+// nameless fails while a deleted queue has its path: the deletion waits until nothing can be acknowledged in the queue
+// any more, and goes by its extents.
 func (r *Runner) nameless(ctx context.Context, q metadata.QueueRecord) error {
 	name, _, err := metadata.Read[metadata.NameRecord](ctx, r.cfg.Meta, metadata.Names, metadata.NameKey(q.Spec.Path), metadata.Serial)
 	switch {
@@ -116,9 +117,10 @@ func (r *Runner) remove(ctx context.Context, e catalog.Extent, row metadata.Seal
 	return nil
 }
 
-// endRow has the seal row of a removed extent end after metadata.SealRowLife. From then on only the age of the extent says
-// that it may have been retired. So the create row, which would say that the extent is open, has to be gone before. The
-// head of a CP queue keeps its seal row: the head record names the extent, and a head without a seal row is open.
+// endRow has the seal row of a removed extent end after metadata.SealRowLife. From then on only the age of the extent
+// says that it may have been retired. So the create row, which would say that the extent is open, has to be gone
+// before. The head of a CP queue keeps its seal row: the head record names the extent, and a head without a seal row is
+// open.
 func (r *Runner) endRow(ctx context.Context, e core.Extent) error {
 	if e.Chain > 0 {
 		head, err := metadata.ReadHead(ctx, r.cfg.Meta, e.Queue, metadata.Serial)
@@ -138,9 +140,9 @@ func (r *Runner) endRow(ctx context.Context, e core.Extent) error {
 	return err
 }
 
-// removeRow removes a row that nobody changes, by the time when it was written: the clock of its writer may be ahead of this
-// one. A row that is written again meanwhile stays: a controller that lists it finds the extent retired, and removes it.
-// Reads at Quorum that follow, as those of a group that starts, do not find the row.
+// removeRow removes a row that nobody changes, by the time when it was written: the clock of its writer may be ahead of
+// this one. A row that is written again meanwhile stays: a controller that lists it finds the extent retired, and
+// removes it. Reads at Quorum that follow, as those of a group that starts, do not find the row.
 func (r *Runner) removeRow(ctx context.Context, t metadata.Table, k metadata.Key) error {
 	row, err := r.cfg.Meta.Get(ctx, t, k, metadata.Quorum)
 	switch {
@@ -172,7 +174,8 @@ func (r *Runner) removeDrained(ctx context.Context, e catalog.Extent) error {
 	return err
 }
 
-// forget removes what is kept of the groups' progress in an extent. One that does not come to its end goes on with the next call.
+// forget removes what is kept of the groups' progress in an extent. One that does not come to its end goes on with the
+// next call.
 func (r *Runner) forget(ctx context.Context, row metadata.SealRecord) error {
 	return r.goOn(row.Extent.ID.ID, func(place *progress.Place) error { return progress.Forget(ctx, r.cfg.Meta, row, place, r.cfg.Now()) })
 }

@@ -58,13 +58,15 @@ type Config struct {
 	Every       time.Duration // how often extents are looked for that their queues keep no longer
 }
 
-// Runner retires what is of a deleted queue, and what queues keep no longer, in steps. Each is in the seal row: any controller goes on from there.
+// Runner retires what is of a deleted queue, and what queues keep no longer, in steps. Each is in the seal row: any
+// controller goes on from there.
 //
 //	sealed ──due──▶ retiring ──still due, all read again──▶ retired ──drained──▶ removed by its stores, its rows gone
 //	   ▲────────────────┘ a group needs it, or the clock is not trusted
 //
-// A group is made, and so must be rewound, the other way round: its row first, then the extents are read. So either the second look meets the
-// group, or the group meets the mark, and gets nothing of the extent. One goroutine uses Run, another one may use Deleted, and any number Changed.
+// A group is made, and so must be rewound, the other way round: its row first, then the extents are read. So either the
+// second look meets the group, or the group meets the mark, and gets nothing of the extent. One goroutine uses Run,
+// another one may use Deleted, and any number Changed.
 type Runner struct {
 	cfg     Config
 	owner   Owner
@@ -103,12 +105,13 @@ var errMoved = errors.New("another controller went on with it meanwhile")
 const (
 	// markedFor is at least between the mark and the second look.
 	markedFor = 10 * time.Second
-	// drainedFor is at least between an extent's retirement and its removal: output hosts are told to leave it, and save for up to a minute
-	// what is settled late.
+	// drainedFor is at least between an extent's retirement and its removal: output hosts are told to leave it, and save
+	// for up to a minute what is settled late.
 	drainedFor = 90 * time.Second
 )
 
-// sighting is since when this controller knows an extent to be retiring, or retired. Other controllers may undo a mark and make another one: the version tells.
+// sighting is since when this controller knows an extent to be retiring, or retired. Other controllers may undo a mark
+// and make another one: the version tells.
 type sighting struct {
 	state   core.ExtentState
 	version uint64

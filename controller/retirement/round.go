@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// AtOnce is how many extents of a queue are changed, or removed, before the round looks whether its time is over. So each
-	// queue that a round comes to gets on.
+	// AtOnce is how many extents of a queue are changed, or removed, before the round looks whether its time is over. So
+	// each queue that a round comes to gets on.
 	AtOnce = 64
 	// queuesSideBySide bounds the queues that a round looks at side by side.
 	queuesSideBySide = 4
-	// changesAtOnce and removalsAtOnce bound the extents that are marked or retired side by side, and those that are removed:
-	// the metadata and the stores have other work.
+	// changesAtOnce and removalsAtOnce bound the extents that are marked or retired side by side, and those that are
+	// removed: the metadata and the stores have other work.
 	changesAtOnce  = 16
 	removalsAtOnce = 16
 )
@@ -37,8 +37,8 @@ type turn struct {
 	changes, removals chan struct{}
 }
 
-// trusted reports whether the clocks are: they are asked once a round, when it matters. Others wait meanwhile, by a channel:
-// a mutex would be held over calls to hosts.
+// trusted reports whether the clocks are: they are asked once a round, when it matters. Others wait meanwhile, by a
+// channel: a mutex would be held over calls to hosts.
 func (t *turn) trusted(ctx context.Context) bool {
 	is := <-t.clocks
 	if is == nil {
@@ -50,7 +50,8 @@ func (t *turn) trusted(ctx context.Context) bool {
 
 func (t *turn) over() bool { return time.Since(t.began) >= t.cfg.Every/2 }
 
-// round takes every queue's extents a step on, as many as there is time for. A queue or extent that cannot be read stays as it is.
+// round takes every queue's extents a step on, as many as there is time for. A queue or extent that cannot be read
+// stays as it is.
 func (r *Runner) round(ctx context.Context) {
 	r.leaveGone()
 	t := &turn{
@@ -162,8 +163,8 @@ func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now tim
 	return due, marked, drained
 }
 
-// retireDue retires what is marked and still due, and marks what is due. It answers how many extents are due and stay as
-// they are. The row of the queue has said which of them may be due; it is read again before they go.
+// retireDue retires what is marked and still due, and marks what is due. It answers how many extents are due and stay
+// as they are. The row of the queue has said which of them may be due; it is read again before they go.
 func (t *turn) retireDue(ctx context.Context, queue core.QueueID, due, marked []catalog.Extent) (left int, err error) {
 	if len(due)+len(marked) == 0 {
 		return 0, nil

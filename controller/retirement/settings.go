@@ -34,9 +34,9 @@ func (r *Runner) Changed(queue core.QueueID) {
 	delete(r.mu.reading, queue)
 }
 
-// queues yields those of the queues that this controller is responsible for, except those whose rows cannot be read. The
-// rows may be old: the caller reads a row again at Serial before it acts on it. Serial reads of all queues would fill the
-// time between two rounds.
+// queues yields those of the queues that this controller is responsible for, except those whose rows cannot be read.
+// The rows may be old: the caller reads a row again at Serial before it acts on it. Serial reads of all queues would
+// fill the time between two rounds.
 func (r *Runner) queues(ctx context.Context, of []core.QueueID) iter.Seq[settings] {
 	return func(yield func(settings) bool) {
 		others := func(id core.QueueID) bool { return !r.cfg.Responsible(id.ID) }

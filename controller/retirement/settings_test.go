@@ -26,8 +26,8 @@ func (m *toldOf) GetRows(ctx context.Context, t metadata.Table, keys []metadata.
 	return metadata.GetRows(ctx, m.Store, t, keys, c)
 }
 
-// TestRunner_ToldOfOneQueue: calls without a break, of one queue and of queues that are not there, have the row of that queue
-// read again, and no others.
+// TestRunner_ToldOfOneQueue: calls without a break, of one queue and of queues that are not there, have the row of that
+// queue read again, and no others.
 func TestRunner_ToldOfOneQueue(t *testing.T) {
 	meta := memory.New()
 	defer meta.Close()

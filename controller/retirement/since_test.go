@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestSince_MarkedAgainElsewhere: another controller undid the mark, and made one of its own, while this one did not look. The second look waits from then on.
+// TestSince_MarkedAgainElsewhere: another controller undid the mark, and made one of its own, while this one did not
+// look. The second look waits from then on.
 func TestSince_MarkedAgainElsewhere(t *testing.T) {
 	r, now := New(Config{}, nil), time.Unix(1, 0)
 	e := catalog.Extent{State: core.ExtentRetiring, Version: 2}

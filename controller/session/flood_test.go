@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestSession_AFloodOfQuestions: thousands of callers ask a controller at once, over and over. Its own looks, and the questions
-// of another controller, are not behind all of theirs.
+// TestSession_AFloodOfQuestions: thousands of callers ask a controller at once, over and over. Its own looks, and the
+// questions of another controller, are not behind all of theirs.
 func TestSession_AFloodOfQuestions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, faulty.New(memory.New(), faulty.Faults{Delay: 10 * time.Millisecond}))

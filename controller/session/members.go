@@ -133,8 +133,8 @@ func (m *members) termOf(run core.RunID) (term uint64, ok bool) {
 	return term, ok
 }
 
-// choose a slot to contend for: the one that the host had last, else a free one, in an order that differs by the host, else
-// the one whose holder has been silent for longest. full: all are other hosts'.
+// choose a slot to contend for: the one that the host had last, else a free one, in an order that differs by the host,
+// else the one whose holder has been silent for longest. full: all are other hosts'.
 func (m *members) choose(self core.HostID, first int) (best int, full bool) {
 	rank := func(i int) int {
 		switch s := &m.slots[i]; {

@@ -13,14 +13,16 @@ import (
 const (
 	// stirs is for how long a row may stay unchanged while its run renews it.
 	stirs = 4 * time.Second
-	// patience is how long a holder waits for another controller that does not answer, before it gives its lease back. Of two
-	// that wait for each other the first one by id waits twice as long.
+	// patience is how long a holder waits for another controller that does not answer, before it gives its lease back. Of
+	// two that wait for each other the first one by id waits twice as long.
 	patience = 10 * time.Second
-	// persists is how long a holder waits for one that sees far fewer hosts: that one has to notice, and to give back its own.
+	// persists is how long a holder waits for one that sees far fewer hosts: that one has to notice, and to give back its
+	// own.
 	persists = 30 * time.Second
 	// minRest and maxRest bound how long this controller takes no lease beside one for which it gave its own back.
 	minRest, maxRest = 30 * time.Second, 10 * time.Minute
-	// hiddenFor is from when the log is told of a lease whose holder the membership lacks. That of one that died ends before.
+	// hiddenFor is from when the log is told of a lease whose holder the membership lacks. That of one that died ends
+	// before.
 	hiddenFor = 15 * time.Second
 )
 
@@ -60,12 +62,12 @@ func (r *reach) rest(now time.Time) {
 	r.rests = now.Add(r.pause)
 }
 
-// outweighs reports whether a controller that sees a hosts is to be followed rather than one that sees b, if the two do not
-// reach each other: the other one is cut off from the cluster, or belongs to no cluster.
+// outweighs reports whether a controller that sees a hosts is to be followed rather than one that sees b, if the two do
+// not reach each other: the other one is cut off from the cluster, or belongs to no cluster.
 func outweighs(a, b uint32) bool { return b > 0 && a/2 >= b }
 
-// obstacle is another controller because of which this one gives its session lease back, or takes none; nil: there is none.
-// sees is how many hosts this one sees.
+// obstacle is another controller because of which this one gives its session lease back, or takes none; nil: there is
+// none. sees is how many hosts this one sees.
 func (m *members) obstacle(now time.Time, holds bool, sees uint32) *slot {
 	for i := range m.slots {
 		s := &m.slots[i]
@@ -228,7 +230,8 @@ func (s *Session) decide() {
 	}
 }
 
-// tellHiddenLocked tells the log of a holder about controllers that hold session leases, too, and that the membership lacks.
+// tellHiddenLocked tells the log of a holder about controllers that hold session leases, too, and that the membership
+// lacks.
 func (s *Session) tellHiddenLocked(now time.Time, holds bool) {
 	m, any := &s.mu.members, false
 	for i := range m.slots {

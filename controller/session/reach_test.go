@@ -45,8 +45,9 @@ func (w *world) of(c *controller) (n int) {
 
 func warnings(c *controller) int { return strings.Count(c.log.String(), "level=WARN") }
 
-// TestSession_StrangerTakesNothing: a controller starts that reaches the metadata, and no other controller: the address to join is wrong, or a firewall is in
-// between. The cluster loses nothing by it, and the stranger says why it does nothing. When the only controller of the cluster restarts it has all keys again.
+// TestSession_StrangerTakesNothing: a controller starts that reaches the metadata, and no other controller: the address
+// to join is wrong, or a firewall is in between. The cluster loses nothing by it, and the stranger says why it does
+// nothing. When the only controller of the cluster restarts it has all keys again.
 func TestSession_StrangerTakesNothing(t *testing.T) {
 	for name, cut := range map[string]func(w *world){
 		"membership lacks it": func(w *world) { w.hide("a", "b", true) },
@@ -89,8 +90,9 @@ func TestSession_StrangerTakesNothing(t *testing.T) {
 	}
 }
 
-// TestSession_EqualStrangers: nothing tells which of two controllers belongs to the cluster. One of them has all, and the other one says so: the first by id if
-// both took a lease before they saw that of the other one, else the one that took a lease.
+// TestSession_EqualStrangers: nothing tells which of two controllers belongs to the cluster. One of them has all, and
+// the other one says so: the first by id if both took a lease before they saw that of the other one, else the one that
+// took a lease.
 func TestSession_EqualStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -120,8 +122,9 @@ func TestSession_EqualStrangers(t *testing.T) {
 	})
 }
 
-// TestSession_LapseDuringACut: two controllers share the keys, and are cut off from each other. Each goes on with its part. When the lease of one lapses, or
-// of both, one has all soon; the other one says why. After the cut both have a part.
+// TestSession_LapseDuringACut: two controllers share the keys, and are cut off from each other. Each goes on with its
+// part. When the lease of one lapses, or of both, one has all soon; the other one says why. After the cut both have a
+// part.
 func TestSession_LapseDuringACut(t *testing.T) {
 	for _, both := range []bool{false, true} {
 		for _, hidden := range []bool{false, true} {
@@ -175,8 +178,8 @@ func TestSession_LapseDuringACut(t *testing.T) {
 	}
 }
 
-// TestSession_OneWay: a controller answers questions, and acknowledges no session, so that the other one is responsible for nothing. That one leaves all to it,
-// and tries again at ever longer pauses.
+// TestSession_OneWay: a controller answers questions, and acknowledges no session, so that the other one is responsible
+// for nothing. That one leaves all to it, and tries again at ever longer pauses.
 func TestSession_OneWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -204,8 +207,8 @@ func TestSession_OneWay(t *testing.T) {
 	})
 }
 
-// TestSession_AnotherRunDoesNotAnswer: two processes have the id of one host. The newer one, which the membership shows, does not acknowledge a session for the
-// older one.
+// TestSession_AnotherRunDoesNotAnswer: two processes have the id of one host. The newer one, which the membership
+// shows, does not acknowledge a session for the older one.
 func TestSession_AnotherRunDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -233,7 +236,8 @@ func TestSession_AnotherRunDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// TestSession_YieldsAfterALapse: a controller stands still while another one acts for its keys. It yields all that it knew before it is responsible again.
+// TestSession_YieldsAfterALapse: a controller stands still while another one acts for its keys. It yields all that it
+// knew before it is responsible again.
 func TestSession_YieldsAfterALapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())

@@ -16,12 +16,12 @@ import (
 	"github.com/columbamq/columba/metadata/lease"
 )
 
-// Owner is the controller, as far as its session needs it. All methods are safe for concurrent use, and must not call the
-// Session but for Responsible.
+// Owner is the controller, as far as its session needs it. All methods are safe for concurrent use, and must not call
+// the Session but for Responsible.
 type Owner interface {
-	// Ask has another controller acknowledge a session of this one: that run of it, and no other. The answer is the counter of
-	// the other's newest list of shares. With term 0 it asks whether the other one would. CodeConflict says that it answers, and
-	// that it does not see the lease of the session.
+	// Ask has another controller acknowledge a session of this one: that run of it, and no other. The answer is the
+	// counter of the other's newest list of shares. With term 0 it asks whether the other one would. CodeConflict says
+	// that it answers, and that it does not see the lease of the session.
 	Ask(ctx context.Context, other lease.Record, term uint64) (counter uint64, err error)
 	// Sees is how many hosts the membership has, this one included.
 	Sees() uint32
@@ -152,8 +152,8 @@ func (s *Session) Handovers() uint64 {
 func (s *Session) Unchanged() time.Duration { return s.cfg.Now().Sub(s.view.Load().since) }
 
 // Acknowledge counts a session of another run as a member. It returns when nothing of before is under way, with the
-// counter of the newest list of shares that this controller made. With term 0 it acknowledges nothing, and answers nil if it
-// would.
+// counter of the newest list of shares that this controller made. With term 0 it acknowledges nothing, and answers nil
+// if it would.
 func (s *Session) Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error) {
 	if err := s.lookFor(ctx); err != nil {
 		return 0, core.Errorf(core.CodeOf(err), "read the session leases: %w", err)
@@ -248,7 +248,8 @@ func (s *Session) begins(now time.Time) bool {
 	return held && term != s.mu.members.term
 }
 
-// look reads all slots, and takes over what it sees; begin: the lease has been taken, and a session begins with what is seen.
+// look reads all slots, and takes over what it sees; begin: the lease has been taken, and a session begins with what is
+// seen.
 func (s *Session) look(ctx context.Context, begin bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -276,8 +277,8 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 	}
 	answered := s.cfg.Now()
 	if term > 0 {
-		// Another controller may have acted since an earlier session. This one yields all of that, while it is responsible for
-		// nothing: else decisions of before would count when it is responsible again.
+		// Another controller may have acted since an earlier session. This one yields all of that, while it is responsible
+		// for nothing: else decisions of before would count when it is responsible again.
 		s.owner.Yield()
 	}
 	changed, shrunk := s.sees(rows, asked, answered, term)
@@ -318,8 +319,8 @@ func (s *Session) sees(rows []metadata.Row, asked, answered time.Time, term uint
 	return changed || c, changed || shrunk
 }
 
-// showLocked makes the view anew. It reports whether it is another one, and whether this controller may have stopped being
-// responsible for something.
+// showLocked makes the view anew. It reports whether it is another one, and whether this controller may have stopped
+// being responsible for something.
 func (s *Session) showLocked() (changed, shrunk bool) {
 	old := s.view.Load()
 	all, ignorant := s.mu.members.others()

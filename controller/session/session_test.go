@@ -18,8 +18,9 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestSession_OneIsResponsible: controllers whose clocks differ in rate stand still, are killed, restarted and cut off from each other, while the
-// metadata lose answers and replicas differ. At no time are two responsible for a key. Then one is within the time that is promised.
+// TestSession_OneIsResponsible: controllers whose clocks differ in rate stand still, are killed, restarted and cut off
+// from each other, while the metadata lose answers and replicas differ. At no time are two responsible for a key. Then
+// one is within the time that is promised.
 func TestSession_OneIsResponsible(t *testing.T) {
 	moves := 0
 	for seed := range underrace.Of[uint64](2, 6) {
@@ -143,7 +144,8 @@ func TestSession_Joins(t *testing.T) {
 	})
 }
 
-// TestSession_OnlyAcknowledgedOnesAct: a controller that another one does not acknowledge is responsible for nothing until that one's lease has ended.
+// TestSession_OnlyAcknowledgedOnesAct: a controller that another one does not acknowledge is responsible for nothing
+// until that one's lease has ended.
 func TestSession_OnlyAcknowledgedOnesAct(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -182,7 +184,8 @@ func TestSession_OnlyAcknowledgedOnesAct(t *testing.T) {
 	})
 }
 
-// TestSession_AllSlotsAreTaken: one controller more than there are slots waits, says so, and takes the first one that is free.
+// TestSession_AllSlotsAreTaken: one controller more than there are slots waits, says so, and takes the first one that
+// is free.
 func TestSession_AllSlotsAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -239,8 +242,8 @@ func TestSession_TakesNoLeaseBeforeItIsReady(t *testing.T) {
 	})
 }
 
-// TestSession_HoldsNoLeaseBeforeTheNextSession: after a lapse, in which another controller was responsible, it says that it
-// holds its lease only from when it counts the hand-over, however long it has to wait for what it did before.
+// TestSession_HoldsNoLeaseBeforeTheNextSession: after a lapse, in which another controller was responsible, it says
+// that it holds its lease only from when it counts the hand-over, however long it has to wait for what it did before.
 func TestSession_HoldsNoLeaseBeforeTheNextSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())
@@ -267,8 +270,8 @@ func TestSession_HoldsNoLeaseBeforeTheNextSession(t *testing.T) {
 	})
 }
 
-// TestSession_PatienceBeginsWithTheSession: the time in which a controller waits for what it did before the session does not
-// count as silence of the others.
+// TestSession_PatienceBeginsWithTheSession: the time in which a controller waits for what it did before the session
+// does not count as silence of the others.
 func TestSession_PatienceBeginsWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, memory.New())

@@ -182,7 +182,8 @@ func (w *world) responsible(key core.ID) (out []*controller) {
 	return out
 }
 
-// watch checks every few milliseconds that at most one controller is responsible for a key, and that one knows when another one was.
+// watch checks every few milliseconds that at most one controller is responsible for a key, and that one knows when
+// another one was.
 func (w *world) watch() (end func() (moves int)) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	type turn struct {
@@ -233,7 +234,8 @@ func (w *world) watch() (end func() (moves int)) {
 	}
 }
 
-// way is a controller's way to the metadata: one that stands still neither asks nor hears, and a dead one stores nothing.
+// way is a controller's way to the metadata: one that stands still neither asks nor hears, and a dead one stores
+// nothing.
 type way struct {
 	metadata.Store // nil: nothing else is called
 	w              *world

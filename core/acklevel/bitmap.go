@@ -6,7 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// When the seqs above the frontier are kept as bits: acks in random order would make each one more range in the middle of thousands.
+// When the seqs above the frontier are kept as bits: acks in random order would make each one more range in the middle
+// of thousands.
 const (
 	manyRanges = 256
 	maxSpan    = core.Seq(128 << 10) // between the frontier and the largest done seq …
@@ -98,7 +99,8 @@ func (b *bitmap) has(seq core.Seq) bool {
 	return i/wordBits < uint64(len(b.words)) && b.words[i/wordBits]>>(i%wordBits)&1 == 1
 }
 
-// next is the smallest seq ≥ seq ≥ base that is set, or with not that is not set; one behind all words when there is none.
+// next is the smallest seq ≥ seq ≥ base that is set, or with not that is not set; one behind all words when there is
+// none.
 func (b *bitmap) next(seq core.Seq, not bool) core.Seq {
 	flip := uint64(0)
 	if not {

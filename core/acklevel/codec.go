@@ -50,7 +50,8 @@ func (w *Window) SizeMost() int {
 	return heads + int(min(most, float64(span)/8))
 }
 
-// bitmapLen is how many bytes the bits above the frontier take; 0 without any, and when they are too many to be the shorter form.
+// bitmapLen is how many bytes the bits above the frontier take; 0 without any, and when they are too many to be the
+// shorter form.
 func (w *Window) bitmapLen() uint64 {
 	span := uint64(w.Top() - w.frontier)
 	if span == 0 || span/8 > maxRangeLen*w.above {
@@ -115,7 +116,8 @@ func Decode(b []byte, maxRanges int) (w *Window, bitmap bool, rest []byte, err e
 	return w, bitmap, rest, nil
 }
 
-// DecodeRanges is Decode for a window in the form of ranges, also where bits would have been shorter: earlier builds knew no other.
+// DecodeRanges is Decode for a window in the form of ranges, also where bits would have been shorter: earlier builds
+// knew no other.
 func DecodeRanges(b []byte, maxRanges int) (w *Window, rest []byte, err error) {
 	w, bitmap, rest, err := decode(b, maxRanges)
 	if err == nil && bitmap {

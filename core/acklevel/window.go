@@ -14,15 +14,15 @@ type Range struct {
 	First, Last core.Seq
 }
 
-// Window is the set of done seqs of one extent: every seq up to the frontier, and what is above it as ranges, or, where those
-// are many and close together, as bits. Its size follows the number of holes, not the number of seqs: a million acks beyond one hole are
-// one range; and it has an upper bound of a bit for each seq.
+// Window is the set of done seqs of one extent: every seq up to the frontier, and what is above it as ranges, or, where
+// those are many and close together, as bits. Its size follows the number of holes, not the number of seqs: a million
+// acks beyond one hole are one range; and it has an upper bound of a bit for each seq.
 //
 //	frontier+1 < ranges[0].First;  ranges[i].Last+1 < ranges[i+1].First      (sorted, never adjacent)
 //	bits == nil or ranges is empty;  bits == nil when above == 0
 //
-// An ack is O(1) at the frontier, at the end of the range touched last, and among bits; others cost a binary search. The zero
-// Window is empty. It is not safe for concurrent use.
+// An ack is O(1) at the frontier, at the end of the range touched last, and among bits; others cost a binary search.
+// The zero Window is empty. It is not safe for concurrent use.
 type Window struct {
 	frontier core.Seq
 	ranges   []Range
@@ -200,7 +200,8 @@ func (w *Window) Top() core.Seq {
 // Above is the number of done seqs above the frontier.
 func (w *Window) Above() uint64 { return w.above }
 
-// Within is how many of the seqs from first, ≥ 1, to last are done. It looks at those only, however many holes there are below.
+// Within is how many of the seqs from first, ≥ 1, to last are done. It looks at those only, however many holes there
+// are below.
 func (w *Window) Within(first, last core.Seq) (n uint64) {
 	if first <= w.frontier {
 		n = overlap(Range{1, w.frontier}, Range{first, last})
@@ -215,7 +216,8 @@ func (w *Window) Within(first, last core.Seq) (n uint64) {
 	return n
 }
 
-// Ranges yields what is done above the frontier in order, as ranges that do not touch. The window must not change meanwhile.
+// Ranges yields what is done above the frontier in order, as ranges that do not touch. The window must not change
+// meanwhile.
 func (w *Window) Ranges() iter.Seq[Range] {
 	if w.bits == nil {
 		return slices.Values(w.ranges)

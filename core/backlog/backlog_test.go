@@ -43,7 +43,8 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOf_Model compares with a group that counts one message after another, whose progress is what a checkpoint of it says.
+// TestOf_Model compares with a group that counts one message after another, whose progress is what a checkpoint of it
+// says.
 func TestOf_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := rapid.IntRange(0, 60).Draw(t, "last")

@@ -41,8 +41,9 @@ const (
 //	▲                  │ Drop: nobody decides
 //	└──────────────────┘
 //
-// While a message is pending no owner of a share hands it out for the first time: those that have the share are asked after Begin, and those that resume
-// it later read the book before. So what their answers say holds until it is decided, whoever dies meanwhile.
+// While a message is pending no owner of a share hands it out for the first time: those that have the share are asked
+// after Begin, and those that resume it later read the book before. So what their answers say holds until it is
+// decided, whoever dies meanwhile.
 type Book struct {
 	Called  []byte    `json:"called,omitempty"` // a window of seqs, see core/acklevel
 	Kept    []Kept    `json:"kept,omitempty"`
@@ -75,8 +76,8 @@ func (b *Book) Window() (*acklevel.Window, error) {
 	return w, err
 }
 
-// Begin has an attempt decide on seqs; those that were decided before are left out of what it answers. CodeConflict: another attempt is deciding;
-// CodeThrottled: too many are; then nothing has changed.
+// Begin has an attempt decide on seqs; those that were decided before are left out of what it answers. CodeConflict:
+// another attempt is deciding; CodeThrottled: too many are; then nothing has changed.
 func (b *Book) Begin(attempt core.ID, seqs []core.Seq, now time.Time) (undecided []core.Seq, err error) {
 	called, err := b.Window()
 	if err != nil {
@@ -105,8 +106,8 @@ func (b *Book) Begin(attempt core.ID, seqs []core.Seq, now time.Time) (undecided
 	return undecided, nil
 }
 
-// Decide calls the messages of an attempt off, but for the groups that keep them. CodeConflict: it is not the attempt's to decide on all of them any
-// more; CodeTooLarge: the book is full; then nothing has changed.
+// Decide calls the messages of an attempt off, but for the groups that keep them. CodeConflict: it is not the attempt's
+// to decide on all of them any more; CodeTooLarge: the book is full; then nothing has changed.
 func (b *Book) Decide(attempt core.ID, seqs []core.Seq, kept []Kept) error {
 	called, err := b.Window()
 	if err != nil {
@@ -143,7 +144,8 @@ func (b *Book) Drop(attempts ...core.ID) bool {
 	return dropped
 }
 
-// Outcome is what was decided of a message for a group that there is, or will be; called is false when it was not called off.
+// Outcome is what was decided of a message for a group that there is, or will be; called is false when it was not
+// called off.
 func (b *Book) Outcome(called *acklevel.Window, seq core.Seq, group core.GroupID) Outcome {
 	if !called.Done(seq) {
 		return ""

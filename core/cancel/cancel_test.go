@@ -19,7 +19,8 @@ func id(n int) core.ID { return core.ID{15: byte(n)} }
 
 func group(n int) core.GroupID { return core.GroupID{ID: id(n)} }
 
-// TestBook_Model has attempts begin, decide and be dropped in any order: what was decided stays as it was decided, by the attempt that had it.
+// TestBook_Model has attempts begin, decide and be dropped in any order: what was decided stays as it was decided, by
+// the attempt that had it.
 func TestBook_Model(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b cancel.Book

@@ -1,8 +1,9 @@
 // Package deliverytoken owns the delivery token, the proof of one delivery: its fields, its seal with the cluster's
 // keys, and the detection of forged tokens.
 //
-// A consumer's stream carries no token for each message: an output host seals one token for an extent, [Token.SealExtent], and the consumer
-// derives from it the tokens of deliveries that it has to settle elsewhere, [core.DeliveryToken].
+// A consumer's stream carries no token for each message: an output host seals one token for an extent,
+// [Token.SealExtent], and the consumer derives from it the tokens of deliveries that it has to settle elsewhere,
+// [core.DeliveryToken].
 package deliverytoken
 
 import (
@@ -25,8 +26,8 @@ type Token struct {
 	Session    uint32 // that the message was handed to: a consumer's, or a unary pull
 	Epoch      uint64 // of the group, below 2³²; raised by each seek
 	Generation uint64 // of the ownership of the share
-	// Derived: the consumer has named seq and attempt itself, on the strength of a token of the extent. It proves that its bearer was delivered
-	// messages of the extent in this epoch, under this or a later generation.
+	// Derived: the consumer has named seq and attempt itself, on the strength of a token of the extent. It proves that its
+	// bearer was delivered messages of the extent in this epoch, under this or a later generation.
 	Derived bool
 }
 
@@ -44,7 +45,8 @@ const (
 	macLen  = 16
 )
 
-// Len is the number of characters of a token that an output host sealed, DerivedLen of one that core.DeliveryToken made.
+// Len is the number of characters of a token that an output host sealed, DerivedLen of one that core.DeliveryToken
+// made.
 const (
 	Len        = (8*(bodyLen+macLen) + 5) / 6
 	DerivedLen = Len + (8*deliveryLen+5)/6
@@ -56,8 +58,8 @@ const deliveryLen = 8 + 2
 // encoding leaves no second spelling of the same bytes.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Seal makes the token's text: base64url, no padding, MACed with the current key. Keys without a current one cannot seal
-// anything and panic: a token made with them could be forged by everybody.
+// Seal makes the token's text: base64url, no padding, MACed with the current key. Keys without a current one cannot
+// seal anything and panic: a token made with them could be forged by everybody.
 func (t Token) Seal(keys Keys) string {
 	if keys.Current.IsZero() {
 		panic("deliverytoken: sealed without a key")
@@ -82,9 +84,10 @@ func (t Token) SealExtent(keys Keys) string {
 	return t.Seal(keys)
 }
 
-// Open reads a token sealed with one of the keys, or one derived from such a token of an extent. Everything else – truncated, altered, of
-// another cluster, of another version, the token of an extent – is CodeBadToken with one and the same text, so that an answer teaches a forger
-// nothing. An empty string and a receipt are refused with a text of their own: they are mistakes, and no attempt to forge.
+// Open reads a token sealed with one of the keys, or one derived from such a token of an extent. Everything else –
+// truncated, altered, of another cluster, of another version, the token of an extent – is CodeBadToken with one and the
+// same text, so that an answer teaches a forger nothing. An empty string and a receipt are refused with a text of their
+// own: they are mistakes, and no attempt to forge.
 func Open(keys Keys, s string) (Token, error) {
 	if len(s) == DerivedLen {
 		return openDerived(keys, s)

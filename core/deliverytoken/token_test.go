@@ -195,7 +195,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// The tokens that a consumer derives name what it says; the token of the extent alone settles nothing, and a token of a delivery derives none.
+// The tokens that a consumer derives name what it says; the token of the extent alone settles nothing, and a token of a
+// delivery derives none.
 func TestOpen_Derived(t *testing.T) {
 	keys := Keys{Current: NewKey()}
 	want := sample()

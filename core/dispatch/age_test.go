@@ -138,8 +138,9 @@ func TestGroup_SkipOlderAfterTheDelay(t *testing.T) {
 	want(t, "by the new rule", take(g, 1, second(11)), "3+1@1")
 }
 
-// TestGroup_ExpiredMessagesDie dead-letters what has expired, before a first delivery and before another one, of a log and of timers; what was delivered in
-// time is not concerned. An owner that dies before they are written leaves them to the next one.
+// TestGroup_ExpiredMessagesDie dead-letters what has expired, before a first delivery and before another one, of a log
+// and of timers; what was delivered in time is not concerned. An owner that dies before they are written leaves them to
+// the next one.
 func TestGroup_ExpiredMessagesDie(t *testing.T) {
 	spec := core.GroupSpec{LockTimeout: time.Minute, Expired: core.ExpiredDLQ}
 	for _, timers := range []bool{false, true} {
@@ -249,8 +250,9 @@ func TestGroup_ExpiredMessages(t *testing.T) {
 	}
 }
 
-// TestGroup_DeadLettersSayWhy resumes a message that expired on its way to the dead letters, and one that was nacked, in a group that lowered max
-// deliveries since, also from a checkpoint that had no room for reasons: each dies of something, and what expired of that.
+// TestGroup_DeadLettersSayWhy resumes a message that expired on its way to the dead letters, and one that was nacked,
+// in a group that lowered max deliveries since, also from a checkpoint that had no room for reasons: each dies of
+// something, and what expired of that.
 func TestGroup_DeadLettersSayWhy(t *testing.T) {
 	for level, other := range map[detail]Failure{everything: Nacked, attemptsOnly: LockTimedOut} {
 		spec := core.GroupSpec{MaxDeliveries: 3, Expired: core.ExpiredDLQ}

@@ -63,7 +63,8 @@ func (s *Share) stays(x *transfer) bool {
 	return s.group.breaker.gathers() > 1 && x.due > until
 }
 
-// wakeWhenStayed has a message wait for the end of its stay. It has no deadline yet if it did not stay when it began to leave.
+// wakeWhenStayed has a message wait for the end of its stay. It has no deadline yet if it did not stay when it began to
+// leave.
 func (s *Share) wakeWhenStayed(seq core.Seq, m *message, x *transfer) {
 	if until := x.failed + int64(routes[x.to].patience); m.due == 0 || m.due > until {
 		m.due = until

@@ -226,7 +226,8 @@ func TestOnce_FinalCheckpointGivesBackWhatWasNotHandedOut(t *testing.T) {
 	want(t, "what was left", take(next, 9, start), "4+7@1")
 }
 
-// TestOnce_SettlementsSayWhy: such a group settles a message as it delivers it. A refusal must not say that it is redelivered.
+// TestOnce_SettlementsSayWhy: such a group settles a message as it delivers it. A refusal must not say that it is
+// redelivered.
 func TestOnce_SettlementsSayWhy(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Delivery: core.AtMostOnce}, 1)
 	take(g, 1, start)

@@ -14,8 +14,8 @@ const failedBatch = 250
 // failedMessages is how many have failed: as many as leave first deliveries room in checkpoints.
 const failedMessages = 3000
 
-// failedShare is a share in whose memory failedMessages wait after a nack, for 20 s and one millisecond more each: one of
-// every n that were handed out, from the first on. The others are acked.
+// failedShare is a share in whose memory failedMessages wait after a nack, for 20 s and one millisecond more each: one
+// of every n that were handed out, from the first on. The others are acked.
 func failedShare(b *testing.B, n int) (*Group, *Share, time.Time) {
 	b.Helper()
 	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())

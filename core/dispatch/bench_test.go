@@ -105,7 +105,8 @@ func BenchmarkRedeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkUnread asks what is left to read, as after each event, while every other message that was handed out is acked.
+// BenchmarkUnread asks what is left to read, as after each event, while every other message that was handed out is
+// acked.
 func BenchmarkUnread(b *testing.B) {
 	const n = 8000
 	g := NewGroup(core.GroupSpec{}.WithDefaults())

@@ -110,8 +110,8 @@ func TestBreaker_OthersSucceed(t *testing.T) {
 	}
 }
 
-// TestBreaker_ClosesByAShare: in a group with a percentage below 100 one success tells nothing; it is open until less than
-// that share of the probes fails.
+// TestBreaker_ClosesByAShare: in a group with a percentage below 100 one success tells nothing; it is open until less
+// than that share of the probes fails.
 func TestBreaker_ClosesByAShare(t *testing.T) {
 	for _, x := range []struct {
 		percent, good, bad int
@@ -197,7 +197,8 @@ func TestBreaker_ForgetsTheOldest(t *testing.T) {
 	}
 }
 
-// TestBreaker_ProbesWithGrowingPauses: four at a time, after 1 s, 2 s, 4 s … a minute; none of them counts, and one success closes it.
+// TestBreaker_ProbesWithGrowingPauses: four at a time, after 1 s, 2 s, 4 s … a minute; none of them counts, and one
+// success closes it.
 func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
@@ -218,8 +219,8 @@ func TestBreaker_ProbesWithGrowingPauses(t *testing.T) {
 	}
 }
 
-// TestBreaker_WideRounds: without a limit of deliveries rounds double to 32 probes, once pauses are a minute, and are of four again when there is
-// a limit.
+// TestBreaker_WideRounds: without a limit of deliveries rounds double to 32 probes, once pauses are a minute, and are
+// of four again when there is a limit.
 func TestBreaker_WideRounds(t *testing.T) {
 	b := newBreaker(core.BreakerAlways, time.Minute, true)
 	b.failAll(1, breakerLeast, true)
@@ -267,8 +268,8 @@ func TestBreaker_PauseOfShortLocks(t *testing.T) {
 	}
 }
 
-// TestBreaker_PoisonIsNotProtectedForEver: fifteen rounds without the failure of a first attempt later each failure counts, and rounds grow, until a
-// first attempt fails again.
+// TestBreaker_PoisonIsNotProtectedForEver: fifteen rounds without the failure of a first attempt later each failure
+// counts, and rounds grow, until a first attempt fails again.
 func TestBreaker_PoisonIsNotProtectedForEver(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	b.failAll(1, breakerLeast, true)
@@ -307,8 +308,8 @@ func TestBreaker_Off(t *testing.T) {
 	}
 }
 
-// TestBreaker_Properties: whatever happens, it is never open for ever without a round to take or a deadline, a round is bounded, nothing but a success or
-// the switch closes it, and only what fails while it is open may not count.
+// TestBreaker_Properties: whatever happens, it is never open for ever without a round to take or a deadline, a round is
+// bounded, nothing but a success or the switch closes it, and only what fails while it is open may not count.
 func TestBreaker_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		percent, lock := rapid.SampledFrom([]int{0, 1, 10, 50, 99, 100}).Draw(t, "percent"), time.Duration(rapid.IntRange(1, 3600).Draw(t, "lock"))*time.Second

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestBreaker_SaveRestore goes on where another one was: at once with a round, and with the pause of before, and counts rounds anew.
+// TestBreaker_SaveRestore goes on where another one was: at once with a round, and with the pause of before, and counts
+// rounds anew.
 func TestBreaker_SaveRestore(t *testing.T) {
 	for _, rounds := range []int{0, 3, breakerRounds - 1, breakerRounds, breakerRounds + 3} {
 		b := minuteBreaker(core.BreakerAlways)

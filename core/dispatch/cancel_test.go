@@ -100,8 +100,8 @@ func (m *machine) releaseWithheld() {
 	}
 }
 
-// TestShare_WithheldIsNotHandedOut withholds one of three messages that are due, before and after it is offered: the others are handed out, and it is
-// when it is released, or never when it was called off.
+// TestShare_WithheldIsNotHandedOut withholds one of three messages that are due, before and after it is offered: the
+// others are handed out, and it is when it is released, or never when it was called off.
 func TestShare_WithheldIsNotHandedOut(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		for _, off := range []bool{true, false} {

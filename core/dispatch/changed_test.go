@@ -54,8 +54,8 @@ func (g *Group) takeChanged() (out []*Share) {
 	return out
 }
 
-// TestGroup_TakeChanged: each share that changed is listed once, those that did not are not, and one that was removed is
-// not either.
+// TestGroup_TakeChanged: each share that changed is listed once, those that did not are not, and one that was removed
+// is not either.
 func TestGroup_TakeChanged(t *testing.T) {
 	now := time.Unix(1000, 0)
 	g := NewGroup(core.GroupSpec{LockTimeout: time.Minute, MaxDeliveries: 5}.WithDefaults())

@@ -10,11 +10,11 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
-// Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts the
-// next attempt of every retry for which there is credit as handed out, since it may be right after (a first attempt, of what was
-// returned unseen, is not counted: it may be forgotten); see Want. final says that nothing will be handed out, and no
-// transfer taken, after it (the owner hands the share over), and records the plain truth. It is Draft, Encode and
-// Conclude in one.
+// Checkpoint appends the share's state to dst, at most MaxCheckpoint bytes, and returns a token for Saved. It counts
+// the next attempt of every retry for which there is credit as handed out, since it may be right after (a first
+// attempt, of what was returned unseen, is not counted: it may be forgotten); see Want. final says that nothing will be
+// handed out, and no transfer taken, after it (the owner hands the share over), and records the plain truth. It is
+// Draft, Encode and Conclude in one.
 func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, token uint64) {
 	d := s.Draft(final, now)
 	blob = d.Encode(dst)

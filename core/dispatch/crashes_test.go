@@ -78,8 +78,8 @@ func TestCrashes_EveryShortSchedule(t *testing.T) {
 	}
 }
 
-// TestCrashes_LateAppend has an append of unknown outcome come to pass after the message is due, and when the owner that
-// looked for it has crashed: no attempt is made twice.
+// TestCrashes_LateAppend has an append of unknown outcome come to pass after the message is due, and when the owner
+// that looked for it has crashed: no attempt is made twice.
 func TestCrashes_LateAppend(t *testing.T) {
 	rules := crashRules{crashEvents, core.GroupSpec{LockTimeout: 10 * time.Second, MaxDeliveries: 3}, 0}
 	for _, between := range []string{"", "x", "h", "ksx"} {

@@ -61,9 +61,9 @@ func (q *crashQueues) next(now time.Time) (next time.Time) {
 	return next
 }
 
-// transfer moves what is to be moved: outcome ok, lost (appended, and the outcome is not known), none (not appended, and
-// that is not known), late (it is appended later than any look-up that misses it, and the outcome is not known), failed,
-// or crash (appended, and the owner does not hear of it).
+// transfer moves what is to be moved: outcome ok, lost (appended, and the outcome is not known), none (not appended,
+// and that is not known), late (it is appended later than any look-up that misses it, and the outcome is not known),
+// failed, or crash (appended, and the owner does not hear of it).
 func (w *crashWorld) transfer(outcome string) bool {
 	done := false
 	for to := range Destination(Destinations) {

@@ -201,8 +201,8 @@ func TestDead_CutShort(t *testing.T) {
 	}
 }
 
-// TestAck_OfDeadLetter: an ack that comes late counts until the dead letter queue may have the message, and not at all once a consumer has rejected it:
-// else two consumers are told that they settled it, each in another way.
+// TestAck_OfDeadLetter: an ack that comes late counts until the dead letter queue may have the message, and not at all
+// once a consumer has rejected it: else two consumers are told that they settled it, each in another way.
 func TestAck_OfDeadLetter(t *testing.T) {
 	nack := func(s *Share, now time.Time) error { return s.Nack(1, 1, 0, nil, 0, now) }
 	reject := func(s *Share, now time.Time) error { return s.Reject(1, 1, []byte("bad"), now) }
@@ -293,8 +293,8 @@ func TestDead_BreakerTakesBackWhatDidNotLeave(t *testing.T) {
 	}
 }
 
-// TestDead_UpdateEndsTransfers: a dead letter queue takes nothing, and the group is changed to drop, or to block. Messages
-// on their way there follow the new rules, whatever step they are at. One that may be there goes on.
+// TestDead_UpdateEndsTransfers: a dead letter queue takes nothing, and the group is changed to drop, or to block.
+// Messages on their way there follow the new rules, whatever step they are at. One that may be there goes on.
 func TestDead_UpdateEndsTransfers(t *testing.T) {
 	for _, to := range []core.Exhausted{core.ExhaustedDrop, core.ExhaustedBlock} {
 		spec := core.GroupSpec{MaxDeliveries: 1, Breaker: core.BreakerOff}

@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// lock is the common deadline of a run of messages handed out together. A message is under it as long as it is in flight
-// and its own due is the lock's; what was settled or extended meanwhile is skipped when the deadline comes.
+// lock is the common deadline of a run of messages handed out together. A message is under it as long as it is in
+// flight and its own due is the lock's; what was settled or extended meanwhile is skipped when the deadline comes.
 type lock struct {
 	due   int64
 	share *Share

@@ -24,8 +24,8 @@ const (
 	MaxSettleRun        = 65_535   // messages in one settlement
 )
 
-// SessionID names a consumer's session on this host, below firstPull, or a unary pull. Policies know all pulls of a group
-// as one session, 0.
+// SessionID names a consumer's session on this host, below firstPull, or a unary pull. Policies know all pulls of a
+// group as one session, 0.
 type SessionID uint32
 
 // firstPull is the lowest of the sessions of unary pulls; those are below EarlierSession.

@@ -21,8 +21,8 @@ func scatteredShare(b *testing.B) (*Share, time.Time) {
 	return g.AddShare(core.ExtentID{}, st, now), now
 }
 
-// BenchmarkCheckpoint_Scattered is a checkpoint of a share that is full of retries in flight, each in a chunk of its own;
-// locked is the part of it during which the share cannot be used.
+// BenchmarkCheckpoint_Scattered is a checkpoint of a share that is full of retries in flight, each in a chunk of its
+// own; locked is the part of it during which the share cannot be used.
 func BenchmarkCheckpoint_Scattered(b *testing.B) {
 	for _, part := range []string{"whole", "locked"} {
 		b.Run(part, func(b *testing.B) {

@@ -156,7 +156,8 @@ func TestTimers_InTheOrderOfTheirOffers(t *testing.T) {
 	}
 }
 
-// A message for later is visible when its time has come and the group's delay is over, whichever comes last; what is handed out again does not wait.
+// A message for later is visible when its time has come and the group's delay is over, whichever comes last; what is
+// handed out again does not wait.
 func TestTimers_GroupDelay(t *testing.T) {
 	g, s := newTimers(t, core.GroupSpec{Delay: 10 * time.Second})
 	times := map[core.Seq]timerTimes{

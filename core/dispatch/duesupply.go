@@ -10,9 +10,9 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
-// dueSupply is the supply of a share that hands its messages out in the order in which they come: one of a timer extent,
-// whose messages are read when they are due, or one of the retry queue. It keeps no attempts: a message that comes back
-// from the retry queue gets those when it is taken out.
+// dueSupply is the supply of a share that hands its messages out in the order in which they come: one of a timer
+// extent, whose messages are read when they are due, or one of the retry queue. It keeps no attempts: a message that
+// comes back from the retry queue gets those when it is taken out.
 //
 //	each message is in waiting once, or in delayed, or the share withholds it
 type dueSupply struct {

@@ -3,14 +3,14 @@ package dispatch
 import "time"
 
 // elsewhere is what a breaker knows of those of the group on other hosts. A host with a handful of the group's messages
-// never sees enough failures to open its own. So the first failure here is enough while a breaker is open elsewhere: each
-// opening there opens this one once at most. Something must have failed here that still may be taken back, and nothing
-// succeeded since, nor within the second before now. Openings have numbers, which rise in the order in which this host
-// heard of them; no clock of another host matters. See adr/0076.
+// never sees enough failures to open its own. So the first failure here is enough while a breaker is open elsewhere:
+// each opening there opens this one once at most. Something must have failed here that still may be taken back, and
+// nothing succeeded since, nor within the second before now. Openings have numbers, which rise in the order in which
+// this host heard of them; no clock of another host matters. See adr/0076.
 //
-// While one lasts elsewhere, failures do not count here after breakerRounds either: there first attempts fail. Others hear
-// of a breaker only while that is so there by its own outcomes, and never of one that followed: so two of poison alone do
-// not keep each other from counting, and an opening does not come back to where it began.
+// While one lasts elsewhere, failures do not count here after breakerRounds either: there first attempts fail. Others
+// hear of a breaker only while that is so there by its own outcomes, and never of one that followed: so two of poison
+// alone do not keep each other from counting, and an opening does not come back to where it began.
 type elsewhere struct {
 	lasts    uint64 // the newest opening that lasts there; 0: none does
 	spent    uint64 // openings up to this one do not open it any more
@@ -48,8 +48,8 @@ func (b *breaker) follow(now int64) (led []failing) {
 	return led
 }
 
-// Elsewhere tells of the newest opening of the group's breaker on another host that lasts; 0: none does. Numbers rise with
-// each opening that this host hears of.
+// Elsewhere tells of the newest opening of the group's breaker on another host that lasts; 0: none does. Numbers rise
+// with each opening that this host hears of.
 func (g *Group) Elsewhere(opening uint64, now time.Time) {
 	g.at(now)
 	if g.breaker == nil && opening == 0 {
@@ -61,8 +61,8 @@ func (g *Group) Elsewhere(opening uint64, now time.Time) {
 	}
 }
 
-// endFollowing closes a breaker that followed one elsewhere once that has ended and nothing is here that it keeps: else it
-// would be open until a message comes.
+// endFollowing closes a breaker that followed one elsewhere once that has ended and nothing is here that it keeps: else
+// it would be open until a message comes.
 func (g *Group) endFollowing() {
 	if b := g.breaker; !b.isOpen() || !b.followed || b.lasts > 0 {
 		return
@@ -94,10 +94,10 @@ func (b *breaker) toldUntil(now int64) int64 {
 	return b.failedAt + breakerRounds*b.longest + 1
 }
 
-// Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here or
-// in the shares that are here now, and first attempts failed in its latest breakerRounds. While nothing is handed out,
-// for lack of messages or of consumers, the rounds do not go on, and nothing would ever close it: then it is none after
-// the time of as many. 0: none. Each has another number.
+// Opening is which opening of the breaker other hosts of the group are to hear of: it lasts, began by what failed here
+// or in the shares that are here now, and first attempts failed in its latest breakerRounds. While nothing is handed
+// out, for lack of messages or of consumers, the rounds do not go on, and nothing would ever close it: then it is none
+// after the time of as many. 0: none. Each has another number.
 func (g *Group) Opening() uint64 {
 	b := g.breaker
 	if !b.tells() || b.toldUntil(g.now) == never && g.inFlight == 0 {

@@ -167,8 +167,8 @@ func TestElsewhere_WhatOthersHear(t *testing.T) {
 	}
 }
 
-// TestElsewhere_IsNotSaved: an owner of what is saved hears of the opening itself. It may be given that with a share: then
-// the opening is of what failed there.
+// TestElsewhere_IsNotSaved: an owner of what is saved hears of the opening itself. It may be given that with a share:
+// then the opening is of what failed there.
 func TestElsewhere_IsNotSaved(t *testing.T) {
 	b := minuteBreaker(core.BreakerAlways)
 	heardAt(b, 4, sec)
@@ -182,8 +182,8 @@ func TestElsewhere_IsNotSaved(t *testing.T) {
 	}
 }
 
-// TestElsewhere_HandfulOfMessages: all of four messages fail at once until each had its last attempt; then news come, and
-// none of them dies for as long as the outage lasts elsewhere. The same for a group that drops, or blocks.
+// TestElsewhere_HandfulOfMessages: all of four messages fail at once until each had its last attempt; then news come,
+// and none of them dies for as long as the outage lasts elsewhere. The same for a group that drops, or blocks.
 func TestElsewhere_HandfulOfMessages(t *testing.T) {
 	for _, end := range []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop, core.ExhaustedBlock} {
 		for _, off := range []bool{false, true} {
@@ -212,8 +212,9 @@ func TestElsewhere_HandfulOfMessages(t *testing.T) {
 	}
 }
 
-// TestElsewhere_OneThatWorks: another host has nothing but poison. Here one of three messages fails all the time, and the others are
-// acked as before: the bad ones die, and the rest is acked. One success closes the breaker, for as long as that opening lasts.
+// TestElsewhere_OneThatWorks: another host has nothing but poison. Here one of three messages fails all the time, and
+// the others are acked as before: the bad ones die, and the rest is acked. One success closes the breaker, for as long
+// as that opening lasts.
 func TestElsewhere_OneThatWorks(t *testing.T) {
 	for _, every := range []time.Duration{10 * time.Millisecond, 700 * time.Millisecond, 3 * time.Second} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 0)
@@ -235,8 +236,8 @@ func TestElsewhere_OneThatWorks(t *testing.T) {
 	}
 }
 
-// TestElsewhere_NothingIsLeft: the breaker followed one elsewhere, and then its only message left for the retry queue. It
-// closes when the other one does, and not before.
+// TestElsewhere_NothingIsLeft: the breaker followed one elsewhere, and then its only message left for the retry queue.
+// It closes when the other one does, and not before.
 func TestElsewhere_NothingIsLeft(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)
@@ -263,9 +264,9 @@ func TestElsewhere_NothingIsLeft(t *testing.T) {
 	w.open(false)
 }
 
-// TestElsewhere_OneThatHasNothingLeft: 20 poison messages open the breaker of one host, and wait for their next attempts in the
-// retry queue, which another host has. They come to their end there, though the first host, which is handed nothing more,
-// never has a success that closes its breaker.
+// TestElsewhere_OneThatHasNothingLeft: 20 poison messages open the breaker of one host, and wait for their next
+// attempts in the retry queue, which another host has. They come to their end there, though the first host, which is
+// handed nothing more, never has a success that closes its breaker.
 func TestElsewhere_OneThatHasNothingLeft(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, breakerLeast)
 	for _, r := range g.Take(1, Credit{Messages: breakerLeast, Bytes: 1 << 20}, start, nil) {

@@ -82,8 +82,9 @@ func (g *Group) instant(ns int64) time.Time { return g.last.Add(time.Duration(ns
 func (g *Group) Counters() Counters { return g.counters }
 
 // A group lists the shares that changed, so that its owner looks at those and not at all of them. The answers of a
-// share to Unsaved, Leaving, LeavingMany, Changed, WantsMore, ReadCredit, ReadFrom, Unread, Lacks, Begun, Held and Noted
-// change only when the share is listed. Leaving and LeavingMany may fall without that, as nothing follows from it.
+// share to Unsaved, Leaving, LeavingMany, Changed, WantsMore, ReadCredit, ReadFrom, Unread, Lacks, Begun, Held and
+// Noted change only when the share is listed. Leaving and LeavingMany may fall without that, as nothing follows from
+// it.
 
 // touch lists the share, once until the list is taken.
 func (s *Share) touch() {

@@ -52,7 +52,8 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// takeDead saves a checkpoint of each share, without which nothing leaves, and takes the messages that are to be dead-lettered.
+// takeDead saves a checkpoint of each share, without which nothing leaves, and takes the messages that are to be
+// dead-lettered.
 func takeDead(g *Group, most int) []Transfer {
 	for _, s := range g.shares {
 		save(s, time.Unix(0, g.now))
@@ -147,8 +148,8 @@ func TestGroup_Backoff(t *testing.T) {
 	}
 }
 
-// A last attempt that is lost with its consumer must not take with it what an earlier consumer said: a crash then makes a dead letter
-// nobody can explain.
+// A last attempt that is lost with its consumer must not take with it what an earlier consumer said: a crash then makes
+// a dead letter nobody can explain.
 func TestGroup_ExpiredLockKeepsTheText(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, Breaker: core.BreakerOff}, 1)
 	take(g, 1, start)

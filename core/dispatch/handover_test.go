@@ -13,7 +13,8 @@ import (
 	"github.com/columbamq/columba/core/acklevel"
 )
 
-// TestShare_AbsorbSettlesWhatAnotherOwnerDid compares with a set of seqs, whatever was read, handed out or acked before.
+// TestShare_AbsorbSettlesWhatAnotherOwnerDid compares with a set of seqs, whatever was read, handed out or acked
+// before.
 func TestShare_AbsorbSettlesWhatAnotherOwnerDid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const n = 200
@@ -127,8 +128,8 @@ func TestState_AckTakesWhatWasHandedOut(t *testing.T) {
 	}
 }
 
-// TestState_AckOfWhatTheNextOwnerHas: once a lock or a delay has ended the owner that follows may have made a dead letter
-// of the message. An ack that the owner before it takes then would be told to have worked, too.
+// TestState_AckOfWhatTheNextOwnerHas: once a lock or a delay has ended the owner that follows may have made a dead
+// letter of the message. An ack that the owner before it takes then would be told to have worked, too.
 func TestState_AckOfWhatTheNextOwnerHas(t *testing.T) {
 	spec := core.GroupSpec{LockTimeout: 10 * time.Second, MaxDeliveries: 1}
 	g, s := newShare(t, spec, 3)
@@ -153,8 +154,8 @@ func TestState_AckOfWhatTheNextOwnerHas(t *testing.T) {
 	}
 }
 
-// TestState_AckOfWhatTheNextOwnerMoves: the next owner appends a message that waits for long to the retry queue at once,
-// and hears of an ack at the owner before it too late.
+// TestState_AckOfWhatTheNextOwnerMoves: the next owner appends a message that waits for long to the retry queue at
+// once, and hears of an ack at the owner before it too late.
 func TestState_AckOfWhatTheNextOwnerMoves(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)
@@ -173,7 +174,8 @@ func TestState_AckOfWhatTheNextOwnerMoves(t *testing.T) {
 	}
 }
 
-// TestState_AppendKeepsAttemptsOfAll: what consumers said must not push out how often the other messages were handed out.
+// TestState_AppendKeepsAttemptsOfAll: what consumers said must not push out how often the other messages were handed
+// out.
 func TestState_AppendKeepsAttemptsOfAll(t *testing.T) {
 	const n = 2000
 	st := State{messages: make(map[core.Seq]entry)}
@@ -217,8 +219,8 @@ func TestState_OfWhatDidNotLeave(t *testing.T) {
 	}
 }
 
-// TestCheckpoint_FinalOfWhatDidNotLeave: the next owner of a share appends at once what the last checkpoint of the owner
-// before says is there only, in whatever step of its transfer. It looks for a message whose append had begun.
+// TestCheckpoint_FinalOfWhatDidNotLeave: the next owner of a share appends at once what the last checkpoint of the
+// owner before says is there only, in whatever step of its transfer. It looks for a message whose append had begun.
 func TestCheckpoint_FinalOfWhatDidNotLeave(t *testing.T) {
 	steps := []struct {
 		name string
@@ -275,8 +277,9 @@ func TestCheckpoint_FinalOfWhatDidNotLeave(t *testing.T) {
 	}
 }
 
-// TestCheckpoint_LetterThatStaysHasADeadline: an owner takes over a dead letter that did not leave, while nothing fails. Then a message of another
-// share fails, and the next checkpoint does not say that the letter leaves. It leaves when it has stayed for long enough, whatever happens.
+// TestCheckpoint_LetterThatStaysHasADeadline: an owner takes over a dead letter that did not leave, while nothing
+// fails. Then a message of another share fails, and the next checkpoint does not say that the letter leaves. It leaves
+// when it has stayed for long enough, whatever happens.
 func TestCheckpoint_LetterThatStaysHasADeadline(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1}, 1)
 	take(g, 1, start)
@@ -347,8 +350,8 @@ func TestState_OfDeadLettersThatDidNotLeave(t *testing.T) {
 	}
 }
 
-// TestState_ShiftLeavesWhatMayBeThere: a message that an earlier owner may have appended is looked for by the due time of
-// that append, however wrong the clock of that owner was.
+// TestState_ShiftLeavesWhatMayBeThere: a message that an earlier owner may have appended is looked for by the due time
+// of that append, however wrong the clock of that owner was.
 func TestState_ShiftLeavesWhatMayBeThere(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)

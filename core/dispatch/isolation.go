@@ -198,8 +198,8 @@ func (g *Group) isolatedReady() bool {
 	return m.phase == ready && m.batch != nil
 }
 
-// takeAlone hands out an isolated message if the session holds nothing. alone says that the session is handed out nothing
-// else.
+// takeAlone hands out an isolated message if the session holds nothing. alone says that the session is handed out
+// nothing else.
 func (g *Group) takeAlone(h *handout) (alone bool) {
 	if h.messages <= 0 || !g.isolatedReady() || h.session.known() != 0 && g.sessions.held(h.session) > 0 {
 		return false

@@ -94,8 +94,8 @@ func (c *crowd) take(w *victim) {
 	}
 }
 
-// TestIsolation_OnlyTheGuiltyDies has workers die of some messages, with all that they hold, while at least two others live: only those become dead letters, after exactly as many
-// attempts as there may be, and all else is done.
+// TestIsolation_OnlyTheGuiltyDies has workers die of some messages, with all that they hold, while at least two others
+// live: only those become dead letters, after exactly as many attempts as there may be, and all else is done.
 func TestIsolation_OnlyTheGuiltyDies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most, n := rapid.IntRange(2, 4).Draw(t, "max"), rapid.IntRange(2, 120).Draw(t, "messages")
@@ -132,8 +132,8 @@ func TestIsolation_OnlyTheGuiltyDies(t *testing.T) {
 	})
 }
 
-// TestIsolation_NobodyIsIdle has workers that always hold something, for ever: what is to be handed out alone is given to one of them nevertheless, and the
-// rest goes on meanwhile.
+// TestIsolation_NobodyIsIdle has workers that always hold something, for ever: what is to be handed out alone is given
+// to one of them nevertheless, and the rest goes on meanwhile.
 func TestIsolation_NobodyIsIdle(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 3)
 	take(g, 1, start)
@@ -174,8 +174,8 @@ func TestIsolation_NobodyIsIdle(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(1))
 }
 
-// TestIsolation_SomebodyComes has somebody come to take messages when all that there is waits to be handed out alone: it is handed out once that is saved, without
-// another call that has nothing to do with it.
+// TestIsolation_SomebodyComes has somebody come to take messages when all that there is waits to be handed out alone:
+// it is handed out once that is saved, without another call that has nothing to do with it.
 func TestIsolation_SomebodyComes(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 1)
 	take(g, 1, start)
@@ -195,8 +195,8 @@ func TestIsolation_SomebodyComes(t *testing.T) {
 	want(t, "it is its turn", take(g, 1, now), "1+1@2")
 }
 
-// TestIsolation_OpenBesideOneThatHangs has the only session of a group with an open breaker hold a message for ever: what is to be handed out alone, and all that there is beside it,
-// is handed out nevertheless.
+// TestIsolation_OpenBesideOneThatHangs has the only session of a group with an open breaker hold a message for ever:
+// what is to be handed out alone, and all that there is beside it, is handed out nevertheless.
 func TestIsolation_OpenBesideOneThatHangs(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	hangs := g.Take(1, Credit{Messages: 1, Bytes: 1 << 20}, start, nil)[0]
@@ -225,8 +225,8 @@ func TestIsolation_OpenBesideOneThatHangs(t *testing.T) {
 	t.Errorf("it was never handed out: %+v", s.Standing(2))
 }
 
-// TestIsolation_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock timed out still fills its window: it is
-// given nothing, and the message once there is room.
+// TestIsolation_FitsTheWindow has a session come for a message that is to be handed out alone, while the one whose lock
+// timed out still fills its window: it is given nothing, and the message once there is room.
 func TestIsolation_FitsTheWindow(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 2)
 	take(g, 2, start)
@@ -242,7 +242,8 @@ func TestIsolation_FitsTheWindow(t *testing.T) {
 	want(t, "beside it", take(g, 5, second(13)))
 }
 
-// hangsOnce has message 1 of a group hang once, and the last attempt of it counted. Session 1 holds message 2, and goes on holding it.
+// hangsOnce has message 1 of a group hang once, and the last attempt of it counted. Session 1 holds message 2, and goes
+// on holding it.
 func hangsOnce(t *testing.T, connected int) (*Group, *Share) {
 	t.Helper()
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second, Breaker: core.BreakerOff}, 1000)
@@ -262,7 +263,8 @@ func TestIsolation_OneSession(t *testing.T) {
 	want(t, "beside a long job", take(g, 3, second(10)), "1+1@2", "3+2@1")
 }
 
-// TestIsolation_TwoSessions: nothing is kept from one that is busy; the message waits for one that is not, and at most so long.
+// TestIsolation_TwoSessions: nothing is kept from one that is busy; the message waits for one that is not, and at most
+// so long.
 func TestIsolation_TwoSessions(t *testing.T) {
 	g, _ := hangsOnce(t, 2)
 	want(t, "beside a long job", take(g, 3, second(10)), "3+3@1")
@@ -318,8 +320,8 @@ func TestIsolation_ItsShareGoesOn(t *testing.T) {
 	}
 }
 
-// TestIsolation_NotLastAnyMore: while nobody takes messages, a message that was next to be isolated waits like any other
-// if the breaker has given it more attempts since.
+// TestIsolation_NotLastAnyMore: while nobody takes messages, a message that was next to be isolated waits like any
+// other if the breaker has given it more attempts since.
 func TestIsolation_NotLastAnyMore(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 40)
 	g.Connected(2)
@@ -344,8 +346,8 @@ func TestIsolation_NotLastAnyMore(t *testing.T) {
 	}
 }
 
-// TestIsolation_OwesItsTurn: isolated messages are retries, at most one in five of the deliveries while first ones wait,
-// whatever the credit; and each of them is alone in its session nevertheless.
+// TestIsolation_OwesItsTurn: isolated messages are retries, at most one in five of the deliveries while first ones
+// wait, whatever the credit; and each of them is alone in its session nevertheless.
 func TestIsolation_OwesItsTurn(t *testing.T) {
 	for _, x := range []struct{ most, hang, credit int }{{2, 6, 1}, {2, 6, 4}, {2, 1, 20}, {3, 6, 1}, {3, 6, 10}} {
 		t.Run(fmt.Sprintf("%+v", x), func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// RetryQueueAfter is the longest delay that a retry waits in memory. With a longer one it waits in the retry queue; with a
-// shorter one it may, too: see MaxFailed.
+// RetryQueueAfter is the longest delay that a retry waits in memory. With a longer one it waits in the retry queue;
+// with a shorter one it may, too: see MaxFailed.
 const RetryQueueAfter = 30 * time.Second
 
 // due applies a message's deadline.
@@ -54,8 +54,8 @@ func (s *Share) failed(seq core.Seq, m *message, until int64) {
 	s.weighs(seq, m)
 }
 
-// dropsLater reports whether a group that drops keeps an exhausted message until it is known whether its attempt counts,
-// for as long as one that becomes a dead letter stays: see Share.stays.
+// dropsLater reports whether a group that drops keeps an exhausted message until it is known whether its attempt
+// counts, for as long as one that becomes a dead letter stays: see Share.stays.
 func (s *Share) dropsLater(seq core.Seq, m *message) bool {
 	g := s.group
 	return g.spec.Exhausted == core.ExhaustedDrop && m.failure != Rejected && g.breaker.gathers() > 0 && s.exhausted(seq, m)
@@ -163,11 +163,11 @@ func (s *Share) await(seq core.Seq, m *message) {
 
 // A message that fails when MaxFailed others of its share have failed before is displaced, or another one in its place:
 // it is transferred to the retry queue however short its delay, and not handed out from here on its way unless the
-// retry queue refuses it. A nacked message is displaced itself. One whose lock timed out stays while a nacked one waits,
-// since its consumer may ack it late: of those the one that was nacked last goes. Groups that block, or deliver at most
-// once, displace nothing. In a share of the retry queue what is read and not handed out counts for a nacked message,
-// too, and one without a delay goes behind it in any case: while it waited here the share would claim no other. See
-// adr/0052.
+// retry queue refuses it. A nacked message is displaced itself. One whose lock timed out stays while a nacked one
+// waits, since its consumer may ack it late: of those the one that was nacked last goes. Groups that block, or deliver
+// at most once, displace nothing. In a share of the retry queue what is read and not handed out counts for a nacked
+// message, too, and one without a delay goes behind it in any case: while it waited here the share would claim no
+// other. See adr/0052.
 
 // MaxFailed is how many failed messages of a share stay in memory, those in flight again included.
 const MaxFailed = 1000
@@ -228,8 +228,8 @@ func (s *Share) displaceable(seq core.Seq) *message {
 	return nil
 }
 
-// isDisplaced reports whether a message that failed, has attempts left and waits until then (ns, 0: for no delay), has to
-// go since as many as may stay have failed before it. It displaces another one instead if that goes first.
+// isDisplaced reports whether a message that failed, has attempts left and waits until then (ns, 0: for no delay), has
+// to go since as many as may stay have failed before it. It displaces another one instead if that goes first.
 func (s *Share) isDisplaced(m *message, until int64) bool {
 	if !s.displaces() || m.attempts == 0 { // one that was about to leave unseen may come back
 		return false

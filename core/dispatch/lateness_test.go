@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestTake_TellsWhenEachWasDue: messages that were published together, for different times, go out as one run, which tells the time of each.
+// TestTake_TellsWhenEachWasDue: messages that were published together, for different times, go out as one run, which
+// tells the time of each.
 func TestTake_TellsWhenEachWasDue(t *testing.T) {
 	g := NewGroup(core.GroupSpec{LockTimeout: time.Minute, MaxDeliveries: 3})
 	s := g.AddTimers(core.ExtentID{}, State{}, start)

@@ -101,8 +101,8 @@ func (l *logSupply) choose(most, bytes int, budget *budget) chosen {
 	return chosen{batch: b, first: first, count: count, size: int(b.Offsets[i+count] - start)}
 }
 
-// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. Expired messages
-// before them are settled.
+// clean finds the first message of a batch at or above first that is here, and up to count in a row of such. Expired
+// messages before them are settled.
 func (l *logSupply) clean(b *batch, first core.Seq, count int) (core.Seq, int) {
 	for ; first <= b.last; first++ {
 		if !l.has(first) {

@@ -156,8 +156,8 @@ func (t *table) get(seq core.Seq) *message {
 	return &c.messages[seq&chunkMask]
 }
 
-// skip counts the seqs from base on that have no phase, up to the first that has one, and up to most. It looks at a chunk at a
-// time.
+// skip counts the seqs from base on that have no phase, up to the first that has one, and up to most. It looks at a
+// chunk at a time.
 func (t *table) skip(base core.Seq, most uint32) uint32 {
 	for n := uint32(0); n < most; {
 		seq := base + core.Seq(n)
@@ -237,8 +237,8 @@ func (t *table) free(key uint64, c *chunk) {
 	}
 }
 
-// eachChunk calls chunk for every chunk, in any order, and f for its messages after that, in the order of seqs: for count
-// of them from seq on that are alike, all without a note unless it is one. Most are: consumers are handed runs.
+// eachChunk calls chunk for every chunk, in any order, and f for its messages after that, in the order of seqs: for
+// count of them from seq on that are alike, all without a note unless it is one. Most are: consumers are handed runs.
 func (t *table) eachChunk(chunk func(key uint64), f func(seq core.Seq, count int, m *message, x note)) {
 	for k, c := range t.chunks {
 		chunk(k)

@@ -149,9 +149,9 @@ func newMixed(t *testing.T, spec core.GroupSpec, bad int) *mixed {
 	return m
 }
 
-// TestMixed_GoodOnesGoOn: 95 % of the messages fail at each attempt, so that often 20 fail in a row by chance. The breaker
-// opens again and again, and the good ones go on all the same, at no less than a third of the rate at which consumers
-// come to them without a breaker; what is in memory is bounded.
+// TestMixed_GoodOnesGoOn: 95 % of the messages fail at each attempt, so that often 20 fail in a row by chance. The
+// breaker opens again and again, and the good ones go on all the same, at no less than a third of the rate at which
+// consumers come to them without a breaker; what is in memory is bounded.
 func TestMixed_GoodOnesGoOn(t *testing.T) {
 	const bad, consumers, d = 95, 4, 2 * time.Minute
 	for _, backoff := range []time.Duration{0, time.Second, 20 * time.Second, 5 * time.Minute} {

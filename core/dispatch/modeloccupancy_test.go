@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// displacedNow takes over which messages the share has displaced since the last look. It checks that each may be, and that
-// none of those went whose consumer may ack late while another one could have gone.
+// displacedNow takes over which messages the share has displaced since the last look. It checks that each may be, and
+// that none of those went whose consumer may ack late while another one could have gone.
 func (m *machine) displacedNow(t *rapid.T) {
 	others, waits := 0, map[core.Seq]bool{}
 	for seq := core.Seq(1); seq <= m.written; seq++ {

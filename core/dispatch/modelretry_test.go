@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// gone reports whether an ack comes too late: the message may be in the retry queue or the dead letter queue, or was rejected.
+// gone reports whether an ack comes too late: the message may be in the retry queue or the dead letter queue, or was
+// rejected.
 func (f *fate) gone() bool {
 	return f.leaves && f.away || f.dying && (f.rejected || f.lent || f.letter) || f.blocked && (f.rejected || f.letter)
 }

@@ -83,7 +83,8 @@ func (m *machine) failed(seq core.Seq, until time.Time, rejected bool) {
 	}
 }
 
-// unwanted are the messages on their way to the dead letter queue that are not there, and are not wanted there any more.
+// unwanted are the messages on their way to the dead letter queue that are not there, and are not wanted there any
+// more.
 func (m *machine) unwanted() (seqs []core.Seq) {
 	for seq, f := range m.fates {
 		if f.dying && !f.lent && !f.letter && !m.s.table.note(seq).transfer.wanted(&m.spec) {

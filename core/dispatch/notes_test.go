@@ -37,7 +37,8 @@ func TestShare_HoldsWhatConsumersLeave(t *testing.T) {
 	}
 }
 
-// TestShare_NotedIsBounded: while the retry queue takes nothing, a share keeps so many metadata, and refuses more. Metadata of the same size may replace others.
+// TestShare_NotedIsBounded: while the retry queue takes nothing, a share keeps so many metadata, and refuses more.
+// Metadata of the same size may replace others.
 func TestShare_NotedIsBounded(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{LockTimeout: time.Hour}, MaxOutstanding)
 	take(g, MaxOutstanding, start)

@@ -322,8 +322,8 @@ func TestOccupancy_OfTheRetryQueue(t *testing.T) {
 	}
 }
 
-// TestOccupancy_NobodyStarvesInTheRetryQueue: some hundred messages come back that fail at every attempt, without a delay,
-// to a consumer with little credit. Those behind them are delivered.
+// TestOccupancy_NobodyStarvesInTheRetryQueue: some hundred messages come back that fail at every attempt, without a
+// delay, to a consumer with little credit. Those behind them are delivered.
 func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 	const poison, all = 600, 700
 	g, s := newReturning(t, failingSpec)
@@ -351,7 +351,8 @@ func TestOccupancy_NobodyStarvesInTheRetryQueue(t *testing.T) {
 	t.Logf("after %d rounds of 20 messages", rounds)
 }
 
-// TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock timed out is isolated when it comes back.
+// TestOccupancy_IsolationGoesOn: the last attempt of a displaced message whose lock timed out is isolated when it comes
+// back.
 func TestOccupancy_IsolationGoesOn(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 3})
 	come(t, s, returned(1, History{Origin: origin(1), Attempts: 2, LockTimedOut: true}), start)

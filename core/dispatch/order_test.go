@@ -42,8 +42,9 @@ func TestShare_ChainedReturnsComeFirst(t *testing.T) {
 	want(t, "again", take(g, 4, start), "2+4@1")
 }
 
-// TestChain_Outage: in a chain what failed goes before what nobody was handed yet. While the breaker is open that leaves
-// some of the probes to first attempts all the same: without those an outage would look like poison, and failures count.
+// TestChain_Outage: in a chain what failed goes before what nobody was handed yet. While the breaker is open that
+// leaves some of the probes to first attempts all the same: without those an outage would look like poison, and
+// failures count.
 func TestChain_Outage(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 500)
 	s.Wait(false)

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestOutage_OutageOfWorkersThatNack fails all for an hour, with first attempts left to fail all the time: nothing dies, and afterwards only
-// what is bad does, after exactly the attempts that count.
+// TestOutage_OutageOfWorkersThatNack fails all for an hour, with first attempts left to fail all the time: nothing
+// dies, and afterwards only what is bad does, after exactly the attempts that count.
 func TestOutage_OutageOfWorkersThatNack(t *testing.T) {
 	for _, most := range []int{2, 3, 10} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: most}, 1000)
@@ -33,9 +33,9 @@ func TestOutage_OutageOfWorkersThatNack(t *testing.T) {
 	}
 }
 
-// TestOutage_OutageWithoutABacklog has messages come one at a time, slower than they could fail: an exhausted one waits for
-// five seconds, so of those that come at two a second none dies before the breaker opens; of slower ones those do that
-// failed before, nine at most.
+// TestOutage_OutageWithoutABacklog has messages come one at a time, slower than they could fail: an exhausted one waits
+// for five seconds, so of those that come at two a second none dies before the breaker opens; of slower ones those do
+// that failed before, nine at most.
 func TestOutage_OutageWithoutABacklog(t *testing.T) {
 	for _, every := range []time.Duration{5 * time.Millisecond, 33 * time.Millisecond, 300 * time.Millisecond, 500 * time.Millisecond, time.Second, 4 * time.Second} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5}, 0)
@@ -73,7 +73,8 @@ func TestOutage_TwoBadMessages(t *testing.T) {
 	}
 }
 
-// TestOutage_OutageOfWorkersThatHang has all locks run out for many lock timeouts, when everything had been handed out before.
+// TestOutage_OutageOfWorkersThatHang has all locks run out for many lock timeouts, when everything had been handed out
+// before.
 func TestOutage_OutageOfWorkersThatHang(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 2, LockTimeout: 10 * time.Second}, 100)
 	w := newWorkers(t, g)
@@ -115,8 +116,8 @@ func TestOutage_TailOfPoison(t *testing.T) {
 	}
 }
 
-// TestOutage_TailOfFreshPoison is what cannot be told from an outage: bad messages only, at the end, that never were seen with others. It
-// takes its time, and they die.
+// TestOutage_TailOfFreshPoison is what cannot be told from an outage: bad messages only, at the end, that never were
+// seen with others. It takes its time, and they die.
 func TestOutage_TailOfFreshPoison(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3, LockTimeout: 5 * time.Second}, 150)
 	w := newWorkers(t, g)
@@ -143,8 +144,8 @@ func TestOutage_FewMessages(t *testing.T) {
 	w.onlyTheBad(breakerLeast-1, all)
 }
 
-// TestOutage_OutageOfAQuietGroup has one message after another arrive while all workers nack at once: the first ones have used up all attempts
-// but one before it is known that nothing succeeds.
+// TestOutage_OutageOfAQuietGroup has one message after another arrive while all workers nack at once: the first ones
+// have used up all attempts but one before it is known that nothing succeeds.
 func TestOutage_OutageOfAQuietGroup(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 0)
 	w := newWorkers(t, g)
@@ -220,7 +221,8 @@ func TestOutage_SwitchedOff(t *testing.T) {
 	w.onlyTheBad(100, all)
 }
 
-// TestOutage_SurvivesItsOwner hands the share to another owner in the middle of an outage, with nothing left that was never tried.
+// TestOutage_SurvivesItsOwner hands the share to another owner in the middle of an outage, with nothing left that was
+// never tried.
 func TestOutage_SurvivesItsOwner(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 3}, 40)
 	w := newWorkers(t, g)
@@ -277,8 +279,8 @@ func TestOutage_Rejections(t *testing.T) {
 	}
 }
 
-// TestOutage_ConsumerThatDied opens the breaker for a moment: its locks run out all at once, and another consumer gets a few of the messages at once, and the others
-// as soon as it acks one.
+// TestOutage_ConsumerThatDied opens the breaker for a moment: its locks run out all at once, and another consumer gets
+// a few of the messages at once, and the others as soon as it acks one.
 func TestOutage_ConsumerThatDied(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{LockTimeout: 10 * time.Second}, 100)
 	take(g, 1000, start)
@@ -295,8 +297,8 @@ func TestOutage_ConsumerThatDied(t *testing.T) {
 	w.open(false)
 }
 
-// TestOutage_ConsumerThatDiedBesideOthers: while another consumer acks, the locks of one that died open nothing, however many
-// they are.
+// TestOutage_ConsumerThatDiedBesideOthers: while another consumer acks, the locks of one that died open nothing,
+// however many they are.
 func TestOutage_ConsumerThatDiedBesideOthers(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{LockTimeout: 10 * time.Second}, 100)
 	take(g, 60, start)
@@ -316,8 +318,8 @@ func TestOutage_ConsumerThatDiedBesideOthers(t *testing.T) {
 	}
 }
 
-// TestOutage_LockTimeoutIsRaised: all workers begin to hang a moment after the last success, and the lock timeout of the group is
-// raised while they do. The locks of before time out in a row, and that is still an outage.
+// TestOutage_LockTimeoutIsRaised: all workers begin to hang a moment after the last success, and the lock timeout of
+// the group is raised while they do. The locks of before time out in a row, and that is still an outage.
 func TestOutage_LockTimeoutIsRaised(t *testing.T) {
 	spec := core.GroupSpec{MaxDeliveries: 1, LockTimeout: 30 * time.Second}.WithDefaults()
 	g, s := newShare(t, spec, 41)

@@ -31,7 +31,8 @@ func TestOutage_DropsNothing(t *testing.T) {
 	}
 }
 
-// TestOutage_DropsSoon: what only seemed to be an outage is dropped after the patience of a dead letter, or is acked late.
+// TestOutage_DropsSoon: what only seemed to be an outage is dropped after the patience of a dead letter, or is acked
+// late.
 func TestOutage_DropsSoon(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedDrop}, 3)
 	for _, r := range g.Take(1, Credit{Messages: 3, Bytes: 1 << 20}, start, nil) {
@@ -55,7 +56,8 @@ func TestOutage_DropsSoon(t *testing.T) {
 	}
 }
 
-// TestDrops_HoldUpNothing: messages of which every fifth is exhausted at once, while others succeed, do not fill their share.
+// TestDrops_HoldUpNothing: messages of which every fifth is exhausted at once, while others succeed, do not fill their
+// share.
 func TestDrops_HoldUpNothing(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: 1, Exhausted: core.ExhaustedDrop, NoNackThrottle: true}, 20_000)
 	now := start

@@ -37,8 +37,8 @@ func (x *sender) step(n int) {
 	x.g.Tick(x.now)
 }
 
-// TestOutage_WhatWasParkedBefore: the attempts that fail before an outage is known as one do not count, also of messages that are parked. With a success
-// instead they count, and what waited for that is parked then.
+// TestOutage_WhatWasParkedBefore: the attempts that fail before an outage is known as one do not count, also of
+// messages that are parked. With a success instead they count, and what waited for that is parked then.
 func TestOutage_WhatWasParkedBefore(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		g, s := newShare(t, core.GroupSpec{MaxDeliveries: 5, NoNackThrottle: true}, 100)
@@ -72,7 +72,8 @@ func TestOutage_WhatWasParkedBefore(t *testing.T) {
 	}
 }
 
-// TestOutage_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that fails alone.
+// TestOutage_FewAreParkedSoon: messages that fail while nothing else happens do not wait for long, nor does one that
+// fails alone.
 func TestOutage_FewAreParkedSoon(t *testing.T) {
 	for n, patience := range map[int]time.Duration{1: 0, 3: routes[RetryQueue].patience} {
 		g, s := newShare(t, core.GroupSpec{}, n)

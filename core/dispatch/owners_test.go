@@ -150,9 +150,9 @@ func (o *owner) leave(t *rapid.T) State {
 	return o.read(t, st.Append(nil))
 }
 
-// TestOwners_MergedStatesGoOn has several owners of a share begin from one state, live side by side, and leave what they
-// saved to the owners after them. Every checkpoint can be read again, a merge counts the same in every order, and a message
-// that is settled for one of them is settled for all after them.
+// TestOwners_MergedStatesGoOn has several owners of a share begin from one state, live side by side, and leave what
+// they saved to the owners after them. Every checkpoint can be read again, a merge counts the same in every order, and
+// a message that is settled for one of them is settled for all after them.
 func TestOwners_MergedStatesGoOn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := core.GroupSpec{

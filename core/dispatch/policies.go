@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A policy keeps messages back that could be handed out. Take asks all policies, in the order of Group.inOrder, and hands
-// out as many messages as all of them admit:
+// A policy keeps messages back that could be handed out. Take asks all policies, in the order of Group.inOrder, and
+// hands out as many messages as all of them admit:
 //
 //	policy     scope    keeps back                                            file
 //	pause      group    everything, while nobody takes messages               policies.go
@@ -17,13 +17,14 @@ import (
 //	retries    firsts   first deliveries, while the group has many retries    retrylimit.go
 //	claim      share    first deliveries and retries, until they are claimed  claim.go
 //
-// The methods of policies have the same names, and each policy has those that it needs: admit; outcome, which learns what
-// became of deliveries; nextDeadline; save and restore, if its state is to survive the owner. No policy looks at messages
-// or shares that it was not told of. See adr/0053.
+// The methods of policies have the same names, and each policy has those that it needs: admit; outcome, which learns
+// what became of deliveries; nextDeadline; save and restore, if its state is to survive the owner. No policy looks at
+// messages or shares that it was not told of. See adr/0053.
 type policy interface {
 	// admit is how many messages may be handed out in a scope now.
 	admit(sc scope, now int64) int
-	// nextDeadline is when admit may answer more, or Tick has something to do, though no event comes before (ns, or never).
+	// nextDeadline is when admit may answer more, or Tick has something to do, though no event comes before (ns, or
+	// never).
 	nextDeadline(now int64) int64
 }
 

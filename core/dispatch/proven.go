@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// provenMost is the size of a checkpoint's window above which TakesProven lets no more acks of unread messages add to it.
-// Consumers name those: the room that is left is for what the share hands out, as nothing else closes the holes.
+// provenMost is the size of a checkpoint's window above which TakesProven lets no more acks of unread messages add to
+// it. Consumers name those: the room that is left is for what the share hands out, as nothing else closes the holes.
 const provenMost = fullAt / 2
 
 // TakesProven reports whether AckProven takes a message: one that this owner has not read makes a hole in what is done,

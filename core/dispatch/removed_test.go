@@ -7,7 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// scattered is what a selection took out of an extent: mostly single messages, as many as a window of fullAt bytes tells of.
+// scattered is what a selection took out of an extent: mostly single messages, as many as a window of fullAt bytes
+// tells of.
 func scattered() (st State) {
 	for i := range core.Seq(16_382) {
 		st.done.AckRange(1000*(i+1), 1)

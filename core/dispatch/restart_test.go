@@ -210,7 +210,8 @@ func (m *machine) drain(t *rapid.T) {
 	m.leaks(t)
 }
 
-// A checkpoint taken while nobody wants messages replaces one that counts a retry's next attempt: that attempt is not durable then.
+// A checkpoint taken while nobody wants messages replaces one that counts a retry's next attempt: that attempt is not
+// durable then.
 func TestCheckpoint_ReplacedBeforeItWasSaved(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)

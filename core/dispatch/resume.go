@@ -36,8 +36,8 @@ func (s *Share) rejudgeTransfer(seq core.Seq, m *message) {
 	}
 }
 
-// unwanted judges a message by the rules of a group that were changed. One that has expired is dropped: it was on its way
-// only for that, and perhaps nobody ever got it.
+// unwanted judges a message by the rules of a group that were changed. One that has expired is dropped: it was on its
+// way only for that, and perhaps nobody ever got it.
 func (s *Share) unwanted(seq core.Seq, m *message) {
 	if m.failure == Expired {
 		s.settle(seq, m)

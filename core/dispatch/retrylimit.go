@@ -20,9 +20,9 @@ const (
 // the retry queue; see adr/0054. Each host that owns shares has an equal part, and is told every few seconds how many
 // there are in all; since then it adds each first attempt that fails here for every host, and takes off each retry that
 // ends. Below half of the limit it admits everything. From there on first attempts in flight take places, too, since
-// each may fail; retries are never held back, for otherwise none would end. At the limit one first delivery at a time is
-// a probe of an open breaker that asks for it. It is not saved: a new owner has a tenth of the limit until it hears of
-// the next count.
+// each may fail; retries are never held back, for otherwise none would end. At the limit one first delivery at a time
+// is a probe of an open breaker that asks for it. It is not saved: a new owner has a tenth of the limit until it hears
+// of the next count.
 //
 // Its scope is the first deliveries of a group. A nil limit is that of a group without retries.
 type retryLimit struct {

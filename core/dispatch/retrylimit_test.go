@@ -67,7 +67,8 @@ func TestRetryLimit_Policy(t *testing.T) {
 	}
 }
 
-// failUntilLimit takes all that is handed out, and nacks it, until nothing is left; it answers how many first deliveries there were.
+// failUntilLimit takes all that is handed out, and nacks it, until nothing is left; it answers how many first
+// deliveries there were.
 func failUntilLimit(t *testing.T, g *Group, delay time.Duration, now time.Time) (firsts int) {
 	t.Helper()
 	for {
@@ -108,8 +109,8 @@ func newLimited(t *testing.T, n int) (*Group, *Share) {
 	return g, s
 }
 
-// TestRetryLimit_AllFail: 100 first deliveries, and then one for each retry that ends, whether retries wait in memory or
-// in the retry queue.
+// TestRetryLimit_AllFail: 100 first deliveries, and then one for each retry that ends, whether retries wait in memory
+// or in the retry queue.
 func TestRetryLimit_AllFail(t *testing.T) {
 	for _, delay := range []time.Duration{0, 20 * time.Second, time.Minute} {
 		t.Run(delay.String(), func(t *testing.T) {
@@ -182,8 +183,8 @@ func TestRetryLimit_GoodOnesGoOn(t *testing.T) {
 	}
 }
 
-// TestRetryLimit_Raised goes on as soon as the limit is higher, or a count says that there is room, or when none has come
-// for a minute; and not while the group is paused.
+// TestRetryLimit_Raised goes on as soon as the limit is higher, or a count says that there is room, or when none has
+// come for a minute; and not while the group is paused.
 func TestRetryLimit_Raised(t *testing.T) {
 	more := limited
 	more.MaxDelayedRetries = 150
@@ -261,7 +262,8 @@ func TestRetryLimit_Shares(t *testing.T) {
 	}
 }
 
-// TestRetryLimit_Counts: whatever happens to messages, the flow of retries is what the shares hold and the retry queue got.
+// TestRetryLimit_Counts: whatever happens to messages, the flow of retries is what the shares hold and the retry queue
+// got.
 func TestRetryLimit_Counts(t *testing.T) {
 	ends := []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop, core.ExhaustedBlock}
 	for seed := range uint64(50) {

@@ -36,7 +36,8 @@ func come(t *testing.T, s *Share, r Records, now time.Time) {
 	}
 }
 
-// TestPark_ExpiresOnItsWay has a message expire before it is appended to the retry queue: it ends as the group has what expires end.
+// TestPark_ExpiresOnItsWay has a message expire before it is appended to the retry queue: it ends as the group has what
+// expires end.
 func TestPark_ExpiresOnItsWay(t *testing.T) {
 	for _, expired := range []core.Expired{core.ExpiredDrop, core.ExpiredDLQ} {
 		g, s := newShare(t, core.GroupSpec{Expired: expired}, 0)
@@ -64,7 +65,8 @@ func TestPark_ExpiresOnItsWay(t *testing.T) {
 	}
 }
 
-// TestPark_ManyAttempts parks a message again and again whose attempts cannot be counted any further: it comes each time.
+// TestPark_ManyAttempts parks a message again and again whose attempts cannot be counted any further: it comes each
+// time.
 func TestPark_ManyAttempts(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries})
 	for seq := core.Seq(1); seq <= 3; seq++ {
@@ -77,7 +79,8 @@ func TestPark_ManyAttempts(t *testing.T) {
 	}
 }
 
-// TestPark_ManyDoNotWait parks more than may leave at once: a checkpoint is worth its cost at once whenever it could tell of half as many more, and only then.
+// TestPark_ManyDoNotWait parks more than may leave at once: a checkpoint is worth its cost at once whenever it could
+// tell of half as many more, and only then.
 func TestPark_ManyDoNotWait(t *testing.T) {
 	const n = 2*transfersAtOnce + transfersAtOnce/4
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}, n)
@@ -116,8 +119,8 @@ func TestPark_ManyDoNotWait(t *testing.T) {
 	}
 }
 
-// TestPark_ManyStay nacks a mass of messages for long while nothing succeeds: no checkpoint can tell of any before it is known whether the attempts count, so none
-// is worth its cost at once.
+// TestPark_ManyStay nacks a mass of messages for long while nothing succeeds: no checkpoint can tell of any before it
+// is known whether the attempts count, so none is worth its cost at once.
 func TestPark_ManyStay(t *testing.T) {
 	const n = transfersAtOnce
 	g, s := newShare(t, core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, NoNackThrottle: true, Breaker: core.BreakerOff}, n)
@@ -149,7 +152,8 @@ func TestPark_ManyStay(t *testing.T) {
 	}
 }
 
-// TestPark_RebuildTakesOffOnce rebuilds a share whose messages wait with attempts that do not count: they count as before.
+// TestPark_RebuildTakesOffOnce rebuilds a share whose messages wait with attempts that do not count: they count as
+// before.
 func TestPark_RebuildTakesOffOnce(t *testing.T) {
 	g, s := newReturning(t, core.GroupSpec{MaxDeliveries: 5, Breaker: core.BreakerOff})
 	r := returned(1, History{Origin: origin(1), Attempts: 4, NotCounted: 1})
@@ -166,7 +170,8 @@ func TestPark_RebuildTakesOffOnce(t *testing.T) {
 	}
 }
 
-// TestPark_LateAckOfAnOtherOwner: once a message leaves for the retry queue its delivery cannot be acked any more, where the share was, either.
+// TestPark_LateAckOfAnOtherOwner: once a message leaves for the retry queue its delivery cannot be acked any more,
+// where the share was, either.
 func TestPark_LateAckOfAnOtherOwner(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 2)
 	take(g, 2, start)
@@ -213,7 +218,8 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 	}
 }
 
-// TestPark_MetadataBeforeTexts: a checkpoint without room for all that consumers said still has the metadata that they left.
+// TestPark_MetadataBeforeTexts: a checkpoint without room for all that consumers said still has the metadata that they
+// left.
 func TestPark_MetadataBeforeTexts(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{Breaker: core.BreakerOff}, 101)
 	take(g, 101, start)
@@ -233,7 +239,8 @@ func TestPark_MetadataBeforeTexts(t *testing.T) {
 	}
 }
 
-// TestPark_AtOnceHasNoDeadline nacks a message for at once, with metadata: all that it waits for is a checkpoint, and no Tick.
+// TestPark_AtOnceHasNoDeadline nacks a message for at once, with metadata: all that it waits for is a checkpoint, and
+// no Tick.
 func TestPark_AtOnceHasNoDeadline(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)

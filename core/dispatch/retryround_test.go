@@ -157,7 +157,8 @@ func (w *rounds) work(t *rapid.T, good bool) {
 	}
 }
 
-// TestPark_Rounds parks messages, whatever becomes of the appends and of the owners: none is lost, none has more deliveries than it may.
+// TestPark_Rounds parks messages, whatever becomes of the appends and of the owners: none is lost, none has more
+// deliveries than it may.
 func TestPark_Rounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &rounds{now: start, n: 6, over: map[core.Seq]bool{}, tried: map[core.Seq]int{}, spec: core.GroupSpec{

@@ -11,9 +11,9 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// retryWorld is a group of a busy queue, a part of whose messages fails at every delivery, in steps of retryStep: a share
-// of the queue, one of the retry queue, and around them a consumer, a saver that writes one checkpoint of both after the
-// other, and a retry queue that has an append, and is read, after some time.
+// retryWorld is a group of a busy queue, a part of whose messages fails at every delivery, in steps of retryStep: a
+// share of the queue, one of the retry queue, and around them a consumer, a saver that writes one checkpoint of both
+// after the other, and a retry queue that has an append, and is read, after some time.
 type retryWorld struct {
 	t        *testing.T
 	now      time.Time
@@ -196,8 +196,9 @@ func (w *retryWorld) lateness() time.Duration {
 	return w.late[(len(w.late)-1)*99/100]
 }
 
-// TestRetries_ComeInTime has a part of the messages fail at half of what the consumer can handle, while a checkpoint takes
-// long: 99 % of the retries come within a second, and no first delivery waits for them, where there is room for as many.
+// TestRetries_ComeInTime has a part of the messages fail at half of what the consumer can handle, while a checkpoint
+// takes long: 99 % of the retries come within a second, and no first delivery waits for them, where there is room for
+// as many.
 func TestRetries_ComeInTime(t *testing.T) {
 	const published = 20_000
 	for _, l := range []retryLoad{

@@ -7,8 +7,9 @@ import (
 )
 
 // A share of the retry queue's extents takes the messages in when they are due, with the attempts that their
-// records tell of. They are retries: their next attempts are counted durably first, see claim.go, and only while somebody
-// takes messages. Nothing of them is remembered: a transfer sees to it that there is one of each, see adr/0057.
+// records tell of. They are retries: their next attempts are counted durably first, see claim.go, and only while
+// somebody takes messages. Nothing of them is remembered: a transfer sees to it that there is one of each, see
+// adr/0057.
 
 // Returning makes s a share of the group's retry queue, before anything is offered to it.
 func (s *Share) Returning() {

@@ -59,9 +59,9 @@ var commands = map[string]command{
 	"show": (*script).show, "depth": (*script).depth, "counters": (*script).counters, "breaker": (*script).breaker, "elsewhere": (*script).elsewhere,
 }
 
-// TestTranscripts replays testdata/transcripts: each file tells, event by event, what a group decides. The scripts use the public API alone, so
-// that they outlive the shape of the package. `go test ./core/dispatch -run TestTranscripts -rewrite` writes the answers anew; each line that
-// changes is a change of the delivery rules.
+// TestTranscripts replays testdata/transcripts: each file tells, event by event, what a group decides. The scripts use
+// the public API alone, so that they outlive the shape of the package. `go test ./core/dispatch -run TestTranscripts
+// -rewrite` writes the answers anew; each line that changes is a change of the delivery rules.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		s := &script{now: began}

@@ -6,8 +6,8 @@ type session struct {
 	present bool // it was handed something, and has not left
 }
 
-// sessions are those of a group. The one that was asked for last is at hand, since mostly one session takes, or settles,
-// many messages in a row.
+// sessions are those of a group. The one that was asked for last is at hand, since mostly one session takes, or
+// settles, many messages in a row.
 //
 //	Σ held == the group's messages in flight
 type sessions struct {

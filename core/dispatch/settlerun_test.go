@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestShare_SettlesTheHighestSeqs: a consumer may name any seq. Those behind the last message are refused, up to the highest there is.
+// TestShare_SettlesTheHighestSeqs: a consumer may name any seq. Those behind the last message are refused, up to the
+// highest there is.
 func TestShare_SettlesTheHighestSeqs(t *testing.T) {
 	const base = math.MaxUint64 - 100
 	_, s := newShare(t, core.GroupSpec{}, 1)
@@ -22,8 +23,8 @@ func TestShare_SettlesTheHighestSeqs(t *testing.T) {
 	}
 }
 
-// TestShare_ReturnSkipsWhatIsNotHere: a return of seqs that were never handed out costs about what an ack of them costs, which looks at 64 of them at
-// a time.
+// TestShare_ReturnSkipsWhatIsNotHere: a return of seqs that were never handed out costs about what an ack of them
+// costs, which looks at 64 of them at a time.
 func TestShare_ReturnSkipsWhatIsNotHere(t *testing.T) {
 	_, s := newShare(t, core.GroupSpec{}, 1)
 	took := func(settle func(base core.Seq)) time.Duration {
@@ -48,8 +49,8 @@ func TestShare_ReturnSkipsWhatIsNotHere(t *testing.T) {
 	}
 }
 
-// TestShare_AcksOfARunCountEachMessage: one ack may name messages of several batches, sessions and attempts, and some that
-// were settled before. Each that is not settled counts once, for the session that holds it.
+// TestShare_AcksOfARunCountEachMessage: one ack may name messages of several batches, sessions and attempts, and some
+// that were settled before. Each that is not settled counts once, for the session that holds it.
 func TestShare_AcksOfARunCountEachMessage(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 70)
 	offer(t, s, 70)
@@ -126,8 +127,8 @@ func TestShare_BlockedTakesLateAcks(t *testing.T) {
 	}
 }
 
-// TestReturn_OfASession: a session gives back what it has, or an earlier owner has handed out, and of a run with others'
-// messages no more than that.
+// TestReturn_OfASession: a session gives back what it has, or an earlier owner has handed out, and of a run with
+// others' messages no more than that.
 func TestReturn_OfASession(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 3)
 	for session := range SessionID(3) {

@@ -78,8 +78,8 @@ func (s *Share) Lacks() bool { return s.missing > 0 }
 // outstanding is how many messages were read, or restored, and not settled.
 func (s *Share) outstanding() int { return s.table.n + s.supply.len() }
 
-// WantsMore reports whether the share takes another batch: false at a limit. A share that is full still reads the messages
-// that it resumed from a checkpoint: nothing else makes room in the next ones.
+// WantsMore reports whether the share takes another batch: false at a limit. A share that is full still reads the
+// messages that it resumed from a checkpoint: nothing else makes room in the next ones.
 func (s *Share) WantsMore() bool {
 	return !s.gone && (!s.full || s.missing > 0) && !s.AtLimit()
 }

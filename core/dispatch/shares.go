@@ -90,8 +90,8 @@ func (s *Share) begin() {
 	}
 }
 
-// detach takes a share out of all that the group keeps, and gives back the bytes of its batches: of those that are being
-// written elsewhere once they are.
+// detach takes a share out of all that the group keeps, and gives back the bytes of its batches: of those that are
+// being written elsewhere once they are.
 func (g *Group) detach(s *Share) {
 	g.leaveAlone(s)
 	g.dropHeld(s)

@@ -129,8 +129,8 @@ func TestState_Standing(t *testing.T) {
 	}
 }
 
-// TestShare_LastAttemptIsNotHeld: a last attempt goes out like any other, although nothing has succeeded. Once it failed, too, the message waits for five
-// seconds, in which something may succeed, or the breaker open.
+// TestShare_LastAttemptIsNotHeld: a last attempt goes out like any other, although nothing has succeeded. Once it
+// failed, too, the message waits for five seconds, in which something may succeed, or the breaker open.
 func TestShare_LastAttemptIsNotHeld(t *testing.T) {
 	for name, x := range map[string]struct {
 		then  func(g *Group, s *Share)

@@ -238,9 +238,9 @@ func (s *Share) Absorb(o State, now time.Time) (settled uint64) {
 	return settled
 }
 
-// Ack settles a message that is in flight, handed out under attempt or a later one, when the state was taken. It reports
-// false when it is not, or when its lock ends by until: the owner that follows decides then, and may have sent it on. A
-// message that waits may leave for the retry queue there at once.
+// Ack settles a message that is in flight, handed out under attempt or a later one, when the state was taken. It
+// reports false when it is not, or when its lock ends by until: the owner that follows decides then, and may have sent
+// it on. A message that waits may leave for the retry queue there at once.
 func (st *State) Ack(seq core.Seq, attempt uint16, until time.Time) bool {
 	e, ok := st.messages[seq]
 	if !ok || attempt == 0 || attempt > e.attempts || e.kind != kindLocked || e.due <= until.UnixMilli() || st.done.Done(seq) {

@@ -27,7 +27,8 @@ import (
 //	held          the time to try again                      Tick at due        transferring
 //
 // A message is handed out from here after all, as a retry, where the rules of its destination allow that: see route. An
-// ack settles it until it is appended, see tooLate. A message that expires on its way to the retry queue ends like others.
+// ack settles it until it is appended, see tooLate. A message that expires on its way to the retry queue ends like
+// others.
 
 // transfer is what is kept of a message that leaves, or whose metadata are to be replaced.
 type transfer struct {
@@ -150,7 +151,8 @@ const (
 	// appended again before that: an earlier look-up may miss it, and then the queue would have it twice. See adr/0040
 	// for its parts.
 	TransferDoubt = time.Minute
-	// retryPause is before a transfer that failed is tried again, whatever its caller says: the callers' clock may be behind that of the group.
+	// retryPause is before a transfer that failed is tried again, whatever its caller says: the callers' clock may be
+	// behind that of the group.
 	retryPause = 10 * time.Millisecond
 )
 

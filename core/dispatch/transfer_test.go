@@ -32,8 +32,8 @@ func TestTransfers_WaitingIsBounded(t *testing.T) {
 	}
 }
 
-// TestTransfers_PauseAfterAFailure: the clock of the host went back, so the group is told to try a transfer again at a time that has passed for the group.
-// Else the host would try it without a pause until its clock has caught up.
+// TestTransfers_PauseAfterAFailure: the clock of the host went back, so the group is told to try a transfer again at a
+// time that has passed for the group. Else the host would try it without a pause until its clock has caught up.
 func TestTransfers_PauseAfterAFailure(t *testing.T) {
 	g, s := newShare(t, core.GroupSpec{}, 1)
 	take(g, 1, start)

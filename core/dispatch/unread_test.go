@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShare_UncountedIsWhatDepthLacks compares both, what is unread, and the depth of the state alone, with a count seq by seq, however much of the
-// extent was read.
+// TestShare_UncountedIsWhatDepthLacks compares both, what is unread, and the depth of the state alone, with a count seq
+// by seq, however much of the extent was read.
 func TestShare_UncountedIsWhatDepthLacks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		last := core.Seq(rapid.IntRange(0, 60).Draw(t, "last"))

@@ -248,8 +248,8 @@ func TestGroup_DeliveriesOverCrashes(t *testing.T) {
 	})
 }
 
-// TestUnsure_PastThatCannotBe reads a record of the retry queue that tells of more attempts that do not count than there
-// were: what is saved of the message can be read by the next owner.
+// TestUnsure_PastThatCannotBe reads a record of the retry queue that tells of more attempts that do not count than
+// there were: what is saved of the message can be read by the next owner.
 func TestUnsure_PastThatCannotBe(t *testing.T) {
 	for _, past := range []History{{Attempts: 2, Unsure: 3}, {Attempts: 2, NotCounted: 9, Unsure: 200}, {Attempts: 2, Settled: 2, NotCounted: 3, Unsure: 3}, {Unsure: 1}} {
 		g := NewGroup(core.GroupSpec{}.WithDefaults())
@@ -270,8 +270,8 @@ func TestUnsure_PastThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestUnsure_NotCountedAlready: of two owners one has as not counted an attempt that the other one's checkpoint still has locked.
-// It is taken off once, whether its lock times out or a consumer gives it back.
+// TestUnsure_NotCountedAlready: of two owners one has as not counted an attempt that the other one's checkpoint still
+// has locked. It is taken off once, whether its lock times out or a consumer gives it back.
 func TestUnsure_NotCountedAlready(t *testing.T) {
 	for _, attempts := range []uint16{1, 2} {
 		var st State

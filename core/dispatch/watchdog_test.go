@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestGroup_WatchdogMends breaks a share in every way that a defect could, and has the watchdog find and mend it: every message comes, and
-// what had a lock or an attempt keeps it.
+// TestGroup_WatchdogMends breaks a share in every way that a defect could, and has the watchdog find and mend it: every
+// message comes, and what had a lock or an attempt keeps it.
 func TestGroup_WatchdogMends(t *testing.T) {
 	spec := core.GroupSpec{MaxDeliveries: 3, LockTimeout: time.Minute}.WithDefaults()
 	for name, x := range map[string]struct {
@@ -118,7 +118,8 @@ func TestGroup_WatchdogMends(t *testing.T) {
 	}
 }
 
-// TestGroup_WatchdogFindsALostDeadLetter loses one on its way to the dead letter queue, and one that nobody answers for.
+// TestGroup_WatchdogFindsALostDeadLetter loses one on its way to the dead letter queue, and one that nobody answers
+// for.
 func TestGroup_WatchdogFindsALostDeadLetter(t *testing.T) {
 	for name, lose := range map[string]func(g *Group, s *Share){
 		"dead lettering": func(g *Group, _ *Share) { g.transfers[DeadLetterQueue] = queue[messageRef]{} },
@@ -215,7 +216,8 @@ func TestShare_WatchdogLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestShare_WatchdogKnowsDoubt: while a breaker is open, and its workers are slow, what waits for a probe waits for a reason.
+// TestShare_WatchdogKnowsDoubt: while a breaker is open, and its workers are slow, what waits for a probe waits for a
+// reason.
 func TestShare_WatchdogKnowsDoubt(t *testing.T) {
 	g := NewGroup(core.GroupSpec{LockTimeout: 10 * time.Minute}.WithDefaults())
 	watched := make(map[*Share]*Watch)

@@ -17,7 +17,8 @@ func light(base core.Seq, n int) Records {
 	return r
 }
 
-// sparse is a share of which one of every n messages was handed out and is not settled, most of them in all; the others are acked.
+// sparse is a share of which one of every n messages was handed out and is not settled, most of them in all; the others
+// are acked.
 func sparse(t interface{ Fatal(...any) }, n, most int) (*Group, *Share, []core.Seq) {
 	g := NewGroup(core.GroupSpec{MaxDeliveries: core.UnlimitedDeliveries, Breaker: core.BreakerOff, NoNackThrottle: true}.WithDefaults())
 	s := g.AddShare(extent(1), State{}, start)
@@ -40,7 +41,8 @@ func sparse(t interface{ Fatal(...any) }, n, most int) (*Group, *Share, []core.S
 	return g, s, held
 }
 
-// retried goes on until all messages are settled: what is handed out is acked. It answers how many checkpoints that took.
+// retried goes on until all messages are settled: what is handed out is acked. It answers how many checkpoints that
+// took.
 func retried(t interface{ Fatalf(string, ...any) }, g *Group, s *Share, now time.Time) (checkpoints int) {
 	for s.outstanding() > 0 {
 		if checkpoints++; checkpoints > 1000 {
@@ -84,7 +86,8 @@ func TestCheckpoint_CutShortReleasesWhatItHolds(t *testing.T) {
 	}
 }
 
-// TestShare_LocksOfFirstAttemptsDoNotFill: messages that were handed out for the first time need no room in a checkpoint.
+// TestShare_LocksOfFirstAttemptsDoNotFill: messages that were handed out for the first time need no room in a
+// checkpoint.
 func TestShare_LocksOfFirstAttemptsDoNotFill(t *testing.T) {
 	_, s, held := sparse(t, 20, MaxOutstanding-200)
 	for i, seq := range held { // each has a lock of its own
@@ -165,8 +168,8 @@ func TestShare_NothingStaysForEver(t *testing.T) {
 	})
 }
 
-// TestShare_FullReadsWhatItLacks: a share whose checkpoints are full is resumed, and saved before its messages are read.
-// It still reads those, or nothing of it could ever go on.
+// TestShare_FullReadsWhatItLacks: a share whose checkpoints are full is resumed, and saved before its messages are
+// read. It still reads those, or nothing of it could ever go on.
 func TestShare_FullReadsWhatItLacks(t *testing.T) {
 	g, s, held := sparse(t, 200, 8000)
 	for i, seq := range held {

@@ -1,5 +1,5 @@
-// Package duty owns the choice of the controller that acts for a queue, or for anything else with an id: the first by rendezvous hashing among
-// those that answer. It has no clock and asks nobody.
+// Package duty owns the choice of the controller that acts for a queue, or for anything else with an id: the first by
+// rendezvous hashing among those that answer. It has no clock and asks nobody.
 package duty
 
 import (

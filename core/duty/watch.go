@@ -12,15 +12,15 @@ const (
 	maxWatched = 1024
 )
 
-// Watch finds out by calls which controllers are silent. K names a controller; a name that changes with each run makes a restarted one a new one. The zero
-// Watch has asked nobody. It has no clock. It is not safe for concurrent use.
+// Watch finds out by calls which controllers are silent. K names a controller; a name that changes with each run makes
+// a restarted one a new one. The zero Watch has asked nobody. It has no clock. It is not safe for concurrent use.
 //
 //	        calls for Silence, and no answer to any
 //	answers ──────────────────────────────────────▶ silent
 //	   ◀───────────────────────────── any answer ─────┘
 //
-// A controller of which no call is under way is silent only if its last call ended so. Calls that fail sooner say nothing: the next controller is
-// asked as soon as they fail.
+// A controller of which no call is under way is silent only if its last call ended so. Calls that fail sooner say
+// nothing: the next controller is asked as soon as they fail.
 type Watch[K comparable] struct {
 	of map[K]*calls
 }
@@ -58,7 +58,8 @@ func (w *Watch[K]) add(k K) *calls {
 	return c
 }
 
-// End notes that a call of Begin is over, and whether the controller answered it. It reports whether the controller was silent before and is now.
+// End notes that a call of Begin is over, and whether the controller answered it. It reports whether the controller was
+// silent before and is now.
 func (w *Watch[K]) End(k K, now time.Time, answered bool) (was, is bool) {
 	c := w.of[k]
 	was = c.silent
@@ -80,7 +81,8 @@ func (w *Watch[K]) Silent(k K, now time.Time) bool {
 	return c != nil && (c.silent || c.underWay > 0 && now.Sub(c.since) >= Silence)
 }
 
-// Try reports whether it is time to ask a silent controller again, and if so allows the caller to: nobody else may for TryEvery.
+// Try reports whether it is time to ask a silent controller again, and if so allows the caller to: nobody else may for
+// TryEvery.
 func (w *Watch[K]) Try(k K, now time.Time) bool {
 	c := w.of[k]
 	if c == nil || now.Sub(c.last) < TryEvery {

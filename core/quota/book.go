@@ -37,11 +37,11 @@ type Ask struct {
 	Keeps   bool    // the run gets no more than it holds: the budget is not known, but for its most
 }
 
-// Grant gives a run of a host its share of the budget, by what it and the others need, until LeaseFor from now, in place of what it held. It
-// answers how many hosts share.
+// Grant gives a run of a host its share of the budget, by what it and the others need, until LeaseFor from now, in
+// place of what it held. It answers how many hosts share.
 //
-// Beside unheard runs a run keeps what it holds, and gets an equal part if it needs more than it holds, or holds nothing.
-// Together with what those hold that may be more than the budget.
+// Beside unheard runs a run keeps what it holds, and gets an equal part if it needs more than it holds, or holds
+// nothing. Together with what those hold that may be more than the budget.
 func (b *Book) Grant(a Ask, budget float64, now time.Time) (amount float64, hosts int) {
 	if b.holds == nil {
 		b.holds = make(map[core.RunID]*hold)

@@ -10,8 +10,8 @@ import (
 // the ranges have: however many namespaces and controllers there are, in no more than so many calls.
 const ranges = 64
 
-// Key is that of the range of a namespace. One controller at a time is responsible for it, and divides the limits of the
-// namespace and those of its queues (docs/adr/0015).
+// Key is that of the range of a namespace. One controller at a time is responsible for it, and divides the limits of
+// the namespace and those of its queues (docs/adr/0015).
 func Key(namespace string) core.ID {
 	h := fnv.New32a()
 	h.Write([]byte(namespace))

@@ -14,7 +14,8 @@ import (
 
 var start = time.Unix(1_700_000_000, 0)
 
-// TestBucket_KeepsItsRate takes whenever the bucket is open, in steps of any size and at rates that change, and compares with what time pays for.
+// TestBucket_KeepsItsRate takes whenever the bucket is open, in steps of any size and at rates that change, and
+// compares with what time pays for.
 func TestBucket_KeepsItsRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(25, 1e9) // the largest take is owed for less than mostOwed, beyond which it is forgiven
@@ -168,8 +169,8 @@ func TestSplit_ByNeed(t *testing.T) {
 	}
 }
 
-// TestBook_NeverGivesMoreThanThereIs has hosts come, ask, go silent and return, at budgets that change; only a lower budget may be exceeded, by
-// what was given before, until that is over.
+// TestBook_NeverGivesMoreThanThereIs has hosts come, ask, go silent and return, at budgets that change; only a lower
+// budget may be exceeded, by what was given before, until that is over.
 func TestBook_NeverGivesMoreThanThereIs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var b Book
@@ -231,7 +232,8 @@ func TestBook_FollowsNeed(t *testing.T) {
 	}
 }
 
-// A need that is no number takes nothing: the parts of others would be none either, and each would make the next one so for good.
+// A need that is no number takes nothing: the parts of others would be none either, and each would make the next one so
+// for good.
 func TestBook_NeedThatIsNoNumber(t *testing.T) {
 	var b Book
 	x, y, liar := core.RunID{ID: core.NewID(start)}, core.RunID{ID: core.NewID(start.Add(time.Second))}, core.RunID{ID: core.NewID(start.Add(2 * time.Second))}

@@ -2,7 +2,8 @@ package quota
 
 import "sync/atomic"
 
-// Room is how many bytes may still be taken of a budget that comes back only as others say. Safe for concurrent use, without a lock.
+// Room is how many bytes may still be taken of a budget that comes back only as others say. Safe for concurrent use,
+// without a lock.
 //
 //	left = limit − taken, if that is above 0
 type Room struct {

@@ -17,11 +17,12 @@ type Input struct {
 	Answers map[core.HostID]core.FenceAnswer // of the replicas that were fenced and answered
 	Missing map[core.HostID]error            // why others did not; only for the text of a decision
 	Disks   map[core.HostID]core.DiskID      // identities expected, as far as known
-	// Gone are stores that an operator declared to be gone for good. One that gives no answer counts like one that answers with another disk. One
-	// that answers is believed instead.
+	// Gone are stores that an operator declared to be gone for good. One that gives no answer counts like one that answers
+	// with another disk. One that answers is believed instead.
 	Gone []core.HostID
-	// Force is an operator's word after a long wait. It lets weak answers alone decide, even below what was committed. When all replicas answered and
-	// all are damaged, it lets the extent end where they end, and when all disks are known to be gone, at 0.
+	// Force is an operator's word after a long wait. It lets weak answers alone decide, even below what was committed.
+	// When all replicas answered and all are damaged, it lets the extent end where they end, and when all disks are known
+	// to be gone, at 0.
 	Force bool
 }
 
@@ -78,7 +79,8 @@ type Copy struct {
 //	missing   never
 //	gone      never; like suspect, it is one of the answers of "all N answered"
 //
-// An extent with one replica, which is damaged on its own disk, ends where that replica ends: nothing else will ever be known of it.
+// An extent with one replica, which is damaged on its own disk, ends where that replica ends: nothing else will ever be
+// known of it.
 //
 // L is the L that a replica persisted before, else the largest length that counts. It is at least the floor and every
 // committed seq reported, or there is no decision. Two sealers that see different subsets of the replicas may decide
@@ -140,8 +142,9 @@ func (d Decision) empty(in Input, v view) Decision {
 	return d
 }
 
-// unreadable ends an extent of which all replicas answered and none can be read. It has no holders. Its end is the highest seq that anything is known of, so
-// that nothing acknowledged lies beyond it: what is lost lies within the extent, where repair finds and reports it.
+// unreadable ends an extent of which all replicas answered and none can be read. It has no holders. Its end is the
+// highest seq that anything is known of, so that nothing acknowledged lies beyond it: what is lost lies within the
+// extent, where repair finds and reports it.
 func (d Decision) unreadable(in Input, v view) Decision {
 	need := max(in.Floor, v.committed)
 	l := v.end

@@ -37,7 +37,8 @@ type Verdict struct {
 	State
 }
 
-// Judge compares each clock with the median of all; silent is how many hosts did not say theirs, before is the judgement before, nil for the first one.
+// Judge compares each clock with the median of all; silent is how many hosts did not say theirs, before is the
+// judgement before, nil for the first one.
 //
 //  1. One clock alone is right.
 //  2. Two clocks that differ are Doubtful: nobody can tell which one is wrong.

@@ -45,7 +45,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudge_Majority: while more than half of the clocks agree, each of them is right and each that is far off is wrong, whoever reads them and however vague he does.
+// TestJudge_Majority: while more than half of the clocks agree, each of them is right and each that is far off is
+// wrong, whoever reads them and however vague he does.
 func TestJudge_Majority(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 12).Draw(t, "hosts")
@@ -110,7 +111,8 @@ func TestJudge_FewerThanHalfAreWrong(t *testing.T) {
 	})
 }
 
-// TestJudge_Silent: hosts that do not answer agree with nobody. Two clocks of five hosts that are wrong alike make no third one wrong.
+// TestJudge_Silent: hosts that do not answer agree with nobody. Two clocks of five hosts that are wrong alike make no
+// third one wrong.
 func TestJudge_Silent(t *testing.T) {
 	readings := map[core.HostID]Reading{"a": {Ahead: time.Hour}, "b": {Ahead: time.Hour}, "c": {}}
 	for silent, want := range map[int]State{0: Wrong, 1: Doubtful, 2: Doubtful} {

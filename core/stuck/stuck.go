@@ -89,7 +89,8 @@ var texts = map[Reason]string{
 // Reasons are all reasons, in no order.
 func Reasons() []Reason { return slices.Collect(maps.Keys(texts)) }
 
-// Text says what the reason means and what to do about it. Its commands have QUEUE and GROUP for the names, see InGroup.
+// Text says what the reason means and what to do about it. Its commands have QUEUE and GROUP for the names, see
+// InGroup.
 func (r Reason) Text() string { return texts[r] }
 
 // InGroup is a text with the path of the queue and the name of the group in its commands, so that they can be pasted.

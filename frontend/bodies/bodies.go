@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// StrictJSON is Connect's JSON codec, by the name that it has, but for a field that is not known: it is an error. A person writes this JSON, and a payload
-// under a misspelt name must not become an empty message.
+// StrictJSON is Connect's JSON codec, by the name that it has, but for a field that is not known: it is an error. A
+// person writes this JSON, and a payload under a misspelt name must not become an empty message.
 type StrictJSON string
 
 // Name of the codec.
@@ -53,8 +53,8 @@ func (StrictJSON) Unmarshal(b []byte, v any) error {
 	return fmt.Errorf("the body is not UTF-8; send a payload that is not text in base64")
 }
 
-// Limit refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status for it,
-// 429, invites to try again.
+// Limit refuses a request that says it is larger than most bytes by an error of the catalogue: the library's own status
+// for it, 429, invites to try again.
 func Limit(most int, next http.Handler) http.Handler {
 	errors := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -23,7 +23,8 @@ const (
 	tryFor = 7 * time.Second
 	// orphan is after how long a share without an owner counts as one that will not have one soon.
 	orphan = dispatch.OwnerGone + time.Second
-	// zombie is for how long an owner that nobody can ask may hand out what becomes due: its lease, and that clocks differ.
+	// zombie is for how long an owner that nobody can ask may hand out what becomes due: its lease, and that clocks
+	// differ.
 	zombie = 2 * dispatch.OwnerGone
 	// askTimeout bounds one question to an output host.
 	askTimeout         = 1500 * time.Millisecond
@@ -74,8 +75,8 @@ type Result struct {
 	Outcomes []cancel.Outcome
 }
 
-// Cancel takes messages of an extent back for all of its groups, or for none: when it is not known of every group whether it had them, CodeUnavailable.
-// CodeUnknown: they may be cancelled. It may be repeated, and then says the same.
+// Cancel takes messages of an extent back for all of its groups, or for none: when it is not known of every group
+// whether it had them, CodeUnavailable. CodeUnknown: they may be cancelled. It may be repeated, and then says the same.
 func (c *Canceller) Cancel(ctx context.Context, e core.Extent, messages []Message) ([]Result, error) {
 	ctx, stop := context.WithTimeout(ctx, tryFor)
 	defer stop()
@@ -155,7 +156,8 @@ func (c *Canceller) try(ctx context.Context, e core.Extent, messages []Message) 
 	return results(&book, groups, messages, kept)
 }
 
-// called are the messages to be called off, and who keeps them: one that all groups keep stays as it is, also for groups that come later.
+// called are the messages to be called off, and who keeps them: one that all groups keep stays as it is, also for
+// groups that come later.
 func called(seqs []core.Seq, kept []cancel.Kept, groups int) (calls []core.Seq, exceptions []cancel.Kept) {
 	keeps := make(map[core.Seq]int)
 	for _, k := range kept {

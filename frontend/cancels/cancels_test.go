@@ -255,7 +255,8 @@ func TestCancel_AfterOneThatDied(t *testing.T) {
 	})
 }
 
-// TestCancel_OwnerThatIsNotSeen has an owner that this host's view of the cluster lacks, and that goes on all the same: the view does not say who is dead.
+// TestCancel_OwnerThatIsNotSeen has an owner that this host's view of the cluster lacks, and that goes on all the same:
+// the view does not say who is dead.
 func TestCancel_OwnerThatIsNotSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newHarness(t)

@@ -91,7 +91,8 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 		return err
 	}
 	hold, answered := r.said[owner.Host][string(v.group.ID.ID[:])]
-	// One that had the share before, lost it and was given it again may not know yet: others have handed out meanwhile what it still has.
+	// One that had the share before, lost it and was given it again may not know yet: others have handed out meanwhile
+	// what it still has.
 	answered = answered && hold.GetCounter() == owner.Counter
 	var saved *dispatch.State
 	if !answered && !consumed && owner.Host == "" { // one that is not seen may be alive, and hears of nothing; if it is dead there is another one soon
@@ -124,7 +125,8 @@ func (r *round) judge(ctx context.Context, v *verdict) error {
 	return trouble
 }
 
-// soon reports whether an owner that cannot be asked may hand a message out before it finds out that it is none any more.
+// soon reports whether an owner that cannot be asked may hand a message out before it finds out that it is none any
+// more.
 func (r *round) soon(m Message) bool { return m.Due.Before(r.now.Add(zombie)) }
 
 func (r *round) unsure(owner core.HostID) error {

@@ -9,11 +9,11 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Gate counts the calls under way; long polls, which wait on purpose, apart from the others, which thus find a place. It is closed until
-// Open, and for good after Close. Safe for concurrent use.
+// Gate counts the calls under way; long polls, which wait on purpose, apart from the others, which thus find a place.
+// It is closed until Open, and for good after Close. Safe for concurrent use.
 //
-// So that one group leaves places to others, its polls take at most a quarter of theirs. How many calls one client may have under way is bounded
-// before they are read, by whoever serves the port.
+// So that one group leaves places to others, its polls take at most a quarter of theirs. How many calls one client may
+// have under way is bounded before they are read, by whoever serves the port.
 type Gate struct {
 	most [2]int // by kind
 	mu   struct {

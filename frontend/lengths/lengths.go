@@ -135,7 +135,8 @@ func (g Gauge) readSeals(ctx context.Context, all []*Length) error {
 	return nil
 }
 
-// Committed is how far an extent without an end may be read, by the first of its stores that tells. One that is on none of them holds nothing.
+// Committed is how far an extent without an end may be read, by the first of its stores that tells. One that is on none
+// of them holds nothing.
 func (g Gauge) Committed(ctx context.Context, e core.Extent) (last core.Seq, known bool) {
 	req := &pb.GetReplicaRequest{Extent: e.ID.ID[:]}
 	for h, timeout := range g.there(e.Replicas) {
@@ -188,8 +189,8 @@ func (g Gauge) there(ids []core.HostID) iter.Seq2[membership.Host, time.Duration
 // rateWindows are what a rate is about: the longest, or the shortest in which all of its messages came.
 var rateWindows = [...]time.Duration{10 * time.Second, 5 * time.Second, 2 * time.Second, time.Second}
 
-// Rate is how many messages per second were stored in extents until now, by the times of their batches: over the last ten seconds, or since
-// publishing began within them.
+// Rate is how many messages per second were stored in extents until now, by the times of their batches: over the last
+// ten seconds, or since publishing began within them.
 func (g Gauge) Rate(ctx context.Context, all []*Length, now time.Time) float64 {
 	sum, over := core.Seq(0), rateWindows[0]
 	for i, window := range rateWindows {

@@ -50,7 +50,8 @@ func (p *Pool) Open() {
 	p.mu.byQueue = make(map[core.QueueID]*Lent)
 }
 
-// Take lends the queue's publisher, which goes back by GiveBack. When there are too many and all are in use: CodeThrottled.
+// Take lends the queue's publisher, which goes back by GiveBack. When there are too many and all are in use:
+// CodeThrottled.
 func (p *Pool) Take(q metadata.QueueRecord) (*Lent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,8 +31,8 @@ type Config struct {
 // Read reads an answer and tells what it weighs, at least 1. old is the answer before; it is zero if there is none.
 type Read[V any] func(ctx context.Context, old V) (v V, weight int, err error)
 
-// Cache keeps the last answer for each key. One read of a key is under way at a time, and all callers share it. Safe for
-// concurrent use.
+// Cache keeps the last answer for each key. One read of a key is under way at a time, and all callers share it. Safe
+// for concurrent use.
 type Cache[K comparable, V any] struct {
 	cfg   Config
 	reads *lifecycle.Tasks
@@ -76,8 +76,8 @@ func (c *Cache[K, V]) Close() { c.reads.Stop(errClosed) }
 
 var errClosed = core.Errorf(core.CodeDraining, "the frontend is stopping")
 
-// Get returns the answer for a key. It calls read unless there is a fresh answer. A read that fails, or takes longer than
-// Patience, fails Get only if there is no older answer that counts. The read goes on when ctx ends; after that
+// Get returns the answer for a key. It calls read unless there is a fresh answer. A read that fails, or takes longer
+// than Patience, fails Get only if there is no older answer that counts. The read goes on when ctx ends; after that
 // none begins.
 func (c *Cache[K, V]) Get(ctx context.Context, key K, read Read[V]) (V, error) {
 	now := c.cfg.Now()
@@ -167,7 +167,8 @@ func (c *Cache[K, V]) Put(key K, v V, at time.Time) {
 	c.weighLocked(e, 1)
 }
 
-// Outdate makes the next Get of a key read again, unless the answer is from a read that began at the given time or later.
+// Outdate makes the next Get of a key read again, unless the answer is from a read that began at the given time or
+// later.
 func (c *Cache[K, V]) Outdate(key K, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

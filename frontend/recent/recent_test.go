@@ -144,8 +144,8 @@ func TestCache_CallersShareARead(t *testing.T) {
 	})
 }
 
-// TestCache_ACallThatHasEndedReadsNothing: a call that looks many keys up a few at a time, and ends, would else begin all of
-// its reads at once.
+// TestCache_ACallThatHasEndedReadsNothing: a call that looks many keys up a few at a time, and ends, would else begin
+// all of its reads at once.
 func TestCache_ACallThatHasEndedReadsNothing(t *testing.T) {
 	test(t, func(c *recent.Cache[int, string], s *source, _ func(string, string, error, int, time.Duration)) {
 		s.set("a", nil, time.Second)

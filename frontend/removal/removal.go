@@ -14,8 +14,8 @@ import (
 // looked bounds the operations that are asked whether they took a message, the newest first.
 const looked = 1000
 
-// Told says what took the message seq of a sealed extent out of its queue, or lost it, or keeps it from being read there; "" for one that is there. Operations that ended
-// long ago are not known any more.
+// Told says what took the message seq of a sealed extent out of its queue, or lost it, or keeps it from being read
+// there; "" for one that is there. Operations that ended long ago are not known any more.
 func Told(ctx context.Context, meta metadata.Store, row metadata.SealRecord, seq core.Seq) (string, error) {
 	if row.LostFrom > 0 && seq >= row.LostFrom {
 		return "it is lost: no store has it any more", nil

@@ -22,7 +22,8 @@ func windowOf(seqs ...core.Seq) []byte {
 	return b
 }
 
-// TestTold: of two selections it names the one that took a message; one that was not decided took nothing, and one that is not on record has no name.
+// TestTold: of two selections it names the one that took a message; one that was not decided took nothing, and one that
+// is not on record has no name.
 func TestTold(t *testing.T) {
 	meta := memory.New()
 	defer meta.Close()

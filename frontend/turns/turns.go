@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// Turns lets a bounded number of pulls of a group ask one owner at once. The others wait in line, first come first served: a pull in line holds
-// a channel, a pull that asks holds a connection. Safe for concurrent use.
+// Turns lets a bounded number of pulls of a group ask one owner at once. The others wait in line, first come first
+// served: a pull in line holds a channel, a pull that asks holds a connection. Safe for concurrent use.
 type Turns struct {
 	most int
 	mu   struct {

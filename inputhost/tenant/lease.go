@@ -83,8 +83,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// read reads the records of the namespaces that are new here, or of all. A copy that is behind must not make a limit appear late: so it is no
-// single one, unless no majority answers.
+// read reads the records of the namespaces that are new here, or of all. A copy that is behind must not make a limit
+// appear late: so it is no single one, unless no majority answers.
 func (t *Tenants) read(ctx context.Context, all bool) error {
 	tenants, _ := t.list()
 	if !all {
@@ -122,7 +122,8 @@ func (t *Tenants) read(ctx context.Context, all bool) error {
 	return err
 }
 
-// apply takes over limits that were read. New ones count in part until the controller has shared them out, which is asked for at once.
+// apply takes over limits that were read. New ones count in part until the controller has shared them out, which is
+// asked for at once.
 func (t *Tenants) apply(n *tenant, spec core.NamespaceSpec) {
 	before := n.limits.Load()
 	if before == nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestTenants_AskTheControllersOfEach has two namespaces that two controllers divide, of which one stops, or leaves the namespace out.
+// TestTenants_AskTheControllersOfEach has two namespaces that two controllers divide, of which one stops, or leaves the
+// namespace out.
 func TestTenants_AskTheControllersOfEach(t *testing.T) {
 	const other = "/else"
 	bubble(t, func(r *harness) {

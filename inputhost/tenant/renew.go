@@ -29,7 +29,8 @@ type part struct {
 	err  error
 }
 
-// renew asks the controllers for the shares of all that is limited; busy: there is such. Without an answer leases end in their time.
+// renew asks the controllers for the shares of all that is limited; busy: there is such. Without an answer leases end
+// in their time.
 func (t *Tenants) renew(ctx context.Context) (busy bool) {
 	r := t.round(t.deps.Now())
 	if len(r.parts) == 0 {

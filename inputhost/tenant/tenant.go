@@ -21,7 +21,8 @@ type Deps struct {
 	Meta  metadata.Store
 	Now   func() time.Time
 	Hosts func() int // input hosts that there are
-	// Order names the order in which controllers are asked about a key. Keys of the same order can be asked about in one call.
+	// Order names the order in which controllers are asked about a key. Keys of the same order can be asked about in one
+	// call.
 	Order func(key core.ID) string
 	// Lease asks the controllers, in the order of a key, until one answers that divides some of what is asked for.
 	Lease func(ctx context.Context, key core.ID, req *pb.LeaseQuotaRequest) (*pb.LeaseQuotaResponse, error)

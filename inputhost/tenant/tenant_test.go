@@ -188,7 +188,8 @@ func TestGate_FollowsTheRecord(t *testing.T) {
 	})
 }
 
-// TestGate_CutOffHostKeepsToASmallPart takes the controller away: the lease goes on for its time, then a small part does, and never all.
+// TestGate_CutOffHostKeepsToASmallPart takes the controller away: the lease goes on for its time, then a small part
+// does, and never all.
 func TestGate_CutOffHostKeepsToASmallPart(t *testing.T) {
 	bubble(t, func(r *harness) {
 		r.limit(core.NamespaceSpec{MessagesPerSecond: 1000, BacklogBytes: 1 << 20})

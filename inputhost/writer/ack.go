@@ -6,8 +6,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Acked notes that a replica has everything up to durable on disk, and answers what that commits. After the writer has asked for
-// the seal it does nothing: only the seal's answer counts then.
+// Acked notes that a replica has everything up to durable on disk, and answers what that commits. After the writer has
+// asked for the seal it does nothing: only the seal's answer counts then.
 func (w *Writer) Acked(replica int, durable core.Seq) {
 	now := w.env.Now()
 	w.mu.Lock()
@@ -102,7 +102,8 @@ type Lag struct {
 	Slowest   time.Duration // of its acknowledgements since the last look
 }
 
-// Lags tells, for each store that there is something to say of, how it fares, and begins another look. A writer that has ended waits for no store.
+// Lags tells, for each store that there is something to say of, how it fares, and begins another look. A writer that
+// has ended waits for no store.
 func (w *Writer) Lags(now time.Time, observe func(store core.HostID, l Lag)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// batch is what travels together to all replicas: the same bytes to each. It is used again once the writer and every replica have let
-// go of it.
+// batch is what travels together to all replicas: the same bytes to each. It is used again once the writer and every
+// replica have let go of it.
 type batch struct {
 	base    core.Seq
 	last    core.Seq

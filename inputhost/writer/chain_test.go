@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// A writer of a chain passes nothing on before the end is known; then what is in the extent is answered, and all the rest goes on in order.
+// A writer of a chain passes nothing on before the end is known; then what is in the extent is answered, and all the
+// rest goes on in order.
 func TestWriter_ChainPassesOnAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t, 3)

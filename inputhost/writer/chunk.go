@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Chunk is a run of records of one publisher's stream: appended together, answered together. Its bytes stay unchanged until
-// it is answered, and longer while they are held.
+// Chunk is a run of records of one publisher's stream: appended together, answered together. Its bytes stay unchanged
+// until it is answered, and longer while they are held.
 type Chunk struct {
 	Records []byte // encoded and checked
 	Hold    Holder // keeps Records

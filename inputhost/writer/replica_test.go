@@ -77,8 +77,8 @@ func linkToStore(t *testing.T) (*ws.Mux, *storeEnd) {
 	return mux, end
 }
 
-// TestReplica_SaysEverythingOnASaturatedLink: a store that reads slowly still learns how far a quiet extent is committed, and that its
-// stream has ended, though the appends of other extents fill the queue beyond its bound.
+// TestReplica_SaysEverythingOnASaturatedLink: a store that reads slowly still learns how far a quiet extent is
+// committed, and that its stream has ended, though the appends of other extents fill the queue beyond its bound.
 func TestReplica_SaysEverythingOnASaturatedLink(t *testing.T) {
 	mux, end := linkToStore(t)
 	w := New(core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Replicas: []core.HostID{"a"}}, Limits{}, Env{Now: time.Now})
@@ -119,7 +119,8 @@ func refusal(why error) []byte {
 	return body
 }
 
-// TestReplica_ForgetsARefusedStream: a store that refuses extents for days, because it is full, does not make the link hold their writers.
+// TestReplica_ForgetsARefusedStream: a store that refuses extents for days, because it is full, does not make the link
+// hold their writers.
 func TestReplica_ForgetsARefusedStream(t *testing.T) {
 	mux, end := linkToStore(t)
 	end.why = core.Errorf(core.CodeNoSpace, "the disk is full")

@@ -5,9 +5,9 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// send forms batches of what waits and hands them to the replicas, until nothing waits or the bounds are reached. One goroutine
-// at a time does it: whoever finds it free. So a chunk that arrives alone leaves on its publisher's own goroutine, and under
-// load chunks gather while batches are in flight.
+// send forms batches of what waits and hands them to the replicas, until nothing waits or the bounds are reached. One
+// goroutine at a time does it: whoever finds it free. So a chunk that arrives alone leaves on its publisher's own
+// goroutine, and under load chunks gather while batches are in flight.
 func (w *Writer) send() {
 	w.mu.Lock()
 	if w.mu.sending || !w.mu.started {

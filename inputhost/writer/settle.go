@@ -113,7 +113,8 @@ func (s *settlement) complain(now time.Time, l core.Seq, holders int, err error)
 	log.Warn("an extent is not sealed yet", "err", err)
 }
 
-// decide answers what an L decides. Until enough replicas hold it, what is up to L stays open: the controller repairs at once.
+// decide answers what an L decides. Until enough replicas hold it, what is up to L stays open: the controller repairs
+// at once.
 func (s *settlement) decide(l core.Seq, enough bool) {
 	s.known = true
 	kept := s.left[:0]
@@ -185,15 +186,15 @@ func (w *Writer) appendAgain(chunks []Chunk) {
 	}
 }
 
-// chained: the extent is one of a chain, whose order outlives it. Nothing that was taken is passed on before the end of the extent is known,
-// and then all of it in its order: what the seal answers is answered, and the rest goes on.
+// chained: the extent is one of a chain, whose order outlives it. Nothing that was taken is passed on before the end of
+// the extent is known, and then all of it in its order: what the seal answers is answered, and the rest goes on.
 func (w *Writer) chained() bool { return w.Extent.Chain > 0 }
 
 // beyond is above every end: what was never sent is never in the extent.
 const beyond = core.Seq(math.MaxUint64)
 
-// unsent is what a failed writer of a chain had not sent, in the order it was taken; what it had taken for a batch comes first. Only settle
-// calls it, once.
+// unsent is what a failed writer of a chain had not sent, in the order it was taken; what it had taken for a batch
+// comes first. Only settle calls it, once.
 func (w *Writer) unsent(pending []Chunk) []owed {
 	w.mu.Lock()
 	forming := w.mu.forming

@@ -117,7 +117,8 @@ func TestWriter_NoSealAnswerIsUnknown(t *testing.T) {
 	})
 }
 
-// zombieStore makes durable what the writer sent, when the test says so, until it is fenced. Its acknowledgements reach the writer later, or never.
+// zombieStore makes durable what the writer sent, when the test says so, until it is fenced. Its acknowledgements reach
+// the writer later, or never.
 type zombieStore struct {
 	fakeReplica
 	durable core.Seq

@@ -51,7 +51,8 @@ type Env struct {
 	// Sealed is called once, last: every record is answered, and the extent is sealed unless the host stops. reason
 	// says why the extent ended.
 	Sealed func(w *Writer, reason string)
-	// Go runs f on a goroutine that the host joins; its context ends when the host stops. False: it has stopped, nothing runs.
+	// Go runs f on a goroutine that the host joins; its context ends when the host stops. False: it has stopped, nothing
+	// runs.
 	Go func(f func(ctx context.Context)) bool
 	// Now is the host's clock.
 	Now func() time.Time

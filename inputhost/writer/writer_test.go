@@ -56,7 +56,8 @@ func TestWriter_GathersAboveTheBound(t *testing.T) {
 	}
 }
 
-// Chunks that fill a batch pass through the writer: nobody copies them into larger batches, and those in flight hold up none.
+// Chunks that fill a batch pass through the writer: nobody copies them into larger batches, and those in flight hold up
+// none.
 func TestWriter_FullChunksPassUncopied(t *testing.T) {
 	b := newHarness(t, 1)
 	b.start()
@@ -185,8 +186,8 @@ func TestWriter_AckBeyondTheLastIsRefused(t *testing.T) {
 	}
 }
 
-// TestWriter_FailsBeforeItStarts breaks one replica's link while another is still being opened: those that are open must be closed, by
-// whoever comes last.
+// TestWriter_FailsBeforeItStarts breaks one replica's link while another is still being opened: those that are open
+// must be closed, by whoever comes last.
 func TestWriter_FailsBeforeItStarts(t *testing.T) {
 	b := newHarness(t, 2)
 	p := &publisher{}
@@ -204,7 +205,8 @@ func TestWriter_FailsBeforeItStarts(t *testing.T) {
 	}
 }
 
-// TestWriter_HoldsNoMoreThanItMay: an extent of so many records asks for a successor before it is full, refuses what does not fit, and ends then.
+// TestWriter_HoldsNoMoreThanItMay: an extent of so many records asks for a successor before it is full, refuses what
+// does not fit, and ends then.
 func TestWriter_HoldsNoMoreThanItMay(t *testing.T) {
 	b := newHarness(t, 1)
 	b.w.limits.MaxRecords = 16

@@ -35,7 +35,8 @@ func TestDeliveryRulesAreShown(t *testing.T) {
 	}
 }
 
-// namedTests are the rules for which there is a test in one of the packages, each once. Of "Nack_OfNobody" the rule is "Nack".
+// namedTests are the rules for which there is a test in one of the packages, each once. Of "Nack_OfNobody" the rule is
+// "Nack".
 func namedTests(t *testing.T, prefix string, packages ...string) (rules []string) {
 	t.Helper()
 	for _, p := range packages {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// external reports whether an import path is not of the standard library: its first element has a dot. The paths of this
-// module have none, once they are relative.
+// external reports whether an import path is not of the standard library: its first element has a dot. The paths of
+// this module have none, once they are relative.
 func external(imp string) bool {
 	first, _, _ := strings.Cut(imp, "/")
 	return strings.Contains(first, ".")
@@ -54,8 +54,8 @@ func exceptionFor(from, to string) int {
 	return slices.IndexFunc(exceptions, func(e exception) bool { return matches(e.from, from) && matches(e.to, to) })
 }
 
-// staleExceptions are the rows whose package is there but which no import needs any more. Commands and test suites, on the
-// top floor, come and go: their rows are let be.
+// staleExceptions are the rows whose package is there but which no import needs any more. Commands and test suites, on
+// the top floor, come and go: their rows are let be.
 func staleExceptions(pkgs []Package) []string {
 	there, used := make([]bool, len(exceptions)), make([]bool, len(exceptions))
 	for _, p := range pkgs {

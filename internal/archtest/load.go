@@ -154,7 +154,8 @@ type use struct {
 
 var clockFuncs = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"}
 
-// lookAt finds uses of the clock, calls of Listen… with a port that is not 0, and calls of the generated constructors of services.
+// lookAt finds uses of the clock, calls of Listen… with a port that is not 0, and calls of the generated constructors
+// of services.
 func lookAt(n ast.Node) (use, bool) {
 	switch n := n.(type) {
 	case *ast.SelectorExpr:

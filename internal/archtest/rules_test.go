@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// expect checks one made-up package, which breaks nothing but what imports and sources say, and wants exactly these rules broken.
+// expect checks one made-up package, which breaks nothing but what imports and sources say, and wants exactly these
+// rules broken.
 func expect(t *testing.T, p Package, want ...string) {
 	t.Helper()
 	if p.Name == "" {

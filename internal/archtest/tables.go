@@ -35,7 +35,8 @@ var floors = []struct {
 // roles never import each other.
 var roles = []string{"controller", "frontend", "inputhost", "outputhost", "storehost"}
 
-// exception lets one import pass that the floors forbid, or one of a sibling in a role. Each has a reason; one that nothing needs any more fails the test.
+// exception lets one import pass that the floors forbid, or one of a sibling in a role. Each has a reason; one that
+// nothing needs any more fails the test.
 type exception struct {
 	from, to string
 	reason   string
@@ -67,7 +68,8 @@ var clientAllowed = []string{
 	"client/...", "api/...", "wire/...", "core", "internal/publish", "internal/peer", "internal/backoff", "internal/boundq",
 }
 
-// clientTest is the broker for users' tests: all roles in memory. Their tests take a server into their builds, their programs do not.
+// clientTest is the broker for users' tests: all roles in memory. Their tests take a server into their builds, their
+// programs do not.
 const clientTest = "client/clienttest/..."
 
 // clientBanned must not be reached by the client, not even through another package.

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestEvery: rounds are a period apart; of the ticks that a long one misses, one is made up for. Every returns when the context ends.
+// TestEvery: rounds are a period apart; of the ticks that a long one misses, one is made up for. Every returns when the
+// context ends.
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -30,8 +30,9 @@ type Options struct {
 	StopTimeout  time.Duration // of each Stop; 5 s
 	// Ready is called when all parts have started and none has failed so far.
 	Ready func()
-	// Draining is called when the first part is about to be stopped, with the failure that stops the process; nil when ctx ended. A result
-	// above 0 replaces DrainTimeout and StopTimeout. A part whose drain takes longer is then given up without an error: the failure keeps it from finishing.
+	// Draining is called when the first part is about to be stopped, with the failure that stops the process; nil when ctx
+	// ended. A result above 0 replaces DrainTimeout and StopTimeout. A part whose drain takes longer is then given up
+	// without an error: the failure keeps it from finishing.
 	Draining func(failure error) time.Duration
 }
 
@@ -41,7 +42,8 @@ type Options struct {
 //	starting ──all started──▶ ready ──ctx ends, or a part's Run returns──▶ draining ──all stopped──▶ returned
 //	    └──a Start fails, ctx ends, or a part's Run returns──────────────────▲
 //
-// The error joins what made the process stop and what went wrong while it did; it is nil after ctx ended and all went well.
+// The error joins what made the process stop and what went wrong while it did; it is nil after ctx ended and all went
+// well.
 func Run(ctx context.Context, parts []Part, o Options) error {
 	o = o.withDefaults()
 	s := &sequence{o: o, ended: make(chan *running, len(parts))}

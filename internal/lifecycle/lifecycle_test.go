@@ -194,7 +194,8 @@ func TestDrainHasADeadline(t *testing.T) {
 	})
 }
 
-// TestDrainingMayShortenTheDrain: when what the parts need for their drain has failed, they get the time that Draining allows, and giving one up is no failure of its own.
+// TestDrainingMayShortenTheDrain: when what the parts need for their drain has failed, they get the time that Draining
+// allows, and giving one up is no failure of its own.
 func TestDrainingMayShortenTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

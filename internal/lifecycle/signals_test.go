@@ -16,8 +16,8 @@ const (
 	childSlow = 3
 )
 
-// TestSignals_OneThatIsSentTwice has a process get SIGINT again as soon as the first has ended its context, as `timeout` and terminals do: it goes on to its
-// end. A later one ends it.
+// TestSignals_OneThatIsSentTwice has a process get SIGINT again as soon as the first has ended its context, as
+// `timeout` and terminals do: it goes on to its end. A later one ends it.
 func TestSignals_OneThatIsSentTwice(t *testing.T) {
 	if pause, err := time.ParseDuration(os.Getenv(inChild)); err == nil {
 		signalTwice(pause)

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Tasks are the goroutines of one owner. All live under one context and are joined by Stop. The methods may be called by
-// several goroutines, Go and Enter also from a task.
+// Tasks are the goroutines of one owner. All live under one context and are joined by Stop. The methods may be called
+// by several goroutines, Go and Enter also from a task.
 type Tasks struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -38,7 +38,8 @@ func (t *Tasks) Go(f func(ctx context.Context)) bool {
 	return true
 }
 
-// Enter makes the calling goroutine a task until it calls leave; false when Stop was called. Its work ends with Context.
+// Enter makes the calling goroutine a task until it calls leave; false when Stop was called. Its work ends with
+// Context.
 func (t *Tasks) Enter() (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Conn is one end of a pipe. Safe for concurrent use; Writes at the same time may mix when they do not fit into the buffer.
+// Conn is one end of a pipe. Safe for concurrent use; Writes at the same time may mix when they do not fit into the
+// buffer.
 type Conn struct {
 	addr Addr
 	in   *buffer
@@ -29,7 +30,8 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, c.wrap("read", err)
 }
 
-// Write waits for room until all of p is taken, the peer is closed (io.ErrClosedPipe), its own Close or the write deadline.
+// Write waits for room until all of p is taken, the peer is closed (io.ErrClosedPipe), its own Close or the write
+// deadline.
 func (c *Conn) Write(p []byte) (int, error) {
 	n, err := c.out.write(p)
 	return n, c.wrap("write", err)
@@ -53,11 +55,12 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Hold keeps what the peer writes, and its Close, from arriving at this end until it is called with false, as a network that loses
-// every packet does. The peer can write until its buffer is full.
+// Hold keeps what the peer writes, and its Close, from arriving at this end until it is called with false, as a network
+// that loses every packet does. The peer can write until its buffer is full.
 func (c *Conn) Hold(held bool) { c.in.hold(held) }
 
-// Reset ends both directions for both ends at once; what is under way is lost. Reads and Writes fail with syscall.ECONNRESET.
+// Reset ends both directions for both ends at once; what is under way is lost. Reads and Writes fail with
+// syscall.ECONNRESET.
 func (c *Conn) Reset() {
 	c.in.breakOff()
 	c.out.breakOff()
@@ -91,8 +94,8 @@ type deadline struct {
 // set arms the deadline; expired is called on a goroutine of its own when it passes, and perhaps once too often. For a
 // deadline already past it is not called: the owner wakes who waits after every set.
 //
-// No timer is armed in the past, as net/http does with every request: a synctest bubble runs such a timer on the caller's
-// thread, and two at once corrupt the race detector (go.dev/issue/78156).
+// No timer is armed in the past, as net/http does with every request: a synctest bubble runs such a timer on the
+// caller's thread, and two at once corrupt the race detector (go.dev/issue/78156).
 func (d *deadline) set(t time.Time, expired func()) {
 	d.at = t
 	d.stop()

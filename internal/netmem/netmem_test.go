@@ -142,8 +142,8 @@ func TestPipe_PastDeadlineEndsAWaitingRead(t *testing.T) {
 	})
 }
 
-// Many connections at once end reads with a past deadline, as net/http does after each request: with timers in the past this
-// ended the process inside the race detector.
+// Many connections at once end reads with a past deadline, as net/http does after each request: with timers in the past
+// this ended the process inside the race detector.
 func TestPipe_PastDeadlinesOnManyConnections(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {

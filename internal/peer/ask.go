@@ -19,22 +19,25 @@ type Host struct {
 	Address string
 }
 
-// Question is put to the controllers of a cluster until one answers. More than one may be asked, and may do what is asked: it must be safe to do twice.
+// Question is put to the controllers of a cluster until one answers. More than one may be asked, and may do what is
+// asked: it must be safe to do twice.
 type Question[R any] struct {
 	Key      core.ID       // whose controller is asked first: see duty.Of
 	Patience time.Duration // with a controller, before the next one is asked beside it
-	// Elsewhere reports whether the next controller may do better than one that gave this error, which is of the catalogue.
+	// Elsewhere reports whether the next controller may do better than one that gave this error, which is of the
+	// catalogue.
 	Elsewhere func(error) bool
 	Call      func(context.Context, columbav1connect.ControllerServiceClient) (R, error)
 }
 
-// Ask puts a question. The only controller is simply called. Of several, the one whose duty it is comes first. Each next one is asked as soon as
-// those before it failed, or when none of them has answered for q.Patience. Silent controllers come last, and only if all others failed, or said that
-// another one is responsible (CodeMoved). But one whose duty it would be is asked beside the others once in a while, so that it is heard when it is
-// back.
+// Ask puts a question. The only controller is simply called. Of several, the one whose duty it is comes first. Each
+// next one is asked as soon as those before it failed, or when none of them has answered for q.Patience. Silent
+// controllers come last, and only if all others failed, or said that another one is responsible (CodeMoved). But one
+// whose duty it would be is asked beside the others once in a while, so that it is heard when it is back.
 //
-// The first answer counts. Later ones only show that their controllers are not silent: calls under way go on for that until the deadline of ctx,
-// which it should have. Errors are those of the calls, not yet of the catalogue: that of the controller that refused first, if one did.
+// The first answer counts. Later ones only show that their controllers are not silent: calls under way go on for that
+// until the deadline of ctx, which it should have. Errors are those of the calls, not yet of the catalogue: that of the
+// controller that refused first, if one did.
 func Ask[R any](ctx context.Context, p *Pool, controllers []Host, q Question[R]) (R, error) {
 	switch len(controllers) {
 	case 0:
@@ -51,7 +54,8 @@ func Ask[R any](ctx context.Context, p *Pool, controllers []Host, q Question[R])
 	return a.run(ctx, live, silent)
 }
 
-// turns are the controllers to ask one after another, silent ones last, and those to ask beside them. When all are silent, none counts as such.
+// turns are the controllers to ask one after another, silent ones last, and those to ask beside them. When all are
+// silent, none counts as such.
 func (p *Pool) turns(key core.ID, controllers []Host) (beside, live, silent []Host) {
 	now := time.Now()
 	p.mu.Lock()
@@ -176,7 +180,8 @@ func (a *asking[R]) call(ctx context.Context, h Host, beside bool) {
 	}
 }
 
-// watch runs a call to a controller, which reports whether that answered. It does nothing, and reports so, when the pool is closed.
+// watch runs a call to a controller, which reports whether that answered. It does nothing, and reports so, when the
+// pool is closed.
 func (p *Pool) watch(h Host, call func() (answered bool)) (started bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

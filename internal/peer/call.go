@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/api/convert"
 )
 
-// Call makes one call to a host that answers within timeout; 0: for as long as ctx lasts. Its error is of the catalogue.
+// Call makes one call to a host that answers within timeout; 0: for as long as ctx lasts. Its error is of the
+// catalogue.
 func Call[Q, R any](ctx context.Context, timeout time.Duration, call func(context.Context, *connect.Request[Q]) (*connect.Response[R], error), req *Q) (*R, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc

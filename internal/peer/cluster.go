@@ -19,8 +19,8 @@ const ClusterHeader = "Columba-Cluster"
 // sayEvery is how often the log tells of callers of other clusters.
 const sayEvery = time.Minute
 
-// Cluster is which cluster this process belongs to. It is unknown until the process met metadata the first time, and never changes then.
-// The zero Cluster is unknown. Safe for concurrent use.
+// Cluster is which cluster this process belongs to. It is unknown until the process met metadata the first time, and
+// never changes then. The zero Cluster is unknown. Safe for concurrent use.
 type Cluster struct {
 	id   atomic.Pointer[core.ID]
 	said atomic.Int64 // when the log was told of another cluster; unix ns
@@ -69,9 +69,10 @@ func (m marked) CloseIdleConnections() {
 	}
 }
 
-// Guard refuses the calls and websockets of hosts of another cluster, with CodeUnavailable: what this host knows says nothing to them, least
-// of all that something does not exist. Requests without a mark pass. A host that has not met its cluster yet refuses all that are marked: it must hold nothing
-// of one cluster before it can no more become a member of another one.
+// Guard refuses the calls and websockets of hosts of another cluster, with CodeUnavailable: what this host knows says
+// nothing to them, least of all that something does not exist. Requests without a mark pass. A host that has not met
+// its cluster yet refuses all that are marked: it must hold nothing of one cluster before it can no more become a
+// member of another one.
 func (c *Cluster) Guard(log *slog.Logger, next http.Handler) http.Handler {
 	refusals := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,8 +28,8 @@ func IsFrom(h http.Header, id core.HostID, run core.RunID) bool {
 	return h.Get(HostHeader) == string(id) && h.Get(RunHeader) == run.String()
 }
 
-// Answers reports whether that run of a host answers at addr; the status does not matter. An answer that names nobody is another service's,
-// which got the address.
+// Answers reports whether that run of a host answers at addr; the status does not matter. An answer that names nobody
+// is another service's, which got the address.
 func Answers(ctx context.Context, client *http.Client, addr string, id core.HostID, run core.RunID) bool {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+HealthPath, nil)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package peer owns the connections of this process to the other hosts of its cluster: RPC clients and shared websocket links.
+// Package peer owns the connections of this process to the other hosts of its cluster: RPC clients and shared websocket
+// links.
 package peer
 
 import (
@@ -130,8 +131,8 @@ func (p *Pool) Messages(addr string) columbav1connect.MessageServiceClient {
 	})
 }
 
-// Link is the one websocket of this process to addr and path, shared by all streams. It is dialled on demand; after it has
-// ended the next call dials again.
+// Link is the one websocket of this process to addr and path, shared by all streams. It is dialled on demand; after it
+// has ended the next call dials again.
 func (p *Pool) Link(ctx context.Context, addr, path string) (*ws.Mux, error) {
 	key := linkKey{addr, path}
 	p.mu.Lock()

@@ -139,7 +139,8 @@ func (p *Publisher) unansweredLocked(b *batch, why error) {
 	p.answeredLocked(b)
 }
 
-// settleUnknownLocked tells the owners of records that a try may have stored, if the publisher must not send these again. why is an error.
+// settleUnknownLocked tells the owners of records that a try may have stored, if the publisher must not send these
+// again. why is an error.
 func (p *Publisher) settleUnknownLocked(b *batch, why error) {
 	if !p.cfg.Once {
 		return

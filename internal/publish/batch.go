@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// batch is records that travel together. Its fields are guarded by the publisher's mutex once others can see it, except that
-// the bytes and the settled slots do not change while someone holds a reference.
+// batch is records that travel together. Its fields are guarded by the publisher's mutex once others can see it, except
+// that the bytes and the settled slots do not change while someone holds a reference.
 //
 //	gathering ──taken by the loop──▶ in flight ──all answered, none left──▶ done
 //	    queued ◀──some refused for now, or the session was lost──┘
@@ -72,7 +72,8 @@ func (b *batch) release() {
 	batches.Put(b)
 }
 
-// writtenOn is what the connection of s calls when it has written the batch. A batch is written on one session at a time, but for one that was lost meanwhile.
+// writtenOn is what the connection of s calls when it has written the batch. A batch is written on one session at a
+// time, but for one that was lost meanwhile.
 func (b *batch) writtenOn(s *session) func() {
 	if b.on != nil {
 		return func() { s.written(b) }

@@ -23,18 +23,20 @@ type Config struct {
 	Internal bool         // may append to built-in queues; for hosts only
 	Owner    core.GroupID // whose built-in queue it is: another group's, under the same path, is not found; zero: whoever's
 
-	// Route looks up the input hosts of the queue. A fatal error (core.ClassFatal) fails what waits; others are tried again.
+	// Route looks up the input hosts of the queue. A fatal error (core.ClassFatal) fails what waits; others are tried
+	// again.
 	Route func(ctx context.Context) ([]Host, error)
-	// Dial is the connection to a host, shared or new. The publisher opens a stream on it and ends it only when the host is silent: then it is of
-	// no use to anybody.
+	// Dial is the connection to a host, shared or new. The publisher opens a stream on it and ends it only when the host
+	// is silent: then it is of no use to anybody.
 	Dial func(ctx context.Context, h Host) (*ws.Mux, error)
 
-	// Told is called after owners were told outcomes, once for all that were at hand, where they were: an owner with something to do for many at a time
-	// does it here. Nil: none has.
+	// Told is called after owners were told outcomes, once for all that were at hand, where they were: an owner with
+	// something to do for many at a time does it here. Nil: none has.
 	Told func()
 
-	// Once: a record that a try may have stored is not sent again. Its owner is told core.CodeUnknown at once, and finds out itself. And the deadline of the
-	// context that a record was appended with is that of the record, too: after it nothing is sent.
+	// Once: a record that a try may have stored is not sent again. Its owner is told core.CodeUnknown at once, and finds
+	// out itself. And the deadline of the context that a record was appended with is that of the record, too: after it
+	// nothing is sent.
 	Once bool
 
 	Timeout    time.Duration // how long a record is tried; default 30 s
@@ -59,11 +61,13 @@ const (
 	answerTimeout  = 10 * time.Second       // then a host that holds a batch counts as lost, although it lives
 	pingAfter      = 500 * time.Millisecond // without a sign of life from a host that holds a batch
 	silentTimeout  = 3 * time.Second        // then it counts as lost
-	// maxThrottle bounds the pause that a host may ask for: the publisher pauses for all its hosts. Input hosts ask for ten seconds at most.
+	// maxThrottle bounds the pause that a host may ask for: the publisher pauses for all its hosts. Input hosts ask for
+	// ten seconds at most.
 	maxThrottle = 30 * time.Second
 	tick        = 250 * time.Millisecond // of the look for hosts that do not answer
 	clockShares = 16                     // records for each reading of the clock
-	// greetTimeout is how long one host has to connect and to greet before the next is tried. It doubles with each round that failed.
+	// greetTimeout is how long one host has to connect and to greet before the next is tried. It doubles with each round
+	// that failed.
 	greetTimeout    = time.Second
 	maxGreetTimeout = 4 * time.Second
 )

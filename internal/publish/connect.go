@@ -19,7 +19,8 @@ type aim struct {
 	greet time.Duration
 }
 
-// connect makes a session with one of the queue's input hosts and makes it the active one; the one before finishes what it has in flight.
+// connect makes a session with one of the queue's input hosts and makes it the active one; the one before finishes what
+// it has in flight.
 func (p *Publisher) connect(ctx context.Context, a aim) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -68,8 +69,9 @@ func (p *Publisher) connect(ctx context.Context, a aim) {
 	signal(p.outcomes)
 }
 
-// open tries hosts one after another. A host that was lost is replaced by those known from before, without asking anybody; if none of them will do, or
-// there is nothing to replace, the hosts are looked up, and if that fails the known ones have to do.
+// open tries hosts one after another. A host that was lost is replaced by those known from before, without asking
+// anybody; if none of them will do, or there is nothing to replace, the hosts are looked up, and if that fails the
+// known ones have to do.
 func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
 	known := p.known()
 	var err error
@@ -101,8 +103,8 @@ func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
 	return s, oerr
 }
 
-// unrouted is why nobody says where the input hosts are. That no majority of the metadata answered the look-up says nothing about the queue: an AP
-// queue needs none.
+// unrouted is why nobody says where the input hosts are. That no majority of the metadata answered the look-up says
+// nothing about the queue: an AP queue needs none.
 func unrouted(err error) error {
 	if core.CodeOf(err) == core.CodeNoMajority {
 		return core.Errorf(core.CodeUnavailable, "look up the input hosts: %w", err)
@@ -110,7 +112,8 @@ func unrouted(err error) error {
 	return err
 }
 
-// openAny tries the hosts in this publisher's order: each publisher has its own, so that they spread. The avoided one comes last.
+// openAny tries the hosts in this publisher's order: each publisher has its own, so that they spread. The avoided one
+// comes last.
 func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session, error) {
 	var err error = core.Errorf(core.CodeUnavailable, "queue %s has no input host now", p.cfg.Queue)
 	lacks, may := false, false // a host says that no majority answers it; another one that answers may be about to take the queue
@@ -195,8 +198,8 @@ func (p *Publisher) learn(hosts []Host) {
 	p.mu.hosts = slices.Clone(hosts)
 }
 
-// reconfigure takes the complete list of hosts from the one of s. When another has become this publisher's first, a session with it is made, and then this
-// one left; when this one is not among them, it is left at once.
+// reconfigure takes the complete list of hosts from the one of s. When another has become this publisher's first, a
+// session with it is made, and then this one left; when this one is not among them, it is left at once.
 func (p *Publisher) reconfigure(s *session, version uint64, hosts []Host) {
 	p.mu.Lock()
 	if version <= s.version || len(hosts) == 0 {

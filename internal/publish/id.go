@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// idSource makes message ids that sort in the order of their making: the milliseconds, a 12-bit counter within them, 62 random
-// bits. Not safe for concurrent use.
+// idSource makes message ids that sort in the order of their making: the milliseconds, a 12-bit counter within them, 62
+// random bits. Not safe for concurrent use.
 type idSource struct {
 	millis  uint64
 	counter uint64
@@ -22,8 +22,8 @@ func newIDSource() idSource {
 	return idSource{random: rand.NewChaCha8(seed)}
 }
 
-// next makes an id for the instant, or for the latest one before if the clock went back. A millisecond that has no counter
-// left borrows from the next one.
+// next makes an id for the instant, or for the latest one before if the clock went back. A millisecond that has no
+// counter left borrows from the next one.
 func (s *idSource) next(unixMillis int64) core.MessageID {
 	if ms := uint64(unixMillis); ms > s.millis {
 		s.millis, s.counter = ms, 0

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// lackFor is how long input hosts refuse records for want of a majority of the metadata before these fail. A majority that is lost for less
-	// than that fails nothing.
+	// lackFor is how long input hosts refuse records for want of a majority of the metadata before these fail. A majority
+	// that is lost for less than that fails nothing.
 	lackFor = 2 * time.Second
 	// lackGap: refusals that are further apart are of different losses.
 	lackGap = 4 * time.Second
@@ -21,9 +21,9 @@ type lack struct {
 	since, last int64 // on the publisher's clock: of the first refusal, and of the last
 }
 
-// lackedLocked takes in why records were refused, or no session was made. When no majority has been there for lackFor, it fails the records that wait
-// and were certainly not stored, and those who wait in Connect get the error that is returned, if any do. A record that may be stored is tried until its
-// time is up, as for any other reason.
+// lackedLocked takes in why records were refused, or no session was made. When no majority has been there for lackFor,
+// it fails the records that wait and were certainly not stored, and those who wait in Connect get the error that is
+// returned, if any do. A record that may be stored is tried until its time is up, as for any other reason.
 func (p *Publisher) lackedLocked(why error, now int64) (tell []chan error, err error) {
 	if core.CodeOf(why) != core.CodeNoMajority {
 		return nil, nil

@@ -50,8 +50,8 @@ func lackingFor(t *testing.T, code core.Code, hello bool, lasting time.Duration,
 	})
 }
 
-// TestLack: a record fails when hosts have refused it for two seconds because no majority of the metadata answers. A shorter loss fails nothing, and
-// other reasons are waited for as long as the record has time.
+// TestLack: a record fails when hosts have refused it for two seconds because no majority of the metadata answers. A
+// shorter loss fails nothing, and other reasons are waited for as long as the record has time.
 func TestLack(t *testing.T) {
 	for _, hello := range []bool{true, false} {
 		for lasting, fails := range map[time.Duration]bool{1500 * time.Millisecond: false, time.Hour: true} {
@@ -79,7 +79,8 @@ func TestLack(t *testing.T) {
 	}
 }
 
-// TestLack_GoesOn: a publisher that was refused publishes again when a majority is back, and a later loss has its two seconds, too.
+// TestLack_GoesOn: a publisher that was refused publishes again when a majority is back, and a later loss has its two
+// seconds, too.
 func TestLack_GoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory
@@ -122,7 +123,8 @@ func TestLack_GoesOn(t *testing.T) {
 	})
 }
 
-// TestLack_AnotherHostMayTakeIt: one host lacks a majority, and another one that answers may be about to take the queue. The message waits for that.
+// TestLack_AnotherHostMayTakeIt: one host lacks a majority, and another one that answers may be about to take the
+// queue. The message waits for that.
 func TestLack_AnotherHostMayTakeIt(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -149,7 +151,8 @@ func TestLack_AnotherHostMayTakeIt(t *testing.T) {
 	}
 }
 
-// TestLack_MaybeStoredIsUnknown: a record that an earlier try may have stored is not refused. It ends as unknown with its time.
+// TestLack_MaybeStoredIsUnknown: a record that an earlier try may have stored is not refused. It ends as unknown with
+// its time.
 func TestLack_MaybeStoredIsUnknown(t *testing.T) {
 	lackingFor(t, core.CodeNoMajority, true, 0, func(t *testing.T, p *Publisher, l *lacking) {
 		l.OnBatch = func(b *publishtest.Batch) {

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Run sends until ctx ends or Close has flushed, and returns when every owner knows its outcome and every goroutine is joined. Call
-// it once.
+// Run sends until ctx ends or Close has flushed, and returns when every owner knows its outcome and every goroutine is
+// joined. Call it once.
 func (p *Publisher) Run(ctx context.Context) error {
 	defer close(p.ended)
 	ctx, cancel := context.WithCancel(ctx)
@@ -24,8 +24,8 @@ func (p *Publisher) Run(ctx context.Context) error {
 	return nil
 }
 
-// loop is the only sender. Each turn it looks at the state and does one thing, or waits for a change. All that it waits for comes through wake: a select
-// costs more than the rest of a turn.
+// loop is the only sender. Each turn it looks at the state and does one thing, or waits for a change. All that it waits
+// for comes through wake: a select costs more than the rest of a turn.
 func (p *Publisher) loop(ctx context.Context) {
 	timer := time.AfterFunc(time.Hour, func() { signal(p.wake) })
 	defer timer.Stop()

@@ -13,7 +13,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestOnce_UnknownAtOnce has a record stored, or perhaps not, without an answer that says so: it is not sent again, and its owner knows soon.
+// TestOnce_UnknownAtOnce has a record stored, or perhaps not, without an answer that says so: it is not sent again, and
+// its owner knows soon.
 func TestOnce_UnknownAtOnce(t *testing.T) {
 	for name, answer := range map[string]func(*publishtest.Batch){
 		"connection lost": func(b *publishtest.Batch) { b.Store(); b.Cut() },
@@ -49,7 +50,8 @@ func TestOnce_UnknownAtOnce(t *testing.T) {
 	}
 }
 
-// TestOnce_RefusedIsSentAgain: what the host says it did not store is sent again, also out of a batch of which another part is unknown.
+// TestOnce_RefusedIsSentAgain: what the host says it did not store is sent again, also out of a batch of which another
+// part is unknown.
 func TestOnce_RefusedIsSentAgain(t *testing.T) {
 	gathered := make(chan struct{})
 	var n atomic.Int32
@@ -86,7 +88,8 @@ func TestOnce_RefusedIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestOnce_ContextEndsTheRecord appends with a context whose deadline comes before the record's: nothing is sent after it.
+// TestOnce_ContextEndsTheRecord appends with a context whose deadline comes before the record's: nothing is sent after
+// it.
 func TestOnce_ContextEndsTheRecord(t *testing.T) {
 	opened := make(chan struct{})
 	h := publishtest.Start(t, &publishtest.Host{})

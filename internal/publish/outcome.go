@@ -16,7 +16,8 @@ type outcome struct {
 	err   error
 }
 
-// settleLocked gives the slots lo to hi that have no outcome theirs: at (the first slot's) or err. answered: by the host.
+// settleLocked gives the slots lo to hi that have no outcome theirs: at (the first slot's) or err. answered: by the
+// host.
 func (p *Publisher) settleLocked(b *batch, lo, hi int, at core.Receipt, err error, answered bool) {
 	from := lo
 	for i := lo; i < hi; i++ {
@@ -94,7 +95,8 @@ func (p *Publisher) expireLocked(now int64) {
 	signal(p.outcomes) // never blocks
 }
 
-// remadeLocked gives up what may be stored in a queue that was deleted since: another one has its path now, and must not get messages of before.
+// remadeLocked gives up what may be stored in a queue that was deleted since: another one has its path now, and must
+// not get messages of before.
 func (p *Publisher) remadeLocked() {
 	err := core.Errorf(core.CodeNotFound, "queue %s was deleted, and created again since", p.cfg.Queue)
 	for _, b := range p.mu.queue {

@@ -5,12 +5,14 @@ import "time"
 const (
 	// paceMore is by how much faster is sent than was stored lately: so a publisher finds out that there is more room.
 	paceMore = 1.25
-	// pacePiece is for how long a batch lasts at the pace, and paceSlack what may be made up for of a time in which nothing was sent.
+	// pacePiece is for how long a batch lasts at the pace, and paceSlack what may be made up for of a time in which
+	// nothing was sent.
 	pacePiece = 4 * time.Millisecond
 	paceSlack = 10 * time.Millisecond
 	// paceWait bounds the pause after a batch.
 	paceWait = 50 * time.Millisecond
-	// paceFor is how long after the last refusal. A host that wants longer pauses than paceBelow refuses all there is, which no pace helps.
+	// paceFor is how long after the last refusal. A host that wants longer pauses than paceBelow refuses all there is,
+	// which no pace helps.
 	paceFor   = 2 * time.Second
 	paceBelow = 500 * time.Millisecond
 	// paceDouble is after how long without a refusal it is twice as fast.

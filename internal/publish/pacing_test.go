@@ -16,7 +16,8 @@ type greedy struct {
 	sentAt []int64 // of batches that are not answered
 }
 
-// flood has greedy publishers send to a host with a limit, for so long, and answers what is stored in each millisecond, and what was refused.
+// flood has greedy publishers send to a host with a limit, for so long, and answers what is stored in each millisecond,
+// and what was refused.
 func flood(publishers int, limit float64, trip, pause, length time.Duration, paced bool) (stored []int, refused int) {
 	const window = 1 << 20
 	begin := time.Unix(1_700_000_000, 0)

@@ -10,11 +10,11 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Done is told the outcome of a record, once: where it is stored, or an error. Calls come one after another from one goroutine of
-// the publisher, and must not wait for it.
+// Done is told the outcome of a record, once: where it is stored, or an error. Calls come one after another from one
+// goroutine of the publisher, and must not wait for it.
 //
-// The errors: core.ClassFatal ones (too large, not found, disabled, …) at once; core.CodeUnknown if the record's time was up
-// and a try may have stored it; else the last reason why it could not be sent, retryable.
+// The errors: core.ClassFatal ones (too large, not found, disabled, …) at once; core.CodeUnknown if the record's time
+// was up and a try may have stored it; else the last reason why it could not be sent, retryable.
 type Done interface {
 	Settled(id core.MessageID, at core.Receipt, err error)
 }
@@ -25,8 +25,9 @@ type DoneFunc func(id core.MessageID, at core.Receipt, err error)
 // Settled calls f.
 func (f DoneFunc) Settled(id core.MessageID, at core.Receipt, err error) { f(id, at, err) }
 
-// Publisher appends records to one queue. Records go out in the order they were taken, and again if they were refused for now or, unless
-// Config.Once says otherwise, their host was lost without an answer: then they may be stored twice. Safe for concurrent use.
+// Publisher appends records to one queue. Records go out in the order they were taken, and again if they were refused
+// for now or, unless Config.Once says otherwise, their host was lost without an answer: then they may be stored twice.
+// Safe for concurrent use.
 type Publisher struct {
 	cfg   Config
 	epoch time.Time
@@ -105,9 +106,9 @@ const never = int64(1) << 62
 
 func (p *Publisher) now() int64 { return int64(time.Since(p.epoch)) }
 
-// Append takes a record, whose id it makes (and sets) if it is zero, copies it, and tries it for timeout (0: the default). While the
-// publisher is full it waits until ctx ends; with a context that is over it takes nothing. An error means that the record was not taken; done (may be
-// nil) is not called then.
+// Append takes a record, whose id it makes (and sets) if it is zero, copies it, and tries it for timeout (0: the
+// default). While the publisher is full it waits until ctx ends; with a context that is over it takes nothing. An error
+// means that the record was not taken; done (may be nil) is not called then.
 func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Duration, done Done) error {
 	if err := p.lockWithRoom(ctx); err != nil {
 		return err
@@ -187,8 +188,9 @@ func (p *Publisher) gatheringLocked() *batch {
 
 // clockLocked is the time of a record that is taken now, with a timeout of its own or 0.
 //
-// Reading the clock costs a twentieth of what a small message costs altogether, so neighbours share a reading. The loop takes a turn at least once a
-// tick while records wait, and ends the sharing: a reading is at most that old. Nobody notices that in a timeout of 100 ticks; a shorter one is exact.
+// Reading the clock costs a twentieth of what a small message costs altogether, so neighbours share a reading. The loop
+// takes a turn at least once a tick while records wait, and ends the sharing: a reading is at most that old. Nobody
+// notices that in a timeout of 100 ticks; a shorter one is exact.
 func (p *Publisher) clockLocked(timeout time.Duration) int64 {
 	if p.mu.shares == 0 || timeout > 0 || p.cfg.Timeout < 100*tick {
 		p.mu.clock, p.mu.shares = p.now(), clockShares
@@ -223,7 +225,8 @@ func (p *Publisher) deadline(ctx context.Context, now int64, timeout time.Durati
 	return until
 }
 
-// addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full. An urgent record would fail if it waited for the pace.
+// addLocked gives the record that buf holds beyond b.buf its slot, in a new batch if b is full. An urgent record would
+// fail if it waited for the pace.
 func (p *Publisher) addLocked(b *batch, buf []byte, id core.MessageID, now, deadline int64, done Done) (urgent bool) {
 	size := len(buf) - len(b.buf)
 	if len(buf) > p.targetLocked() && len(b.slots) > 0 || len(b.slots) == wire.MaxBatchRecords {

@@ -69,8 +69,8 @@ func TestPublisher_AnswersOutOfOrderAndSplit(t *testing.T) {
 	}
 }
 
-// TestPublisher_ToldOnceForAll has a host answer for many records at once: whoever wants to know that owners were told does so after all of them, once for
-// what came together.
+// TestPublisher_ToldOnceForAll has a host answer for many records at once: whoever wants to know that owners were told
+// does so after all of them, once for what came together.
 func TestPublisher_ToldOnceForAll(t *testing.T) {
 	var r *harness
 	var pieces []int // outcomes until then

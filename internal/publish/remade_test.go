@@ -15,8 +15,8 @@ import (
 	"github.com/columbamq/columba/internal/publish/publishtest"
 )
 
-// TestPublisher_QueueMadeAgain loses an answer of a queue that another one has replaced when the publisher is back: what may be in the old one
-// is not stored in the new one.
+// TestPublisher_QueueMadeAgain loses an answer of a queue that another one has replaced when the publisher is back:
+// what may be in the old one is not stored in the new one.
 func TestPublisher_QueueMadeAgain(t *testing.T) {
 	var hellos atomic.Int32
 	h := &publishtest.Host{}

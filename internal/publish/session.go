@@ -254,7 +254,8 @@ func (p *Publisher) ordered() bool {
 	return p.mu.ordered
 }
 
-// beginAgain ends a session of which a record was not stored: what it has in flight behind that one is sent again, after it.
+// beginAgain ends a session of which a record was not stored: what it has in flight behind that one is sent again,
+// after it.
 func (p *Publisher) beginAgain(s *session) {
 	p.mu.Lock()
 	err := p.mu.lastErr

@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// FuzzSession gives a publisher that waits for answers sequences of frames of its host. Then the connection ends: each of its records is told
-// one outcome, within its time.
+// FuzzSession gives a publisher that waits for answers sequences of frames of its host. Then the connection ends: each
+// of its records is told one outcome, within its time.
 func FuzzSession(f *testing.F) {
 	for _, frames := range answerSeeds(f) {
 		f.Add(false, frames)

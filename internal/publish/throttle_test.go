@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestSession_ThrottledForLong has hosts ask for pauses of any length: the publisher does not wait for longer than maxThrottle, for the pause holds back
-// what it would send to other hosts, too.
+// TestSession_ThrottledForLong has hosts ask for pauses of any length: the publisher does not wait for longer than
+// maxThrottle, for the pause holds back what it would send to other hosts, too.
 func TestSession_ThrottledForLong(t *testing.T) {
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, time.Second, 100 * 365 * 24 * time.Hour, math.MaxInt64} {
 		p := New(Config{})
@@ -22,7 +22,8 @@ func TestSession_ThrottledForLong(t *testing.T) {
 	}
 }
 
-// TestLack_KeepsAThrottle: a refusal for want of a majority shortens the publisher's own pauses, and not one that a host has asked for.
+// TestLack_KeepsAThrottle: a refusal for want of a majority shortens the publisher's own pauses, and not one that a
+// host has asked for.
 func TestLack_KeepsAThrottle(t *testing.T) {
 	lacks := core.Errorf(core.CodeNoMajority, "no majority answers")
 	for _, throttled := range []time.Duration{0, time.Second, 20 * time.Second} {

@@ -186,7 +186,8 @@ func TestPublisher_NoHostIsUnavailableAfterTheTimeout(t *testing.T) {
 	})
 }
 
-// Records that come slowly share readings of the clock with neighbours of the last tick only. A timeout of its own is exact.
+// Records that come slowly share readings of the clock with neighbours of the last tick only. A timeout of its own is
+// exact.
 func TestPublisher_SharedReadingsAreATickOldAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m memory

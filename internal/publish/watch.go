@@ -19,8 +19,8 @@ func (p *Publisher) waitingLocked() (sessions []*session) {
 	return sessions
 }
 
-// watch looks at a session that waits for answers. A host that gives no sign of life is asked for one, and counts as lost when none comes: it was stopped, or
-// cut off. So does one that lives and does not answer for long.
+// watch looks at a session that waits for answers. A host that gives no sign of life is asked for one, and counts as
+// lost when none comes: it was stopped, or cut off. So does one that lives and does not answer for long.
 func (p *Publisher) watch(s *session, now int64) {
 	p.mu.Lock()
 	if s.over || len(s.inflight) == 0 {

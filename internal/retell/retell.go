@@ -50,7 +50,8 @@ func (t *Teller[K]) add(what K, since time.Time) {
 	}
 }
 
-// Round tells what there is. The next one tells what is added meanwhile, also if it is told now: the change may be newer.
+// Round tells what there is. The next one tells what is added meanwhile, also if it is told now: the change may be
+// newer.
 func (t *Teller[K]) Round(ctx context.Context) {
 	t.mu.Lock()
 	all := maps.Clone(t.mu.since)

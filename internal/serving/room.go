@@ -11,8 +11,8 @@ func WithAnswerRoom(ctx context.Context, await func(context.Context) error) cont
 	return context.WithValue(ctx, roomKey{}, await)
 }
 
-// AwaitAnswerRoom waits until the server has room for the answer to the request of a context. A call that has waited for
-// something to answer uses it before it takes what it answers. It returns nil at once if answers have no budget.
+// AwaitAnswerRoom waits until the server has room for the answer to the request of a context. A call that has waited
+// for something to answer uses it before it takes what it answers. It returns nil at once if answers have no budget.
 func AwaitAnswerRoom(ctx context.Context) error {
 	await, ok := ctx.Value(roomKey{}).(func(context.Context) error)
 	if !ok {

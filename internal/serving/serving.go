@@ -37,8 +37,8 @@ type Options struct {
 	More []connect.HandlerOption
 }
 
-// Handler makes the handler of a service, for a mux. It is the only way to make one: a test of internal/archtest refuses others.
-// Limits that are missing or too large are a defect of the caller, and panic.
+// Handler makes the handler of a service, for a mux. It is the only way to make one: a test of internal/archtest
+// refuses others. Limits that are missing or too large are a defect of the caller, and panic.
 //
 // A request over the limit is refused while it is read, also while it is unpacked.
 func Handler[S any](make func(S, ...connect.HandlerOption) (string, http.Handler), service S, o Options) (path string, handler http.Handler) {
@@ -60,7 +60,8 @@ func Handler[S any](make func(S, ...connect.HandlerOption) (string, http.Handler
 	return make(service, opts...)
 }
 
-// bounded unpacks gzip, and fails beyond limit bytes: without it the library unpacks all of a request that is too large, to say how large.
+// bounded unpacks gzip, and fails beyond limit bytes: without it the library unpacks all of a request that is too
+// large, to say how large.
 type bounded struct {
 	limit int
 	left  int

@@ -19,13 +19,14 @@ const (
 	maxValue     = 1 << 10          // bytes of an attribute; the rest is cut
 )
 
-// LimitBySource answers a logger for lines that input from outside causes. It writes at most 10 lines of one message and one
-// source at once and then one every 10 s, and of one message from all sources 100 at once and then one a second. The next line that it writes of
-// a message and source says in KeySuppressed how many it left out; it sums up those of sources that went silent in one line a minute, at the next
-// line that anybody writes.
+// LimitBySource answers a logger for lines that input from outside causes. It writes at most 10 lines of one message
+// and one source at once and then one every 10 s, and of one message from all sources 100 at once and then one a
+// second. The next line that it writes of a message and source says in KeySuppressed how many it left out; it sums up
+// those of sources that went silent in one line a minute, at the next line that anybody writes.
 //
-// The source is the value of KeyPeer, or else of KeyAddr, without its port; lines without either have one source together. A value longer than 1 KiB is cut. Loggers made by With and WithGroup
-// share the counts. Messages must be constants: a message is part of the key. Safe for concurrent use.
+// The source is the value of KeyPeer, or else of KeyAddr, without its port; lines without either have one source
+// together. A value longer than 1 KiB is cut. Loggers made by With and WithGroup share the counts. Messages must be
+// constants: a message is part of the key. Safe for concurrent use.
 func LimitBySource(log *slog.Logger) *slog.Logger {
 	l := &limits{next: log.Handler()}
 	l.mu.sources = make(map[source]*allowance)
@@ -137,7 +138,8 @@ func (a *allowance) grow(now time.Time, burst int, every time.Duration) {
 	}
 }
 
-// admit reports whether a line is written, how many of its kind were left out before it, and how many lines of silent sources to report.
+// admit reports whether a line is written, how many of its kind were left out before it, and how many lines of silent
+// sources to report.
 func (l *limits) admit(from source, now time.Time) (suppressed, silent uint64, write bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +172,8 @@ func (l *limits) admit(from source, now time.Time) (suppressed, silent uint64, w
 	return suppressed, silent, true
 }
 
-// sweepLocked forgets once a minute the sources whose allowance is whole again, and answers how many of their lines nobody was told of.
+// sweepLocked forgets once a minute the sources whose allowance is whole again, and answers how many of their lines
+// nobody was told of.
 func (l *limits) sweepLocked(now time.Time) (silent uint64) {
 	if now.Sub(l.mu.swept) < time.Minute {
 		return 0

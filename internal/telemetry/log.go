@@ -55,8 +55,8 @@ func NewLogger(w io.Writer, level slog.Leveler, format string) (*slog.Logger, er
 	return nil, fmt.Errorf("log format %q is not one of %s", format, strings.Join(Formats, ", "))
 }
 
-// printable writes JSON whose characters that a terminal may obey or hide are escaped, as the text format has them: JSON itself leaves those beyond
-// ASCII as they are. It means the same.
+// printable writes JSON whose characters that a terminal may obey or hide are escaped, as the text format has them:
+// JSON itself leaves those beyond ASCII as they are. It means the same.
 type printable struct{ w io.Writer }
 
 // Write implements io.Writer; the handler writes one whole line at a time.

@@ -1,5 +1,6 @@
-// Package walfs owns how a storage engine meets errors of its write-ahead logs. Pebble panics, with locks that it gives up twice, when it cannot end
-// a log or begin the next one. That ends the process, with all its roles; the store alone has to fail instead.
+// Package walfs owns how a storage engine meets errors of its write-ahead logs. Pebble panics, with locks that it gives
+// up twice, when it cannot end a log or begin the next one. That ends the process, with all its roles; the store alone
+// has to fail instead.
 package walfs
 
 import (
@@ -11,8 +12,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Failed is told each error of a log, perhaps under the engine's locks, so it must not call the engine. It answers whether the engine is in use: the
-// goroutine at which the engine would panic waits for ever then. An engine that is being opened or closed returns errors of its logs.
+// Failed is told each error of a log, perhaps under the engine's locks, so it must not call the engine. It answers
+// whether the engine is in use: the goroutine at which the engine would panic waits for ever then. An engine that is
+// being opened or closed returns errors of its logs.
 type Failed func(err error) (inUse bool)
 
 // FS adds to the one that it wraps; it is safe for concurrent use, as that is.

@@ -34,8 +34,8 @@ func ends(call func()) bool {
 	return !<-returned
 }
 
-// An error of a sync goes back to the engine's own goroutine, which waits for it; it is told before. The engine never gets to know that the log could not
-// be closed for the next one, however the sync failed that ends it.
+// An error of a sync goes back to the engine's own goroutine, which waits for it; it is told before. The engine never
+// gets to know that the log could not be closed for the next one, however the sync failed that ends it.
 func TestLog_IsNotEndedAfterAnError(t *testing.T) {
 	told, ending := 0, false
 	fs := New(faulty(errorfs.OpFileSyncData, func() error { return syscall.EIO }), func(err error) bool {

@@ -4,8 +4,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// log is a write-ahead log, used by one goroutine at a time. The engine answers its first error to all who wait for it, and touches the log again only to
-// close it. Unless the whole engine is being closed, that is for the next log, and a panic follows.
+// log is a write-ahead log, used by one goroutine at a time. The engine answers its first error to all who wait for it,
+// and touches the log again only to close it. Unless the whole engine is being closed, that is for the next log, and a
+// panic follows.
 type log struct {
 	vfs.File
 	fs  FS

@@ -37,7 +37,8 @@ func New(dial func(ctx context.Context, network, addr string) (net.Conn, error),
 // Close ends the connections.
 func (c *Clocks) Close() { c.transport.CloseIdleConnections() }
 
-// Read compares the clocks of all members with this host's, its own among them. silent is how many members did not answer.
+// Read compares the clocks of all members with this host's, its own among them. silent is how many members did not
+// answer.
 func (c *Clocks) Read(ctx context.Context, members membership.Monitor) (readings map[core.HostID]skew.Reading, silent int) {
 	self := members.Self().ID
 	readings = map[core.HostID]skew.Reading{self: {}}

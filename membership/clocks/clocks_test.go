@@ -19,7 +19,8 @@ import (
 	"github.com/columbamq/columba/membership/static"
 )
 
-// TestClocks_Read asks one host that is ahead, one that agrees, one that says nothing of the time, and one that is not there.
+// TestClocks_Read asks one host that is ahead, one that agrees, one that says nothing of the time, and one that is not
+// there.
 func TestClocks_Read(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dates := map[string]func() []string{

@@ -15,7 +15,8 @@ const Every = 30 * time.Second
 // soon is when Watch compares again while a host does not answer: membership shows a host a moment before it serves.
 const soon = 5 * time.Second
 
-// Watch compares the clocks of all members again and again until ctx ends, and gives what it reads to judge, on the caller's goroutine. Its arguments are those of Read.
+// Watch compares the clocks of all members again and again until ctx ends, and gives what it reads to judge, on the
+// caller's goroutine. Its arguments are those of Read.
 func (c *Clocks) Watch(ctx context.Context, members membership.Monitor, judge func(readings map[core.HostID]skew.Reading, silent int)) {
 	changed := make(chan struct{}, 1)
 	defer members.Changed(func() {

@@ -14,9 +14,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Times of failure detection, for one machine room. A host that dies is probed within about probeEvery, suspected after a
-// probe, and gone suspicion later: 1.5 to 2 s after its death. A host that only pauses has suspicion, 1.2 s, to say that it
-// lives. The suspicion grows with the logarithm of the number of hosts from 10 on.
+// Times of failure detection, for one machine room. A host that dies is probed within about probeEvery, suspected after
+// a probe, and gone suspicion later: 1.5 to 2 s after its death. A host that only pauses has suspicion, 1.2 s, to say
+// that it lives. The suspicion grows with the logarithm of the number of hosts from 10 on.
 const (
 	probeEvery    = 200 * time.Millisecond
 	probeTimeout  = 150 * time.Millisecond
@@ -42,7 +42,8 @@ const (
 // levelEvery is how often the view is compared with serf's, events or not.
 const levelEvery = time.Second
 
-// doubleGrace is how long two live runs of one host may be seen before that is logged: one of them may have crashed a moment ago.
+// doubleGrace is how long two live runs of one host may be seen before that is logged: one of them may have crashed a
+// moment ago.
 const doubleGrace = 10 * time.Second
 
 // healthMax bounds how much slower a host probes that finds itself slow, as a factor.

@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// probing is for how long, on a slow machine, memberlist may go on with a probe that was under way when it was shut down: it does not wait for it.
+// probing is for how long, on a slow machine, memberlist may go on with a probe that was under way when it was shut
+// down: it does not wait for it.
 const probing = 10 * time.Second
 
 // memberForTest is a member of a process of its own, until SIGTERM.
@@ -108,8 +109,8 @@ func startChild(t *testing.T, join string) *child {
 	return c
 }
 
-// watch asks the child again and again whether it is there, until it is dead or longest is called, which says for how long it, or this process,
-// stood still at a stretch.
+// watch asks the child again and again whether it is there, until it is dead or longest is called, which says for how
+// long it, or this process, stood still at a stretch.
 func (c *child) watch() (longest func() time.Duration) {
 	var asked atomic.Int64
 	var most time.Duration

@@ -39,8 +39,8 @@ type Config struct {
 //	new ──Start──▶ alone ──a member answers──▶ joined ──Stop──▶ left
 //	                 ▲───────all others are gone──┘
 //
-// While an address of Config.Join is not that of a live member it is tried again, for ever; so both sides of a partition find
-// each other again, and a member that starts before those it joins.
+// While an address of Config.Join is not that of a live member it is tried again, for ever; so both sides of a
+// partition find each other again, and a member that starts before those it joins.
 type Monitor struct {
 	cfg     Config
 	limited *slog.Logger // for lines that other members, or any packet, cause
@@ -91,20 +91,23 @@ func New(cfg Config) (*Monitor, error) {
 	return m, nil
 }
 
-// Foreign are the live hosts that gossip here and say that they belong to another cluster than this host, or to any, while this host knows of
-// none. They are not to be changed.
+// Foreign are the live hosts that gossip here and say that they belong to another cluster than this host, or to any,
+// while this host knows of none. They are not to be changed.
 func (m *Monitor) Foreign() []membership.Host { return m.others.Load().foreign }
 
-// Joined are the live hosts that say that they belong to the cluster of this host, which is not among them. They are not to be changed.
+// Joined are the live hosts that say that they belong to the cluster of this host, which is not among them. They are
+// not to be changed.
 func (m *Monitor) Joined() []membership.Host { return m.others.Load().joined }
 
-// OtherRuns are the other live members with the id of this host. One of them may have crashed a moment ago. They are not to be changed.
+// OtherRuns are the other live members with the id of this host. One of them may have crashed a moment ago. They are
+// not to be changed.
 func (m *Monitor) OtherRuns() []membership.Host { return m.others.Load().runs }
 
 // others are live hosts that gossip here, by what they are to this host. They are replaced, never changed.
 type others struct{ foreign, joined, runs []membership.Host }
 
-// SetCluster tells the others which cluster this host belongs to. From then on hosts of other clusters are no members. After Start.
+// SetCluster tells the others which cluster this host belongs to. From then on hosts of other clusters are no members.
+// After Start.
 func (m *Monitor) SetCluster(id core.ID) {
 	if *m.cluster.Swap(&id) == id {
 		return

@@ -114,8 +114,8 @@ func (m *Monitor) tell(old, hosts []membership.Host) {
 	}
 }
 
-// tellDoubles logs the older ones of live members that claim one id. A host that crashed and is back looks like one until its crash
-// was found out, so they get some time.
+// tellDoubles logs the older ones of live members that claim one id. A host that crashed and is back looks like one
+// until its crash was found out, so they get some time.
 func (m *Monitor) tellDoubles(doubles []membership.Host, now time.Time) {
 	seen := make(map[core.RunID]time.Time, len(doubles))
 	for _, d := range doubles {

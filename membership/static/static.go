@@ -27,7 +27,8 @@ func New(self membership.Host, others ...membership.Host) (*Monitor, error) {
 	return m, nil
 }
 
-// Set replaces the list, which must hold the own host, and wakes those who asked for changes, on the caller's goroutine.
+// Set replaces the list, which must hold the own host, and wakes those who asked for changes, on the caller's
+// goroutine.
 func (m *Monitor) Set(hosts []membership.Host) error {
 	sorted := make([]membership.Host, len(hosts))
 	for i, h := range hosts {

@@ -19,8 +19,8 @@ const (
 	maxRead        = 8 << 20 // bytes that a later request is expected to answer at most
 )
 
-// mergeBuckets joins what was read of buckets, perBucket of each at most. A bucket that has as many may have others: what
-// comes after its last row is left for the next request, if more, after row until.
+// mergeBuckets joins what was read of buckets, perBucket of each at most. A bucket that has as many may have others:
+// what comes after its last row is left for the next request, if more, after row until.
 func mergeBuckets[T any](parts map[int][]T, perBucket int, row func(T) string, order func(a, b T) int) (list []T, until string, more bool) {
 	for _, part := range parts {
 		list = append(list, part...)
@@ -45,7 +45,8 @@ func nextPerBucket(want, largest int) int {
 	return min(max(min(want/rowBuckets*2+8, fit), 1), want, maxPerBucket)
 }
 
-// listBuckets lists put rows that are spread over buckets. It asks for some rows of all buckets at once, and merges them.
+// listBuckets lists put rows that are spread over buckets. It asks for some rows of all buckets at once, and merges
+// them.
 func (s *Store) listBuckets(ctx context.Context, t metadata.Table, partition, after string, c metadata.Consistency, p *page) error {
 	perBucket, largest := min(p.limit, firstPerBucket-1)+1, 0 // one row more says whether there are more
 	for {

@@ -135,8 +135,8 @@ func TestNextPerBucket(t *testing.T) {
 	}
 }
 
-// On a real node: rows of all buckets come in the order of their bytes, for each size of a page, and only those of their
-// partition.
+// On a real node: rows of all buckets come in the order of their bytes, for each size of a page, and only those of
+// their partition.
 func TestStore_ListBuckets(t *testing.T) {
 	s := open(t)
 	defer s.Close()

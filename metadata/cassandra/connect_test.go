@@ -14,7 +14,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestConnect_SaysEveryTenSecondsThatNobodyAnswers: it tries every two seconds for a minute, and the log is not flooded.
+// TestConnect_SaysEveryTenSecondsThatNobodyAnswers: it tries every two seconds for a minute, and the log is not
+// flooded.
 func TestConnect_SaysEveryTenSecondsThatNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

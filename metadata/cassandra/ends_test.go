@@ -36,7 +36,8 @@ func gone(t *testing.T, s *Store, k metadata.Key) {
 	}
 }
 
-// TestStore_RowsThatEndLeaveNothing: a row that was inserted, and one that was loaded, are updated to end. No cell of them is left.
+// TestStore_RowsThatEndLeaveNothing: a row that was inserted, and one that was loaded, are updated to end. No cell of
+// them is left.
 func TestStore_RowsThatEndLeaveNothing(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	inserted, loaded := metadata.Key{Partition: "id", Row: "inserted"}, metadata.Key{Partition: "id", Row: "loaded"}

@@ -41,8 +41,8 @@ func rejected(err error) bool {
 	return false
 }
 
-// rightsAway reports whether a node refused a request since it does not reach the replicas that know the user's password
-// and rights. Only the text tells that from a wrong password and a missing right.
+// rightsAway reports whether a node refused a request since it does not reach the replicas that know the user's
+// password and rights. Only the text tells that from a wrong password and a missing right.
 func rightsAway(err error) bool {
 	answer := gocql.RequestError(nil)
 	return errors.As(err, &answer) && strings.HasPrefix(answer.Message(), "Unable to perform auth")
@@ -69,8 +69,8 @@ func hostTimedOut(err error) bool {
 const realTimeout = time.Second
 
 // contended reports whether a read at SERIAL that failed with err in that time met transactions of others. Cassandra
-// then answers a timeout, mostly of a write since the read tries to end the other transaction, long before replicas could
-// have timed out. Another try soon succeeds.
+// then answers a timeout, mostly of a write since the read tries to end the other transaction, long before replicas
+// could have timed out. Another try soon succeeds.
 func contended(err error, took time.Duration) bool {
 	code := codeOf(err)
 	return (code == gocql.ErrCodeWriteTimeout || code == gocql.ErrCodeReadTimeout) && took < realTimeout

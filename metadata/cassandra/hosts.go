@@ -76,7 +76,8 @@ type asked struct {
 	silent *silentHosts
 }
 
-// Mark implements gocql.SelectedHost: err is how the request ended. The driver calls it without an error when ctx ended.
+// Mark implements gocql.SelectedHost: err is how the request ended. The driver calls it without an error when ctx
+// ended.
 func (a asked) Mark(err error) {
 	a.SelectedHost.Mark(err)
 	id := a.Info().HostID()

@@ -39,9 +39,9 @@ func (s *Store) Parts(rows []metadata.Stored) (all [][]metadata.Stored) {
 	return append(all, parts(puts, func(r metadata.Stored) (metadata.Table, metadata.Row) { return r.Table, r.Row })...)
 }
 
-// Load writes rows as another store had them: with their versions, timestamps and ends. It is for a keyspace that nobody
-// else uses yet: watches are not told. Writing the same rows again changes nothing. CodeUnavailable, CodeUnknown: write
-// them again.
+// Load writes rows as another store had them: with their versions, timestamps and ends. It is for a keyspace that
+// nobody else uses yet: watches are not told. Writing the same rows again changes nothing. CodeUnavailable,
+// CodeUnknown: write them again.
 func (s *Store) Load(ctx context.Context, rows []metadata.Stored) error {
 	for _, part := range s.Parts(rows) {
 		var err error
@@ -130,9 +130,9 @@ func loadedBy(t metadata.Table, r metadata.Row) string {
 	return string(id)
 }
 
-// Page reads some live rows of the keyspace, in any order, from a place that an earlier call has answered; nil: from the
-// first one. next is nil when there are no more. A page may be empty. Errors: CodeUnavailable, CodeCorrupt (a table that
-// this version does not know).
+// Page reads some live rows of the keyspace, in any order, from a place that an earlier call has answered; nil: from
+// the first one. next is nil when there are no more. A page may be empty. Errors: CodeUnavailable, CodeCorrupt (a table
+// that this version does not know).
 func (s *Store) Page(ctx context.Context, place []byte) (rows []metadata.Stored, next []byte, err error) {
 	if len(place) == 0 {
 		place = []byte{0} // the first table, from its first row

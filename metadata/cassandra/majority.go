@@ -26,8 +26,8 @@ const startNodes = "start the Cassandra nodes that are down: `columba schema sho
 var errTooFew = errors.New("too few Cassandra nodes answer; " + startNodes)
 
 // majority remembers that too few replicas answer. Calls that need a majority are refused then, but for one after each
-// pause, which finds out whether they answer again. Without that, each call on a minority side waits for the timeouts of
-// Cassandra, 2 to 5 s, until its nodes notice that others are away.
+// pause, which finds out whether they answer again. Without that, each call on a minority side waits for the timeouts
+// of Cassandra, 2 to 5 s, until its nodes notice that others are away.
 //
 //	answered ──too few──▶ lacking ──a pause is over: one call is let through──▶ too few or no answer: lacking
 //	   ▲                     │                                                  │

@@ -183,8 +183,8 @@ func TestStore_LacksMajority(t *testing.T) {
 	})
 }
 
-// A caller whose time is over before Cassandra's timeout says the same as the timeout, if it waited for long and nothing
-// came. A transaction does not: it may be one of many for its row.
+// A caller whose time is over before Cassandra's timeout says the same as the timeout, if it waited for long and
+// nothing came. A transaction does not: it may be one of many for its row.
 func TestGuarded_CallersGiveUp(t *testing.T) {
 	type call func(context.Context, *guarded) error
 	none := func(gocql.Scanner) (bool, error) { return true, nil }

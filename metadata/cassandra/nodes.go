@@ -89,8 +89,8 @@ func (n *NodeInfo) ask(ctx context.Context, session *gocql.Session) {
 	n.CommitLogSync, _ = commitLogSync(ctx, session) // old versions, and users without permission, have no answer
 }
 
-// agree waits until all nodes have the same schema; each answer is waited for as long as limit. Errors: CodeUnavailable,
-// CodeDeadline when ctx ends.
+// agree waits until all nodes have the same schema; each answer is waited for as long as limit. Errors:
+// CodeUnavailable, CodeDeadline when ctx ends.
 func (c cluster) agree(ctx context.Context, limit time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, schemaTimeout)
 	defer cancel()

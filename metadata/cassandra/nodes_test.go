@@ -24,8 +24,8 @@ const pauseTime = 8 * time.Second
 // callsEach is how many calls of each client are to be answered before, during and after each fault.
 const callsEach = 10
 
-// onThree opens a store for each of three nodes, which is its local one; they share their rows, and have the timeouts of
-// production.
+// onThree opens a store for each of three nodes, which is its local one; they share their rows, and have the timeouts
+// of production.
 func onThree(t *testing.T) (all []*realnode.Node, stores []metadata.Store) {
 	t.Helper()
 	all = nodes.Three(t)

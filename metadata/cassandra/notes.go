@@ -16,14 +16,14 @@ const (
 	tellAnyway = 30 * time.Second // about the longest time between two calls of a watch
 	noteTime   = 2 * time.Second  // of one read or write of notes
 	noteTTL    = time.Hour        // a process that has ended leaves its notes behind
-	// notePause is the time from a note to the next one of the same place. Polls are seconds apart, so a few notes a second tell
-	// as much as one for each of many changes, and each is a write on all replicas.
+	// notePause is the time from a note to the next one of the same place. Polls are seconds apart, so a few notes a
+	// second tell as much as one for each of many changes, and each is a write on all replicas.
 	notePause  = 100 * time.Millisecond
 	maxWriters = 256 // processes of which a poll remembers notes; below it, none is forgotten
 )
 
-// noted are the tables whose changes leave notes, see docs/adr/0064: those that processes watch. A watch of another table
-// hears of changes by other processes only every tellAnyway.
+// noted are the tables whose changes leave notes, see docs/adr/0064: those that processes watch. A watch of another
+// table hears of changes by other processes only every tellAnyway.
 var noted = map[string]bool{metadata.Queues.Name: true, metadata.Namespaces.Name: true}
 
 // place is what a watch is about.
@@ -137,8 +137,8 @@ func (s *Store) readNotes(ctx context.Context, p place) (latest map[string]int64
 // sightings are the latest notes that a poll has seen, by process.
 type sightings map[string]int64
 
-// take reports whether one of the notes is later than those seen before. A node that lacks notes tells nothing: they may
-// be seen at another one again.
+// take reports whether one of the notes is later than those seen before. A node that lacks notes tells nothing: they
+// may be seen at another one again.
 func (s sightings) take(latest map[string]int64) (news bool) {
 	for writer, at := range latest {
 		if at > s[writer] {

@@ -191,8 +191,8 @@ func TestNotes_AreFolded(t *testing.T) {
 	})
 }
 
-// One change after another, as of queues that are created, leaves ten notes a second, however fast they are written. The first change is noted at once, and
-// the last one is told as soon as others are.
+// One change after another, as of queues that are created, leaves ten notes a second, however fast they are written.
+// The first change is noted at once, and the last one is told as soon as others are.
 func TestNotes_FewOfManyChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &board{slow: time.Millisecond}

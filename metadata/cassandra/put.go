@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Bounds of the rows of one partition in Cassandra that PutAll writes together. Cassandra refuses a write of half a commit log
-// segment.
+// Bounds of the rows of one partition in Cassandra that PutAll writes together. Cassandra refuses a write of half a
+// commit log segment.
 const (
 	batchRows  = 100
 	batchBytes = 512 << 10
@@ -57,8 +57,8 @@ func (s *Store) write(ctx context.Context, t metadata.Table, partition string, b
 	return err
 }
 
-// PutAll implements metadata.Store: the rows of a partition in Cassandra in writes of up to batchBytes, the writes side by side.
-// One that fails ends no other.
+// PutAll implements metadata.Store: the rows of a partition in Cassandra in writes of up to batchBytes, the writes side
+// by side. One that fails ends no other.
 func (s *Store) PutAll(ctx context.Context, t metadata.Table, rows []metadata.Row, c metadata.Consistency) error {
 	for _, r := range rows {
 		if err := metadata.CheckPut(t, r.Key, r.Value, r.Written); err != nil {
@@ -115,8 +115,8 @@ func unstored(writes [][]int, failed []bool, rows int, err error) error {
 	return e
 }
 
-// parts divides rows of put tables into writes: each is of one partition in Cassandra and within the bounds. Rows of one
-// key may be in different writes: their timestamps decide.
+// parts divides rows of put tables into writes: each is of one partition in Cassandra and within the bounds. Rows of
+// one key may be in different writes: their timestamps decide.
 func parts[R any](rows []R, of func(R) (metadata.Table, metadata.Row)) (all [][]R) {
 	type home struct {
 		table, partition string

@@ -63,7 +63,8 @@ func (s *Store) List(ctx context.Context, t metadata.Table, partition, after str
 	return s.ListWhere(ctx, t, partition, after, limit, c, nil)
 }
 
-// ListWhere implements metadata.WhereLister. Rows that are found by the index are read only if they are wanted; nil: all are.
+// ListWhere implements metadata.WhereLister. Rows that are found by the index are read only if they are wanted; nil:
+// all are.
 func (s *Store) ListWhere(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency, wanted func(row string) bool) ([]metadata.Row, bool, error) {
 	ctx, end, err := s.begin(ctx, metadata.CheckList(t, partition, after, limit))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Many rows are read side by side, in bounds, and not after one read has failed. A request reads rows of one partition; a
-// Paxos read is of one row.
+// Many rows are read side by side, in bounds, and not after one read has failed. A request reads rows of one partition;
+// a Paxos read is of one row.
 func TestStore_GetRowsSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int64

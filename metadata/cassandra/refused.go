@@ -65,8 +65,8 @@ func (r *refusals) ObserveConnect(o gocql.ObservedConnect) {
 	}
 }
 
-// reason returns why each further try will fail, and what to do; nil if one may succeed. If one node refuses the user, all
-// will. A certificate may be wrong on one node only: a failure of TLS counts if no node failed in another way.
+// reason returns why each further try will fail, and what to do; nil if one may succeed. If one node refuses the user,
+// all will. A certificate may be wrong on one node only: a failure of TLS counts if no node failed in another way.
 func (r *refusals) reason() (advice string, err error) {
 	r.mu.Lock()
 	last := maps.Clone(r.last) // nodes may be asked below

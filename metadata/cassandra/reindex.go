@@ -52,8 +52,8 @@ func (s *Store) Reindex(ctx context.Context) (rows int, err error) {
 	return int(live.Load()), nil
 }
 
-// reindex writes the entry of a row, if the row lives. The timestamp is now: the removal of an earlier entry of the same
-// attempt does not hide it.
+// reindex writes the entry of a row, if the row lives. The timestamp is now: the removal of an earlier entry of the
+// same attempt does not hide it.
 func (s *Store) reindex(ctx context.Context, t metadata.Table, k metadata.Key) (live bool, err error) {
 	ctx, cancel := metadata.Deadline(ctx)
 	defer cancel()

@@ -20,8 +20,8 @@ const (
 	smallAtOnce = 2 * rowsAtOnce
 )
 
-// sideBySideRows is how many rows of an index a listing reads side by side, the largest of which has that many bytes until
-// now; 0: none was read.
+// sideBySideRows is how many rows of an index a listing reads side by side, the largest of which has that many bytes
+// until now; 0: none was read.
 func sideBySideRows(largest int) int {
 	if largest == 0 || largest > maxRead/smallAtOnce {
 		return rowsAtOnce
@@ -101,8 +101,8 @@ func (s *Store) statesMost(ctx context.Context, t metadata.Table, keys []metadat
 // part is a range of keys.
 type part struct{ from, to int }
 
-// together divides keys into parts of one metadata partition each. Keys of a partition that are not side by side in keys
-// are in several parts.
+// together divides keys into parts of one metadata partition each. Keys of a partition that are not side by side in
+// keys are in several parts.
 func together(keys []metadata.Key) (parts []part) {
 	for i, k := range keys {
 		last := len(parts) - 1
@@ -115,8 +115,8 @@ func together(keys []metadata.Key) (parts []part) {
 	return parts
 }
 
-// requestsAtOnce is how many requests of these parts may be under way together: atOnce, and fewer if their rows are more
-// than most. Groups, of which each queue has few, are parts of one row.
+// requestsAtOnce is how many requests of these parts may be under way together: atOnce, and fewer if their rows are
+// more than most. Groups, of which each queue has few, are parts of one row.
 func requestsAtOnce(parts []part, most int) int {
 	longest := 1
 	for _, p := range parts {

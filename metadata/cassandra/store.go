@@ -53,8 +53,8 @@ var (
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 
 // Open connects to the cluster, and tries again until ctx ends. The schema must be there: see Apply. Errors:
-// CodeBadArgument, also when the nodes refuse the user, or disagree about TLS; CodeUnavailable; CodeVersion when the schema
-// is not one that this binary works with.
+// CodeBadArgument, also when the nodes refuse the user, or disagree about TLS; CodeUnavailable; CodeVersion when the
+// schema is not one that this binary works with.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

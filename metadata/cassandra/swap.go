@@ -79,9 +79,9 @@ func (s *Store) insert(ctx context.Context, t metadata.Table, k metadata.Key, va
 	return metadata.Version(first), err
 }
 
-// Update implements metadata.Store. To write all cells of a row that is to end it reads the row first, for who inserted it.
-// A row that was to end, and is updated for ever, forgets that at its old end: nobody asks for it in tables without a
-// listing, once no request of that time is under way.
+// Update implements metadata.Store. To write all cells of a row that is to end it reads the row first, for who inserted
+// it. A row that was to end, and is updated for ever, forgets that at its old end: nobody asks for it in tables without
+// a listing, once no request of that time is under way.
 func (s *Store) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
 	ctx, end, err := s.begin(ctx, metadata.CheckUpdate(t, k, value, ttl))
 	if err != nil {

@@ -62,7 +62,8 @@ func CheckURL(text string) error {
 	return err
 }
 
-// CheckKeyspace reports CodeBadArgument unless a URL names its keyspace: for what cannot be undone once it has the wrong one.
+// CheckKeyspace reports CodeBadArgument unless a URL names its keyspace: for what cannot be undone once it has the
+// wrong one.
 func CheckKeyspace(text string) error {
 	cfg, _, err := splitURL(text)
 	if err == nil && cfg.Keyspace == "" {
@@ -102,7 +103,8 @@ func splitURL(text string) (cfg Config, options url.Values, err error) {
 	return cfg, options, nil
 }
 
-// tellsPassword reports whether a part of a URL may be a password. It may have any character: so errors do not name parts of such a URL.
+// tellsPassword reports whether a part of a URL may be a password. It may have any character: so errors do not name
+// parts of such a URL.
 func tellsPassword(rest, query string) bool {
 	if user, _, ok := strings.Cut(rest, "@"); ok {
 		return strings.ContainsAny(user, ":/")

@@ -41,8 +41,8 @@ func (d Deletion) Queue(ctx context.Context, name metadata.NameRecord) error {
 	return nil
 }
 
-// Unmade deletes a name whose queue is not made yet, as Queue does. made: another call has made the queue, and nothing is
-// deleted. The first row of the queue decides, so a queue that was answered to a caller never goes.
+// Unmade deletes a name whose queue is not made yet, as Queue does. made: another call has made the queue, and nothing
+// is deleted. The first row of the queue decides, so a queue that was answered to a caller never goes.
 func (d Deletion) Unmade(ctx context.Context, name metadata.NameRecord) (made bool, err error) {
 	at, key := d.Now(), metadata.QueueKey(name.Queue)
 	hint := metadata.DeletedQueueRecord{Queue: name.Queue, Path: name.Spec.Path, At: at.UTC()}

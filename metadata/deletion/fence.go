@@ -17,8 +17,9 @@ const (
 	sealsAtOnce  = 32
 )
 
-// fence seals the open extents of a queue that is marked deleted. When it returns nil, no message is acknowledged into the queue any more,
-// whatever its input hosts know: an extent that is answered to one later is made by a controller that has read the mark.
+// fence seals the open extents of a queue that is marked deleted. When it returns nil, no message is acknowledged into
+// the queue any more, whatever its input hosts know: an extent that is answered to one later is made by a controller
+// that has read the mark.
 func (d Deletion) fence(ctx context.Context, q metadata.QueueRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()

@@ -16,8 +16,8 @@ const (
 	oneApart = all + 1
 )
 
-// Cut cuts one replica off: the store is what processes beside the two others see, and Apart what those beside it see. Nothing gets from one side to the other
-// until Rejoin.
+// Cut cuts one replica off: the store is what processes beside the two others see, and Apart what those beside it see.
+// Nothing gets from one side to the other until Rejoin.
 func (r *Replicas) Cut() { r.setCut(true) }
 
 // Rejoin ends a cut. Repair brings each side the writes of the other.
@@ -55,8 +55,8 @@ func (r *cells) orderLocked(c metadata.Consistency, die *rand.Rand) [replicas]in
 	return [replicas]int(side)
 }
 
-// Apart is the store as processes beside the last replica see it: the same, but during a cut. Then calls at One go to that replica, and all others fail with
-// CodeUnavailable.
+// Apart is the store as processes beside the last replica see it: the same, but during a cut. Then calls at One go to
+// that replica, and all others fail with CodeUnavailable.
 func (r *Replicas) Apart() metadata.Store { return apart{r} }
 
 type apart struct{ *Replicas }

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata/faulty"
 )
 
-// TestReplicas_Cut: one copy answers at One only, nothing gets from one side to the other, and both have everything after the repair.
+// TestReplicas_Cut: one copy answers at One only, nothing gets from one side to the other, and both have everything
+// after the repair.
 func TestReplicas_Cut(t *testing.T) {
 	for seed := range uint64(20) {
 		r := faulty.NewReplicas(faulty.Divergence{Seed: seed})

@@ -39,7 +39,8 @@ type Divergence struct {
 //     the next Serial call for that row.
 //  4. A watch is told of a change when it is made. A reader at One or Quorum may not see it then, and is not told again.
 //
-// All choices come from the seed and, for each table, the order of its reads and that of its writes. Removed and expired rows are kept for ever.
+// All choices come from the seed and, for each table, the order of its reads and that of its writes. Removed and
+// expired rows are kept for ever.
 type Replicas struct {
 	*memory.Frame
 	cells cells

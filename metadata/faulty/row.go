@@ -100,8 +100,8 @@ func order(die *rand.Rand) (order [replicas]int) {
 	return order
 }
 
-// readLocked is what a reader sees; it repairs the replicas that were asked, but for readers of Whole. Serial reads of CAS
-// rows are of what is decided.
+// readLocked is what a reader sees; it repairs the replicas that were asked, but for readers of Whole. Serial reads of
+// CAS rows are of what is decided.
 func (r *cells) readLocked(t metadata.Table, w *row, c metadata.Consistency, order [replicas]int, now time.Time) metadata.Cell {
 	if c == metadata.Serial && t.Rule == metadata.RuleCAS {
 		r.finishLocked(t, w)
@@ -131,7 +131,8 @@ func (r *cells) finishLocked(t metadata.Table, w *row) {
 	}
 }
 
-// spreadLocked brings a version to as many replicas at once as a call at c waits for, and to the others by the chances of the divergence.
+// spreadLocked brings a version to as many replicas at once as a call at c waits for, and to the others by the chances
+// of the divergence.
 func (r *cells) spreadLocked(t metadata.Table, w *row, v version, c metadata.Consistency) {
 	now, die, sure := time.Now(), r.dieLocked(t, false), acknowledging(c)
 	for n, i := range r.orderLocked(c, die) {

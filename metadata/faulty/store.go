@@ -1,5 +1,5 @@
-// Package faulty owns the metadata stores of tests in which calls go wrong, by a seed. Store wraps another store, refuses
-// and delays calls, and loses answers. Replicas keeps rows on three replicas that differ.
+// Package faulty owns the metadata stores of tests in which calls go wrong, by a seed. Store wraps another store,
+// refuses and delays calls, and loses answers. Replicas keeps rows on three replicas that differ.
 package faulty
 
 import (
@@ -191,7 +191,8 @@ func (s *Store) Change(ctx context.Context, do func(context.Context) error) erro
 	return s.write(ctx, metadata.Table{}, nil, do)
 }
 
-// Look does a read of what is behind the store that is no call of a metadata.Store, with the faults of a read at Quorum.
+// Look does a read of what is behind the store that is no call of a metadata.Store, with the faults of a read at
+// Quorum.
 func (s *Store) Look(ctx context.Context, read func(context.Context) error) error {
 	if err := s.begin(ctx); err != nil {
 		return err

@@ -41,7 +41,8 @@ func TestStore_Before(t *testing.T) {
 	}
 }
 
-// Of the writes with a lost answer a half is done at once, a quarter after a while, a quarter never; the same by the same seed.
+// Of the writes with a lost answer a half is done at once, a quarter after a while, a quarter never; the same by the
+// same seed.
 func TestStore_Lost(t *testing.T) {
 	const n = 400
 	var first [2]int
@@ -76,7 +77,8 @@ func TestStore_Lost(t *testing.T) {
 	}
 }
 
-// Of the compare-and-sets that time out a quarter is done at once, a quarter later, and a half never. Reads and other writes are answered.
+// Of the compare-and-sets that time out a quarter is done at once, a quarter later, and a half never. Reads and other
+// writes are answered.
 func TestStore_CAS(t *testing.T) {
 	const n = 400
 	synctest.Test(t, func(t *testing.T) {

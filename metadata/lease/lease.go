@@ -39,8 +39,8 @@ type Record struct {
 //
 // A contender whose May answers false looks at the row, but does not take the lease. A holder ends the lease then.
 //
-// The lease promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount in
-// the time that they show:
+// The lease promises, of contenders whose monotonic clocks differ from true time by at most 5 % in rate, by any amount
+// in the time that they show:
 //  1. At no time do two contenders of one lease hold it. A holder counts from before it asked: the row was written
 //     later. A contender counts from after it saw the row, and takes the lease only from the very row that it saw. The
 //     holder's nine tenths of TTL have passed by then, also when the clock of one is slow and that of the other fast.
@@ -49,8 +49,9 @@ type Record struct {
 //  3. While Serial calls to the metadata are answered within a second, another contender holds the lease at most 10 s
 //     after its holder stopped working, and 2 s after it was released.
 //
-// It does not promise that a holder which stands still between asking Held and acting acts within its lease. Each action
-// needs the version of a row, or the term, beside it. The monotonic clock of a machine that is suspended stands still too.
+// It does not promise that a holder which stands still between asking Held and acting acts within its lease. Each
+// action needs the version of a row, or the term, beside it. The monotonic clock of a machine that is suspended stands
+// still too.
 //
 // Run is for one goroutine, Held for any.
 type Lease struct {
@@ -77,8 +78,8 @@ type Lease struct {
 	}
 }
 
-// New makes a contender for the lease of that name. now is a monotonic clock that nobody sets; nil: time.Now. A run has at
-// most one Lease for a name.
+// New makes a contender for the lease of that name. now is a monotonic clock that nobody sets; nil: time.Now. A run has
+// at most one Lease for a name.
 func New(meta metadata.Store, name string, owner core.HostID, run core.RunID, now func() time.Time) *Lease {
 	if now == nil {
 		now = time.Now
@@ -94,7 +95,8 @@ func (l *Lease) Again() {
 	}
 }
 
-// Held reports whether the lease is held at now, which is a reading of the clock of New, and the term in which it is held.
+// Held reports whether the lease is held at now, which is a reading of the clock of New, and the term in which it is
+// held.
 func (l *Lease) Held(now time.Time) (term uint64, held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +212,8 @@ func (l *Lease) contend(ctx context.Context) error {
 	return err
 }
 
-// abstain ends the lease if the row is of this run, also one that was written after all, and else looks at the row only.
+// abstain ends the lease if the row is of this run, also one that was written after all, and else looks at the row
+// only.
 func (l *Lease) abstain(ctx context.Context) error {
 	r, version, err := metadata.Read[Record](ctx, l.meta, metadata.Leases, l.key(), metadata.Quorum)
 	switch {

@@ -168,8 +168,8 @@ func (w *watch) end() {
 	w.wg.Wait()
 }
 
-// Two and three contenders, whose clocks are apart, with lost answers, replicas that differ and processes that stand still,
-// are never two holders. Afterwards one holds the lease, and when it stands still another one does 10 s later.
+// Two and three contenders, whose clocks are apart, with lost answers, replicas that differ and processes that stand
+// still, are never two holders. Afterwards one holds the lease, and when it stands still another one does 10 s later.
 func TestLease_OneHolder(t *testing.T) {
 	moves := 0
 	for seed := range uint64(40) {
@@ -319,7 +319,8 @@ func TestSighting(t *testing.T) {
 	}
 }
 
-// A contender that is not to have the lease does not take it, and a holder ends it within a renewal. Both have it in a new term when they may again.
+// A contender that is not to have the lease does not take it, and a holder ends it within a renewal. Both have it in a
+// new term when they may again.
 func TestLease_OnlyWhileItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()

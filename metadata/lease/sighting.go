@@ -6,7 +6,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Sighting is how long an observer has seen a row unchanged, by its own monotonic clock. The zero Sighting has seen nothing.
+// Sighting is how long an observer has seen a row unchanged, by its own monotonic clock. The zero Sighting has seen
+// nothing.
 type Sighting struct {
 	version metadata.Version
 	since   time.Time

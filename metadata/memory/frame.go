@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Cells is where a store in memory keeps its rows: once, or on several replicas. Safe for concurrent use. Calls are checked
-// before; values are the cells' to keep, and those that it answers are not changed.
+// Cells is where a store in memory keeps its rows: once, or on several replicas. Safe for concurrent use. Calls are
+// checked before; values are the cells' to keep, and those that it answers are not changed.
 type Cells interface {
 	// Read answers the cell of a row, the zero Cell when there is none.
 	Read(t metadata.Table, k metadata.Key, c metadata.Consistency, now time.Time) metadata.Cell

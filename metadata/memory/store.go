@@ -1,5 +1,5 @@
-// Package memory owns a metadata.Store that lives in the process's memory, for tests and throw-away servers. Frame and Index
-// are for other stores that do.
+// Package memory owns a metadata.Store that lives in the process's memory, for tests and throw-away servers. Frame and
+// Index are for other stores that do.
 package memory
 
 import (

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// AtQuorum is a store whose plain writes are at Quorum, whatever their caller asks for. The suite reads at Quorum what it
-// wrote at One: a store with several replicas promises only of writes at Quorum that such a read sees them.
+// AtQuorum is a store whose plain writes are at Quorum, whatever their caller asks for. The suite reads at Quorum what
+// it wrote at One: a store with several replicas promises only of writes at Quorum that such a read sees them.
 type AtQuorum struct{ metadata.Store }
 
 // Put implements metadata.Store.

@@ -92,8 +92,8 @@ func callRow(ctx context.Context, s metadata.Store, in rowCall) (metadata.Row, e
 }
 
 // rowModel is a CAS row: its version and its value. The version of an inserted row is the one that the first get of it
-// answers, and above all versions of the rows deleted before. No client updates or deletes a row at a version that no get
-// has answered.
+// answers, and above all versions of the rows deleted before. No client updates or deletes a row at a version that no
+// get has answered.
 func rowModel() porcupine.Model {
 	type state struct {
 		exists  bool

@@ -73,8 +73,8 @@ func hintShards(t *testing.T, s metadata.Store) {
 	}
 }
 
-// moveHints moves hints out of the one partition of a kind where earlier versions kept them, after a move that ended half
-// way.
+// moveHints moves hints out of the one partition of a kind where earlier versions kept them, after a move that ended
+// half way.
 func moveHints(t *testing.T, s metadata.Store) {
 	var live, old []metadata.Row
 	for n := range 1200 {

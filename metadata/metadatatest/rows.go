@@ -39,7 +39,8 @@ func getRows(t *testing.T, s metadata.Store) {
 	wantOK(t, "remove", s.Remove(ctx, puts, gone, at(100), metadata.Quorum))
 	delete(byTable[puts], gone)
 	keys = append(keys, keys[2]) // asked for twice
-	// Stores may read rows of one partition together. Those of the second order are side by side, and two of them the same.
+	// Stores may read rows of one partition together. Those of the second order are side by side, and two of them the
+	// same.
 	byPartition := slices.Clone(keys)
 	slices.SortStableFunc(byPartition, func(a, b metadata.Key) int { return strings.Compare(a.Partition, b.Partition) })
 	byPartition = append(byPartition, byPartition[len(byPartition)-1])

@@ -50,7 +50,8 @@ func Run(t *testing.T, open func(*testing.T) metadata.Store, opts ...Option) {
 // RunUncertain runs the part of Run that allows that the outcome of a change is unknown: for stores that lose answers.
 func RunUncertain(t *testing.T, open func(*testing.T) metadata.Store) { faults(t, open) }
 
-// exact runs the tests whose outcome is certain: on the store, and on one that is slow, stale at One and often unavailable.
+// exact runs the tests whose outcome is certain: on the store, and on one that is slow, stale at One and often
+// unavailable.
 func exact(t *testing.T, open func(*testing.T) metadata.Store, without []string) {
 	tests := map[string]func(*testing.T, metadata.Store){
 		"CASRow":         casRow,

@@ -20,7 +20,8 @@ type Count struct {
 // fading is how long a row must live on to be compared: one that ends meanwhile is in one of the stores only.
 const fading = time.Hour
 
-// endsWithin is by how many seconds the end of a row may differ in its copy: Cassandra counts whole seconds from when a row is written, and when it is read.
+// endsWithin is by how many seconds the end of a row may differ in its copy: Cassandra counts whole seconds from when a
+// row is written, and when it is read.
 const endsWithin = 10
 
 // sum is of the rows of one table. It does not depend on their order.

@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// unsure is a target of which a tenth of the calls fail: reads and writes are refused, and writes time out. Of those that
-// time out all rows may be written, some, or none, at once or later.
+// unsure is a target of which a tenth of the calls fail: reads and writes are refused, and writes time out. Of those
+// that time out all rows may be written, some, or none, at once or later.
 type unsure struct {
 	*faulty.Store
 	behind *memory.Store
@@ -195,8 +195,8 @@ func TestCopy_ANodeComesBack(t *testing.T) {
 	})
 }
 
-// TestCopy_AnotherTakesOverMeanwhile: rows that could not be written for long are not written any more once another call
-// has taken over.
+// TestCopy_AnotherTakesOverMeanwhile: rows that could not be written for long are not written any more once another
+// call has taken over.
 func TestCopy_AnotherTakesOverMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to, began := some(2500), newTarget(t), time.Now()

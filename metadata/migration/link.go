@@ -20,8 +20,8 @@ const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 
-	// How many writes are under way together. A failed one halves that, but not twice within halvePause: one slow moment of
-	// the target ends many writes. After growAfter answered writes there is one more, and after growSlowly where writes
+	// How many writes are under way together. A failed one halves that, but not twice within halvePause: one slow moment
+	// of the target ends many writes. After growAfter answered writes there is one more, and after growSlowly where writes
 	// failed the last time.
 	firstAtOnce = 8
 	mostAtOnce  = 64

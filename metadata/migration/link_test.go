@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestLink_WritesAtOnce: a target that times out when it has too many writes gets fewer, and one that answers gets more.
+// TestLink_WritesAtOnce: a target that times out when it has too many writes gets fewer, and one that answers gets
+// more.
 func TestLink_WritesAtOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		bears       int64 // writes at once

@@ -91,8 +91,8 @@ type Target interface {
 	Parts(rows []metadata.Stored) [][]metadata.Stored
 	// Load writes rows as they are: with their versions, timestamps and ends. Writing the same rows again changes nothing.
 	Load(ctx context.Context, rows []metadata.Stored) error
-	// Page reads some live rows, in any order, from a place that an earlier call answered; nil: from the first one. next is
-	// nil when there are no more. A page may be empty.
+	// Page reads some live rows, in any order, from a place that an earlier call answered; nil: from the first one. next
+	// is nil when there are no more. A page may be empty.
 	Page(ctx context.Context, place []byte) (rows []metadata.Stored, next []byte, err error)
 }
 
@@ -108,9 +108,10 @@ type Progress struct {
 }
 
 // Copy writes all rows of a cluster into a store, and compares them. It goes on where an earlier call was interrupted.
-// The store must be empty at first. say is called after each window of rows, and while the store does not answer; its calls
-// do not overlap. Errors: CodeConflict (the store has other rows, its copy is finished, or another call has begun since),
-// CodeCorrupt (the rows differ), CodeUnavailable (the store answered nothing for maxSilence), and those of from.
+// The store must be empty at first. say is called after each window of rows, and while the store does not answer; its
+// calls do not overlap. Errors: CodeConflict (the store has other rows, its copy is finished, or another call has begun
+// since), CodeCorrupt (the rows differ), CodeUnavailable (the store answered nothing for maxSilence), and those of
+// from.
 func Copy(ctx context.Context, from Source, to Target, call Call, say func(Progress)) ([]Count, error) {
 	l := newLink(say)
 	r, err := begin(ctx, l, to, call)
@@ -151,7 +152,8 @@ func count(ctx context.Context, from Source, p Position) (n int, err error) {
 	return n, err
 }
 
-// begin makes the record of a copy, or takes over the one that is there: an earlier call that still runs writes no more.
+// begin makes the record of a copy, or takes over the one that is there: an earlier call that still runs writes no
+// more.
 func begin(ctx context.Context, l *link, to Target, call Call) (record, error) {
 	var r record
 	err := l.change(ctx, to, func(there *record) error {
@@ -285,8 +287,8 @@ func Undo(ctx context.Context, to metadata.Store, cluster core.ID, set bool) err
 	})
 }
 
-// Use is for a server that starts, before it reads anything and after it has written its first row: CodeConflict unless the store may be used. From then on the copy cannot be undone. A
-// store that was not copied to is fine.
+// Use is for a server that starts, before it reads anything and after it has written its first row: CodeConflict unless
+// the store may be used. From then on the copy cannot be undone. A store that was not copied to is fine.
 func Use(ctx context.Context, s metadata.Store) error {
 	err := change(ctx, s, func(r *record) error {
 		switch r.State {

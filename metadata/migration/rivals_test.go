@@ -11,8 +11,8 @@ import (
 
 var second = Call{Cluster: cluster, Copier: core.NewID(time.UnixMilli(4))}
 
-// TestCopy_ASecondCallEndsTheFirst: a copy of the data directory is copied at the same time. The second call ends, and a server starts, while the first one
-// is between two windows.
+// TestCopy_ASecondCallEndsTheFirst: a copy of the data directory is copied at the same time. The second call ends, and
+// a server starts, while the first one is between two windows.
 func TestCopy_ASecondCallEndsTheFirst(t *testing.T) {
 	ctx, from, to := t.Context(), some(4500), newTarget(t)
 	loads := 0

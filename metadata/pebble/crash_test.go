@@ -36,8 +36,9 @@ func (a *acknowledged) copy() map[metadata.Key]int {
 	return rows
 }
 
-// TestStore_CrashKeepsAcknowledged takes the disk as a crash in the middle of concurrent writes would leave it, with unsynced
-// data lost in part: everything acknowledged before is there, nothing is newer than what was written, and the store works.
+// TestStore_CrashKeepsAcknowledged takes the disk as a crash in the middle of concurrent writes would leave it, with
+// unsynced data lost in part: everything acknowledged before is there, nothing is newer than what was written, and the
+// store works.
 func TestStore_CrashKeepsAcknowledged(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) { crashWhileWriting(t, rand.New(rand.NewPCG(seed, 0))) })

@@ -25,7 +25,8 @@ var (
 
 func key(row string) metadata.Key { return metadata.Key{Partition: "p", Row: row} }
 
-// faultDisk is a disk whose syncs do as onSync says, those that end a log as onEnd says, and the making of whose logs as onLog says.
+// faultDisk is a disk whose syncs do as onSync says, those that end a log as onEnd says, and the making of whose logs
+// as onLog says.
 type faultDisk struct {
 	vfs.FS
 	onSync, onEnd, onLog *atomic.Pointer[func() error]
@@ -131,8 +132,8 @@ func TestStore_DiskFails(t *testing.T) {
 	}
 }
 
-// While a write waits for the disk its caller leaves at the deadline, Serial reads show nothing that a crash could take back,
-// and One reads go on.
+// While a write waits for the disk its caller leaves at the deadline, Serial reads show nothing that a crash could take
+// back, and One reads go on.
 func TestStore_DiskHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, disk := openFaulty(t)

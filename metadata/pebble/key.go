@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Keys of the engine, told apart by their first byte. The parts of a row's key hold no zero byte, so a zero between them
-// keeps both their order and their borders.
+// Keys of the engine, told apart by their first byte. The parts of a row's key hold no zero byte, so a zero between
+// them keeps both their order and their borders.
 //
 //	0x00 "format"                                   → format version, 4 bytes
 //	0x01 table 0x00 partition 0x00 row              → metadata.Cell

@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// latches serialises the changes of one row. They are held over the write and its fsync, so whoever takes one next decides
-// on what is durable; waiting ends with the context.
+// latches serialises the changes of one row. They are held over the write and its fsync, so whoever takes one next
+// decides on what is durable; waiting ends with the context.
 type latches struct {
 	mu   sync.Mutex
 	held map[string]chan struct{}

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// logger is the engine's. The engine calls Fatalf when it cannot go on, and must not get control back: the store is marked
-// failed, refuses everything from then on, and the goroutine ends, not the process.
+// logger is the engine's. The engine calls Fatalf when it cannot go on, and must not get control back: the store is
+// marked failed, refuses everything from then on, and the goroutine ends, not the process.
 type logger struct {
 	log  *slog.Logger
 	fail func(text string)

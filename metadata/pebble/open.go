@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/internal/walfs"
 )
 
-// formatVersion is the version of the keys and of the cell encoding. This build reads format 1, too: its keys of work hints
-// are moved by the controller. A store of format 1 is marked with this one at its first opening.
+// formatVersion is the version of the keys and of the cell encoding. This build reads format 1, too: its keys of work
+// hints are moved by the controller. A store of format 1 is marked with this one at its first opening.
 const formatVersion = 2
 
 // Sizes that keep an idle server small.
@@ -26,13 +26,15 @@ const (
 	blockCache = 8 << 20
 	memTable   = 4 << 20
 	openTables = 246
-	// startRoom is what must be free: the engine begins with a flush, and would try it for ever, without a word, on a disk that is full.
+	// startRoom is what must be free: the engine begins with a flush, and would try it for ever, without a word, on a disk
+	// that is full.
 	startRoom = 4*memTable + 8<<20
 )
 
 // Open opens the store in dir, which it makes if dir's parent is there, and starts its sweeper.
 // Errors: CodeNotFound (no parent), CodeReadOnly, CodeLocked (another process, or this one, has it open),
-// CodeNewerFormat, CodeNoSpace, CodeCorrupt, CodeUnavailable. tables is how many tables may be open at once, 0: 246. log may be nil.
+// CodeNewerFormat, CodeNoSpace, CodeCorrupt, CodeUnavailable. tables is how many tables may be open at once, 0: 246.
+// log may be nil.
 func Open(dir string, tables int, log *slog.Logger) (*Store, error) {
 	return open(vfs.Default, dir, tables, log)
 }

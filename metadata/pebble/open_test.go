@@ -19,7 +19,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// envHold makes the test binary a process that opens that directory, reads all names, and holds it until its input ends.
+// envHold makes the test binary a process that opens that directory, reads all names, and holds it until its input
+// ends.
 const envHold = "COLUMBA_TEST_HOLD"
 
 func TestMain(m *testing.M) {
@@ -152,7 +153,8 @@ func TestOpen_ReadOnly(t *testing.T) {
 	wantOpenError(t, readOnly{vfs.Default}, dir, core.CodeReadOnly, "write")
 }
 
-// TestOpen_OlderFormat: an older version must not open a store that this one has opened. It would not find the work hints.
+// TestOpen_OlderFormat: an older version must not open a store that this one has opened. It would not find the work
+// hints.
 func TestOpen_OlderFormat(t *testing.T) {
 	dir := t.TempDir()
 	s := openTest(t, dir)

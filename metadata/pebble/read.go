@@ -88,7 +88,8 @@ func (s *Store) list(t metadata.Table, partition, after string, limit int, p *pa
 	})
 }
 
-// scan calls each for every live row of a range of engine keys, in order, until it returns false. Key and value are the engine's.
+// scan calls each for every live row of a range of engine keys, in order, until it returns false. Key and value are the
+// engine's.
 func (s *Store) scan(from, to []byte, each func(key []byte, cell metadata.Cell) (more bool, err error)) (err error) {
 	iter, err := s.db.NewIter(&engine.IterOptions{LowerBound: from, UpperBound: to})
 	if err != nil {

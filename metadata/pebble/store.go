@@ -1,5 +1,5 @@
-// Package pebble owns the embedded metadata.Store: one Pebble directory of one process, every change fsynced before it is
-// answered.
+// Package pebble owns the embedded metadata.Store: one Pebble directory of one process, every change fsynced before it
+// is answered.
 package pebble
 
 import (
@@ -98,7 +98,8 @@ func (s *Store) join() bool {
 	}
 }
 
-// Failed is why the store refuses everything, nil while it works. A failed store works again after a restart of the process.
+// Failed is why the store refuses everything, nil while it works. A failed store works again after a restart of the
+// process.
 func (s *Store) Failed() error {
 	if err := s.failed.Load(); err != nil {
 		return err
@@ -116,7 +117,8 @@ func (s *Store) fail(text string) {
 	}
 }
 
-// logFailed is told errors of the database's logs; see walfs. A call that waits for ever then keeps its goroutine, and its caller leaves at the deadline.
+// logFailed is told errors of the database's logs; see walfs. A call that waits for ever then keeps its goroutine, and
+// its caller leaves at the deadline.
 func (s *Store) logFailed(err error) (inUse bool) {
 	if !s.live.Load() {
 		return false
@@ -133,8 +135,8 @@ func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, c
 	return s.notifier.Watch(ctx, s.ctx.Done(), t, partition, changed)
 }
 
-// call runs f in a goroutine and waits for it until ctx ends: late is the error's code then. before, if any, waits for what f
-// needs, in the caller; what it returns is done after f.
+// call runs f in a goroutine and waits for it until ctx ends: late is the error's code then. before, if any, waits for
+// what f needs, in the caller; what it returns is done after f.
 func (s *Store) call(ctx context.Context, late core.Code, before func(context.Context) (func(), error), f func() error) error {
 	ctx, cancel := metadata.Deadline(ctx)
 	defer cancel()
@@ -200,8 +202,8 @@ func (s *Store) run(f func() error, after func(), done chan<- error) {
 	err = f()
 }
 
-// barrier returns when all that was readable before it is durable. A change whose sync failed stays readable and is not counted any more: the
-// failure is noted before the count goes down, and looked at behind it.
+// barrier returns when all that was readable before it is durable. A change whose sync failed stays readable and is not
+// counted any more: the failure is noted before the count goes down, and looked at behind it.
 func (s *Store) barrier() error {
 	if s.writing.Load() > 0 {
 		if err := s.db.LogData(nil, engine.Sync); err != nil {

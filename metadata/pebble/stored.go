@@ -9,9 +9,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Stored calls each for every live row after one, in the order of table, partition and row, until it fails. Empty names are
-// before all. Rows that change meanwhile are seen or not. Errors: those of each, CodeCorrupt (also a table that this version
-// does not know), CodeUnavailable.
+// Stored calls each for every live row after one, in the order of table, partition and row, until it fails. Empty names
+// are before all. Rows that change meanwhile are seen or not. Errors: those of each, CodeCorrupt (also a table that
+// this version does not know), CodeUnavailable.
 func (s *Store) Stored(ctx context.Context, table, partition, row string, each func(metadata.Stored) error) error {
 	from := []byte{prefixRow}
 	if table != "" {

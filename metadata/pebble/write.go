@@ -159,7 +159,8 @@ func (s *Store) set(b *engine.Batch, key []byte, old, next metadata.Cell) error 
 	return s.diskError(b.Set(key, next.Append(nil), nil))
 }
 
-// change fills a batch under the latches of its rows and makes it durable, then calls changed if there was something to write.
+// change fills a batch under the latches of its rows and makes it durable, then calls changed if there was something to
+// write.
 func (s *Store) change(ctx context.Context, keys [][]byte, fill func(*engine.Batch) error, changed func()) error {
 	rows := make([]string, len(keys))
 	for i, key := range keys {

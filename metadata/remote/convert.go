@@ -16,8 +16,8 @@ func tableToProto(t metadata.Table) *pb.Table {
 	return &pb.Table{Name: t.Name, Rule: rule}
 }
 
-// tableFromProto reads a table, which another version may know alone. A table that this version knows has its rule: rows
-// that change by two rules lose changes.
+// tableFromProto reads a table, which another version may know alone. A table that this version knows has its rule:
+// rows that change by two rules lose changes.
 func tableFromProto(p *pb.Table) (t metadata.Table, err error) {
 	switch p.GetRule() {
 	case pb.TableRule_TABLE_RULE_CAS:

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// stepRows is how many rows a server has its store read at a time. Rows of the largest size fill one page: more would be
-// read for nothing.
+// stepRows is how many rows a server has its store read at a time. Rows of the largest size fill one page: more would
+// be read for nothing.
 const stepRows = maxPage / metadata.MaxValue
 
 var _ metadata.RowsGetter = (*Store)(nil)

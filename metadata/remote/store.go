@@ -21,8 +21,8 @@ import (
 // maxWrite bounds the bytes of one call of PutAll.
 const maxWrite = 2 << 20
 
-// Store asks the store of another process. Safe for concurrent use. A write whose answer does not arrive is CodeUnknown, but
-// for one that never left this process.
+// Store asks the store of another process. Safe for concurrent use. A write whose answer does not arrive is
+// CodeUnknown, but for one that never left this process.
 type Store struct {
 	rpc      columbav1connect.MetadataServiceClient
 	base     string
@@ -47,8 +47,8 @@ func (s *Store) Majority() *metadata.Majority {
 
 var errClosed = core.Errorf(core.CodeUnavailable, "metadata store is closed")
 
-// New makes a store that asks the server at the base URL; it does no I/O. The client must not have a timeout of its own:
-// watches last.
+// New makes a store that asks the server at the base URL; it does no I/O. The client must not have a timeout of its
+// own: watches last.
 func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *Store {
 	// Rows are small and the network is near: to compress them costs more than all else of a call.
 	opts = append([]connect.ClientOption{connect.WithReadMaxBytes(2 * maxRequest), connect.WithAcceptCompression("gzip", nil, nil)}, opts...)
@@ -57,8 +57,9 @@ func New(client connect.HTTPClient, base string, opts ...connect.ClientOption) *
 	return s
 }
 
-// NewLocated is New for a server that may move: locate says before each call where it is, host:port. Its error, CodeUnavailable as a
-// rule, is what the call fails with, at once. copied says whether the store there has several copies now.
+// NewLocated is New for a server that may move: locate says before each call where it is, host:port. Its error,
+// CodeUnavailable as a rule, is what the call fails with, at once. copied says whether the store there has several
+// copies now.
 func NewLocated(client connect.HTTPClient, locate func() (addr string, err error), copied func() bool, opts ...connect.ClientOption) *Store {
 	s := New(located{client, locate}, "http://metadata", opts...)
 	s.base, s.copied = "the host that holds them", copied

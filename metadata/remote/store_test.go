@@ -225,7 +225,8 @@ func post(t *testing.T, s *served, path, body string) int {
 	return resp.StatusCode
 }
 
-// A server whose store has several copies: what needs no majority is read from one of them. It may be found out later that it has.
+// A server whose store has several copies: what needs no majority is read from one of them. It may be found out later
+// that it has.
 func TestStore_WithoutAMajority(t *testing.T) {
 	behind := memory.New()
 	defer behind.Close()

@@ -23,8 +23,8 @@ const (
 	maxPause = time.Second
 )
 
-// Watch implements metadata.Store. While the server is away it goes on asking; changed is called when it is back, since rows
-// may have changed meanwhile.
+// Watch implements metadata.Store. While the server is away it goes on asking; changed is called when it is back, since
+// rows may have changed meanwhile.
 func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, changed func()) error {
 	if err := metadata.CheckList(t, partition, "", 1); err != nil {
 		return err

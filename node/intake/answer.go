@@ -112,8 +112,8 @@ func (a *Answer) Flush() {
 // Unwrap implements what http.ResponseController asks for.
 func (a *Answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Limits of the answers that a process holds. Those of the public API, those of stores and those of all other hosts have
-// a budget each: an answer of one kind may be made from one of the next.
+// Limits of the answers that a process holds. Those of the public API, those of stores and those of all other hosts
+// have a budget each: an answer of one kind may be made from one of the next.
 var (
 	PublicAnswers = Limits{Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second, answers: true}
 	HostAnswers   = Limits{Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second, answers: true}
@@ -196,8 +196,8 @@ func (d *Body) made(n int) {
 	}
 }
 
-// beginAnswer begins to write n bytes: the body holds so much from now on, and no longer what was reserved. There may be
-// no room for it; then who waits for room has slow readers cut. Of a packed answer the reserved room is held, too.
+// beginAnswer begins to write n bytes: the body holds so much from now on, and no longer what was reserved. There may
+// be no room for it; then who waits for room has slow readers cut. Of a packed answer the reserved room is held, too.
 func (d *Body) beginAnswer(n int64, packed bool) {
 	d.b.mu.Lock()
 	defer d.b.mu.Unlock()

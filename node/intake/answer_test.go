@@ -26,8 +26,8 @@ const (
 	pull = "/columba.v1.MessageService/Pull"
 )
 
-// readers runs an intake before a page, on a network in memory, in a synctest bubble. Each call is one of a client with an
-// address, on a connection of its own.
+// readers runs an intake before a page, on a network in memory, in a synctest bubble. Each call is one of a client with
+// an address, on a connection of its own.
 func readers(t *testing.T, in *Intake, page http.HandlerFunc) func(address, path, kind string) (*http.Response, error) {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -58,8 +58,8 @@ func page8(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(make([]byte, largeAnswer))
 }
 
-// TestAnswers_SlowReadersHoldNoMoreThanTheBudget has readers of 32 KiB a second. Each is cut as soon as another waits for
-// its room, so all calls end.
+// TestAnswers_SlowReadersHoldNoMoreThanTheBudget has readers of 32 KiB a second. Each is cut as soon as another waits
+// for its room, so all calls end.
 func TestAnswers_SlowReadersHoldNoMoreThanTheBudget(t *testing.T) {
 	protocols := [2]http.Protocols{}
 	protocols[0].SetHTTP1(true)
@@ -306,8 +306,8 @@ func TestAnswers_AStreamHoldsWhatItWrites(t *testing.T) {
 	})
 }
 
-// TestAnswers_APackedEnvelopeHoldsItsRoom: an answer of gRPC is written in two parts, its prefix and its message. While a
-// compressed message is being sent, the process holds what it was made of.
+// TestAnswers_APackedEnvelopeHoldsItsRoom: an answer of gRPC is written in two parts, its prefix and its message. While
+// a compressed message is being sent, the process holds what it was made of.
 func TestAnswers_APackedEnvelopeHoldsItsRoom(t *testing.T) {
 	in := newIntake()
 	w := &holdings{ResponseRecorder: httptest.NewRecorder(), of: in.answers[0]}

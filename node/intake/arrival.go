@@ -106,7 +106,8 @@ func (a *arrival) tooLarge(n int64) error {
 	return core.Errorf(core.CodeTooLarge, "the request has %d bytes or more, at most %d are taken; send it in several", n, a.most())
 }
 
-// buffer reads all of wire behind head. A length that is known is reserved before the first byte is read; one that is not, as the buffer grows.
+// buffer reads all of wire behind head. A length that is known is reserved before the first byte is read; one that is
+// not, as the buffer grows.
 func (a *arrival) buffer(ctx context.Context, wire io.Reader, length int64, head []byte) ([]byte, error) {
 	room := int64(firstBuffer)
 	if length >= 0 {

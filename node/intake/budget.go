@@ -15,7 +15,8 @@ type Limits struct {
 	Large int64 // of what all larger ones hold together
 	// Body is the largest body, unpacked.
 	Body int64
-	// Waiting is how many small and how many large requests may wait for room. Of more than that the largest are refused at once.
+	// Waiting is how many small and how many large requests may wait for room. Of more than that the largest are refused
+	// at once.
 	Waiting int
 	// Wait is how long one waits for room.
 	Wait time.Duration
@@ -35,11 +36,12 @@ const (
 // look is how often who waits for room looks whether a body has become too slow.
 const look = 100 * time.Millisecond
 
-// Budget owns how many bytes of requests a process holds: while they arrive, and until they are answered. Another one owns those of answers, from
-// their reservation until they are sent; these arrive at the client. Safe for concurrent use.
+// Budget owns how many bytes of requests a process holds: while they arrive, and until they are answered. Another one
+// owns those of answers, from their reservation until they are sent; these arrive at the client. Safe for concurrent
+// use.
 //
-// When there is no room, a request waits until others are answered or cut: a body that comes more slowly than it should makes room. Of those
-// that wait the smallest goes first.
+// When there is no room, a request waits until others are answered or cut: a body that comes more slowly than it should
+// makes room. Of those that wait the smallest goes first.
 type Budget struct {
 	limits Limits
 	now    func() time.Time
@@ -125,8 +127,8 @@ func (b *Budget) Waiting() int {
 	return len(b.mu.waiting)
 }
 
-// grow takes n more bytes of a class for the body, and waits for room. CodeTooLarge when it can never have so much, CodeThrottled when there
-// was no room in time or too many wait.
+// grow takes n more bytes of a class for the body, and waits for room. CodeTooLarge when it can never have so much,
+// CodeThrottled when there was no room in time or too many wait.
 func (d *Body) grow(ctx context.Context, c class, n int64) error {
 	b := d.b
 	b.mu.Lock()
@@ -232,8 +234,8 @@ func (b *Budget) serve() {
 	}
 }
 
-// makeRoom serves those that wait, and cuts the bodies in their way that have come too slowly: where the whole room is full all such, else
-// those of the same address.
+// makeRoom serves those that wait, and cuts the bodies in their way that have come too slowly: where the whole room is
+// full all such, else those of the same address.
 func (b *Budget) makeRoom() {
 	b.mu.Lock()
 	b.serve()
@@ -276,7 +278,8 @@ func (b *Budget) makeRoom() {
 	}
 }
 
-// A body may take so long: by itself, and while others wait for its room. Sums of a pause and the time at a rate in bytes per second.
+// A body may take so long: by itself, and while others wait for its room. Sums of a pause and the time at a rate in
+// bytes per second.
 const (
 	calmPause, calmRate       = 10 * time.Second, 64 << 10
 	pressedPause, pressedRate = 500 * time.Millisecond, 1 << 20
@@ -292,7 +295,8 @@ func seconds(n, rate int64) time.Duration {
 	return time.Duration(n) * time.Second / time.Duration(rate)
 }
 
-// begin starts the clock of the arrival, when the first room was given; deadline is until when the next bytes have to be there.
+// begin starts the clock of the arrival, when the first room was given; deadline is until when the next bytes have to
+// be there.
 func (d *Body) begin() {
 	d.b.mu.Lock()
 	defer d.b.mu.Unlock()
@@ -329,7 +333,8 @@ func (d *Body) late(now time.Time) bool {
 	return now.Sub(d.began) > pressedTime(d.arrived) || now.Sub(d.last) > pressedPause
 }
 
-// pace reports whether the body waits for room itself, and whether it has come more slowly than it may while others wait.
+// pace reports whether the body waits for room itself, and whether it has come more slowly than it may while others
+// wait.
 func (d *Body) pace() (waits, late bool) {
 	d.b.mu.Lock()
 	defer d.b.mu.Unlock()

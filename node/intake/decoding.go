@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// decoding bounds how many large bodies are weighed and decoded at once, to half of the processors and at least one. Either is work for a
-// processor alone, of up to a second: on all of them it would make every other call wait.
+// decoding bounds how many large bodies are weighed and decoded at once, to half of the processors and at least one.
+// Either is work for a processor alone, of up to a second: on all of them it would make every other call wait.
 type decoding chan struct{}
 
 func newDecoding() decoding { return make(decoding, max(1, runtime.GOMAXPROCS(0)/2)) }
@@ -37,8 +37,8 @@ func (d decoding) begin(ctx context.Context, wait time.Duration) error {
 
 func (d decoding) end() { <-d }
 
-// weigh reserves what a body becomes when it is decoded, where that is more than its bytes: a message of two bytes takes many. It reports whether
-// decoding it is work that must not be done on all processors.
+// weigh reserves what a body becomes when it is decoded, where that is more than its bytes: a message of two bytes
+// takes many. It reports whether decoding it is work that must not be done on all processors.
 func (in *Intake) weigh(ctx context.Context, a *arrival, whole []byte) (heavy bool, err error) {
 	heavy = len(whole) > SmallBody
 	if heavy {

@@ -34,8 +34,8 @@ func (p *publisher) Publish(ctx context.Context, _ *connect.Request[pb.PublishRe
 	return connect.NewResponse(&pb.PublishResponse{}), nil
 }
 
-// TestLargeBodiesAreDecodedInTurn has other bodies take all turns to decode: a large one waits, a small one does not, and a call that works has
-// no turn any more.
+// TestLargeBodiesAreDecodedInTurn has other bodies take all turns to decode: a large one waits, a small one does not,
+// and a call that works has no turn any more.
 func TestLargeBodiesAreDecodedInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := New(slog.New(slog.DiscardHandler), prometheus.NewRegistry())

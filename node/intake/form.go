@@ -25,8 +25,9 @@ var forms = sync.OnceValue(func() map[string]form {
 	return out
 })
 
-// formOf finds the form of a content type, which the library compares without regard to case and spaces, and its canonical form. The request must
-// carry that from then on: whatever decodes the body then reads the type that the body was weighed by.
+// formOf finds the form of a content type, which the library compares without regard to case and spaces, and its
+// canonical form. The request must carry that from then on: whatever decodes the body then reads the type that the body
+// was weighed by.
 func formOf(contentType string) (canonical string, f form, ok bool) {
 	if f, ok = forms()[contentType]; ok {
 		return contentType, f, true

@@ -42,7 +42,8 @@ func servedByLibrary(told func(messages int, held int64)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { in.Serve(w, r, "client", "conn", mux) })
 }
 
-// TestContentTypeIsReadAsTheLibraryReadsIt writes the types of bodies that take too much in ways that the library takes for the same.
+// TestContentTypeIsReadAsTheLibraryReadsIt writes the types of bodies that take too much in ways that the library takes
+// for the same.
 func TestContentTypeIsReadAsTheLibraryReadsIt(t *testing.T) {
 	elements := bytes.Repeat([]byte{0x12, 0}, 200<<10)
 	objects := []byte(`{"messages":[` + strings.Repeat("{},", 200<<10) + `{}]}`)

@@ -22,7 +22,8 @@ import (
 // maxPage bounds the body of a request that is no call, in bytes.
 const maxPage = 1 << 20
 
-// Limits of the budgets of a process. The public calls and those of other hosts have one each: a call of one kind may wait for one of the other.
+// Limits of the budgets of a process. The public calls and those of other hosts have one each: a call of one kind may
+// wait for one of the other.
 var (
 	PublicLimits = Limits{Body: 32 << 20, Small: 16 << 20, Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second}
 	HostLimits   = Limits{Body: 48 << 20, Small: 16 << 20, Large: 96 << 20, Waiting: 256, Wait: 5 * time.Second}
@@ -79,8 +80,8 @@ func (in *Intake) ofAnswers(number func(*Budget) int64) (sum float64) {
 	return sum
 }
 
-// Serve gives the request a place, reads its body, and has next answer it. address and conn say whose it is. A request that has no body goes
-// through.
+// Serve gives the request a place, reads its body, and has next answer it. address and conn say whose it is. A request
+// that has no body goes through.
 func (in *Intake) Serve(rw http.ResponseWriter, r *http.Request, address string, conn any, next http.Handler) {
 	w := NewAnswer(rw, r)
 	input, public, isCall := procedure(r.URL.Path)
@@ -178,7 +179,8 @@ func (in *Intake) refuse(w http.ResponseWriter, r *http.Request, control *http.R
 	}
 }
 
-// refuseCall answers a call that has no place, or whose answer has no room. The connection stays, for new ones cost more than the refusal.
+// refuseCall answers a call that has no place, or whose answer has no room. The connection stays, for new ones cost
+// more than the refusal.
 func (in *Intake) refuseCall(w http.ResponseWriter, r *http.Request, reason string, err error) {
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lastRead)) // the server reads what is left of a short body
@@ -197,14 +199,15 @@ func (in *Intake) answer(w http.ResponseWriter, r *http.Request, status int, rea
 	_ = in.errors.Write(&statusWriter{w, status}, r, convert.RPCError(err)) // the client has gone when it fails
 }
 
-// lastRead is how long the server reads what a refused client still sends, so that the answer reaches it; mostRead is how many bytes of that, when the
-// client wants the connection closed.
+// lastRead is how long the server reads what a refused client still sends, so that the answer reaches it; mostRead is
+// how many bytes of that, when the client wants the connection closed.
 const (
 	lastRead = 500 * time.Millisecond
 	mostRead = 2 << 20
 )
 
-// statusWriter puts a status in the place of the library's, which has fewer of them. Answers of gRPC are 200 and stay it.
+// statusWriter puts a status in the place of the library's, which has fewer of them. Answers of gRPC are 200 and stay
+// it.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

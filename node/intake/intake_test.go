@@ -26,7 +26,8 @@ import (
 
 const publish = "/columba.v1.MessageService/Publish"
 
-// servedIn runs an intake before a page that answers with the length of its body, on a network in memory, in a synctest bubble.
+// servedIn runs an intake before a page that answers with the length of its body, on a network in memory, in a synctest
+// bubble.
 func servedIn(t *testing.T, in *Intake) func(ctx context.Context, req *http.Request) (*http.Response, error) {
 	t.Helper()
 	l := netmem.Listen("server")

@@ -22,8 +22,8 @@ const (
 // labels are the kinds in metrics.
 var labels = [kinds]string{"public", "public_pull", "host", "host_pull"}
 
-// mostCalls are how many calls of each kind may be under way. A call of an HTTP/2 connection counts for its connection before: the protocol
-// bounds their streams.
+// mostCalls are how many calls of each kind may be under way. A call of an HTTP/2 connection counts for its connection
+// before: the protocol bounds their streams.
 var mostCalls = [kinds]int{publicCall: 4000, publicPull: 4000, hostCall: 10_000, hostPull: 4000}
 
 // kindOf is the kind of a procedure.
@@ -40,8 +40,9 @@ func kindOf(path string, public bool) kind {
 	return hostCall
 }
 
-// places counts the calls under way, from before anything is read of their bodies until they are answered. One address may have three quarters
-// of each kind. When there is no place for a call, one whose body still arrives may lose its own: see yield. Safe for concurrent use.
+// places counts the calls under way, from before anything is read of their bodies until they are answered. One address
+// may have three quarters of each kind. When there is no place for a call, one whose body still arrives may lose its
+// own: see yield. Safe for concurrent use.
 type places struct {
 	most [kinds]int
 	mu   struct {
@@ -122,12 +123,12 @@ func (p *places) take(c *call) (cut *Body, err error) {
 	return cut, nil
 }
 
-// candidates is how many calls are looked at for one that yields its place. A map gives other ones each time, so that of an address or a connection
-// with most of the places some are among them.
+// candidates is how many calls are looked at for one that yields its place. A map gives other ones each time, so that
+// of an address or a connection with most of the places some are among them.
 const candidates = 16
 
-// yield chooses a call of a crowd that gives its place to another: one of those that have more places together than the others have, as size tells,
-// or else one whose body comes too slowly while others wait. There may be none.
+// yield chooses a call of a crowd that gives its place to another: one of those that have more places together than the
+// others have, as size tells, or else one whose body comes too slowly while others wait. There may be none.
 func yield(of *crowd, others int, size func(*call) int) *call {
 	var largest, slow *call
 	seen := 0

@@ -52,7 +52,8 @@ func TestPlacesOfAnAddressAndOfAll(t *testing.T) {
 	}
 }
 
-// TestCallWithoutAPlaceIsNotRead has a call more come than there are places for: it is refused before its body is there.
+// TestCallWithoutAPlaceIsNotRead has a call more come than there are places for: it is refused before its body is
+// there.
 func TestCallWithoutAPlaceIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newIntake()
@@ -87,7 +88,8 @@ func TestCallWithoutAPlaceIsNotRead(t *testing.T) {
 	})
 }
 
-// stalling runs an intake of eight places, six of which one address may have. A request says its address and connection in headers.
+// stalling runs an intake of eight places, six of which one address may have. A request says its address and connection
+// in headers.
 type stalling struct {
 	t *testing.T
 	l *netmem.Listener
@@ -147,7 +149,8 @@ func refusedAsSlow(calls []<-chan int) (n int) {
 	return n
 }
 
-// TestStalledBodiesGiveTheirPlacesAway has bodies that stall take all places of an address, by few connections and by many.
+// TestStalledBodiesGiveTheirPlacesAway has bodies that stall take all places of an address, by few connections and by
+// many.
 func TestStalledBodiesGiveTheirPlacesAway(t *testing.T) {
 	t.Run("of few connections", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,8 @@ const (
 	itemWeight    = 24  // an element of a list that is no message
 )
 
-// weighedAtOnce is how many fields, or bytes of JSON, are weighed before others may have the processor: weighing never waits, and takes up to a second.
+// weighedAtOnce is how many fields, or bytes of JSON, are weighed before others may have the processor: weighing never
+// waits, and takes up to a second.
 const weighedAtOnce = 4 << 10
 
 // procedures are the calls of the module's services by their path.
@@ -38,7 +39,8 @@ var procedures = sync.OnceValue(func() map[string]protoreflect.MethodDescriptor 
 	return out
 })
 
-// procedure is what a path calls, if it calls anything, and whether clients may call it; the other calls are those of hosts.
+// procedure is what a path calls, if it calls anything, and whether clients may call it; the other calls are those of
+// hosts.
 func procedure(path string) (input protoreflect.MessageDescriptor, public, ok bool) {
 	m := procedures()[path]
 	if m == nil {

@@ -3,10 +3,10 @@ package budget
 
 import "sync/atomic"
 
-// Budget bounds what all holders of one kind hold: shares the messages that were read and not settled, connections of consumers the
-// deliveries that wait to be written. While there is plenty, a holder may hold as much as its own limit; the less is left, the nearer every
-// holder's part comes to an equal one. A holder above its part takes nothing more until it has let go of some of it; each has at least
-// MinPart, so none stops for good. Safe for concurrent use.
+// Budget bounds what all holders of one kind hold: shares the messages that were read and not settled, connections of
+// consumers the deliveries that wait to be written. While there is plenty, a holder may hold as much as its own limit;
+// the less is left, the nearer every holder's part comes to an equal one. A holder above its part takes nothing more
+// until it has let go of some of it; each has at least MinPart, so none stops for good. Safe for concurrent use.
 type Budget struct {
 	bound   int
 	held    atomic.Int64 // bytes, of all holders

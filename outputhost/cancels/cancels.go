@@ -15,7 +15,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// GiveUp is how long a host holds messages for an attempt before it has it dropped: whoever began it has died, or has given up long ago.
+// GiveUp is how long a host holds messages for an attempt before it has it dropped: whoever began it has died, or has
+// given up long ago.
 const GiveUp = 20 * time.Second
 
 // mostHeld bounds the messages that a share withholds: several times what attempts may have pending of an extent.

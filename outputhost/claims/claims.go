@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Claim is the ownership of a share's record. It ends when another owner takes the share over, and is then refused; it does not notice by
-// itself. Safe for concurrent use.
+// Claim is the ownership of a share's record. It ends when another owner takes the share over, and is then refused; it
+// does not notice by itself. Safe for concurrent use.
 //
 //	what an owner hands out is done in the record, written while the record was its own;
 //	an owner begins with what the record says when it becomes its own: all that those before may have handed out is done

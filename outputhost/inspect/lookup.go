@@ -36,8 +36,9 @@ func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, due []int64
 	return x.lookIn(ctx, queue, func(e core.Extent) (bool, error) { return x.eachDueIn(ctx, e, due, f) })
 }
 
-// lookIn calls look for the extents of a queue until it answers false. One that cannot be read does not hide the others. The metadata are read at
-// Quorum: one copy of them may lack an extent, and what is not found is appended again.
+// lookIn calls look for the extents of a queue until it answers false. One that cannot be read does not hide the
+// others. The metadata are read at Quorum: one copy of them may lack an extent, and what is not found is appended
+// again.
 func (x *Inspector) lookIn(ctx context.Context, queue core.QueueID, look func(core.Extent) (more bool, err error)) error {
 	var failed []error
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.Quorum) {

@@ -45,7 +45,8 @@ func (h *harness) opened(queue core.QueueID, kind core.ExtentKind, replicas ...c
 	return e
 }
 
-// TestLookUp_AsksAllReplicas: a record that one replica has may be kept by the seal, and one on a replica that does not answer, too.
+// TestLookUp_AsksAllReplicas: a record that one replica has may be kept by the seal, and one on a replica that does not
+// answer, too.
 func TestLookUp_AsksAllReplicas(t *testing.T) {
 	h := newHarness(t)
 	e := h.opened(core.QueueID{ID: core.NewID(time.Now())}, core.KindLog, "a", "b", "c")
@@ -61,8 +62,8 @@ func TestLookUp_AsksAllReplicas(t *testing.T) {
 	}
 }
 
-// TestLookUp_Due finds what is due at some instants, also beside an extent that cannot be read, and says that it may have missed something while a record may yet
-// vanish.
+// TestLookUp_Due finds what is due at some instants, also beside an extent that cannot be read, and says that it may
+// have missed something while a record may yet vanish.
 func TestLookUp_Due(t *testing.T) {
 	h := newHarness(t)
 	queue := core.QueueID{ID: core.NewID(time.Now())}
@@ -116,7 +117,8 @@ func (o oneCopy) List(ctx context.Context, t metadata.Table, partition, after st
 	return o.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestLookUp_RowsMissingInOneCopy: a record is appended again if the look-up does not find it, so a look-up goes by no single copy of the metadata.
+// TestLookUp_RowsMissingInOneCopy: a record is appended again if the look-up does not find it, so a look-up goes by no
+// single copy of the metadata.
 func TestLookUp_RowsMissingInOneCopy(t *testing.T) {
 	for _, lacks := range []metadata.Table{metadata.Extents, metadata.Seals} {
 		h := newHarness(t)

@@ -126,8 +126,8 @@ func (x *Inspector) status(g Group, s Share, st dispatch.Standing) *pb.Standing 
 	return out
 }
 
-// addRecord adds what the record of a message says of it: its id, and of a message of a retry queue how its last attempt ended,
-// unless that is known already.
+// addRecord adds what the record of a message says of it: its id, and of a message of a retry queue how its last
+// attempt ended, unless that is known already.
 func addRecord(out *pb.Standing, s Share, record []byte) {
 	var r wire.Record
 	if _, err := wire.DecodeRecord(record, &r); err != nil {

@@ -20,8 +20,8 @@ func (s failedShare) Stores(time.Time) []membership.Host { return s.stores }
 func (s failedShare) View(time.Time) stuck.View          { return stuck.View{Unreadable: true} }
 func (s failedShare) Failed(error)                       {}
 
-// TestReadBlocked_FailedBefore: the reads of an extent failed before its stores had it. An extent that a store answers for
-// now can be read; one whose store refuses the connection cannot.
+// TestReadBlocked_FailedBefore: the reads of an extent failed before its stores had it. An extent that a store answers
+// for now can be read; one whose store refuses the connection cannot.
 func TestReadBlocked_FailedBefore(t *testing.T) {
 	now := time.Now()
 	h := newHarness(t)

@@ -14,8 +14,8 @@ import (
 //	confirmed ──the count of hand-overs changes, or the lease ends──▶ a lease that is not confirmed; the one before is left
 //	          ◀──────────the controller names its lists──────────────
 //
-// New lists of the run are under the current lease at once. After one that ended it holds only from when it is confirmed. The lists that are not
-// named stay under a lease that is left, until another controller lists their queues.
+// New lists of the run are under the current lease at once. After one that ended it holds only from when it is
+// confirmed. The lists that are not named stay under a lease that is left, until another controller lists their queues.
 type grant struct {
 	current    *Lease
 	left       []*Lease  // that hold still, or have lists
@@ -161,7 +161,8 @@ func (x *Leases) restore(g *grant, l *Lease, named Named) bool {
 	return ok
 }
 
-// goOnAlone lets all lists of a controller go on without its word, once nobody could give the shares to others for confirmTimeout.
+// goOnAlone lets all lists of a controller go on without its word, once nobody could give the shares to others for
+// confirmTimeout.
 func (x *Leases) goOnAlone(g *grant, l *Lease, nobody bool, asked time.Time) {
 	x.mu.Lock()
 	switch {
@@ -186,8 +187,8 @@ func (x *Leases) goOnAlone(g *grant, l *Lease, nobody bool, asked time.Time) {
 	}
 }
 
-// keepMinority does for the lease of a minority's lists what follows from a beat. The answers of the run that made them count alone: no other controller assigns
-// their shares, whether that run holds a session lease or not.
+// keepMinority does for the lease of a minority's lists what follows from a beat. The answers of the run that made them
+// count alone: no other controller assigns their shares, whether that run holds a session lease or not.
 //
 //	begun by a list ──▶ holds ──OwnerLease without its word──▶ ended, and its shares are given up; the next list begins another lease
 func (x *Leases) keepMinority(g *grant, maker Maker, h heard) {

@@ -55,8 +55,9 @@ type Config struct {
 	Lapses  *prometheus.CounterVec // by controller
 }
 
-// Leases are those of a host, one for each run of a controller: it alone gives away the shares of its lists. A host that is cut off, or stood still, lets
-// them end; then nothing is handed out until the lists are confirmed. Safe for concurrent use.
+// Leases are those of a host, one for each run of a controller: it alone gives away the shares of its lists. A host
+// that is cut off, or stood still, lets them end; then nothing is handed out until the lists are confirmed. Safe for
+// concurrent use.
 type Leases struct {
 	cfg      Config
 	owner    Owner
@@ -72,7 +73,8 @@ type Leases struct {
 const (
 	beatEvery   = 500 * time.Millisecond
 	beatTimeout = 300 * time.Millisecond // of one question to others; a beat asks twice
-	// confirmTimeout is for how long nothing is handed out when the controller is dead for all: without one, the shares stay where they are.
+	// confirmTimeout is for how long nothing is handed out when the controller is dead for all: without one, the shares
+	// stay where they are.
 	confirmTimeout = 5 * time.Second
 )
 
@@ -162,8 +164,8 @@ func (x *Leases) beat(ctx context.Context) {
 // unusedFor is how long leases without lists are kept.
 const unusedFor = time.Minute
 
-// forget ends what is kept of leases without lists, and, once leases have been renewed without them, of hosts that were lost long before. A controller
-// whose lists are here is remembered: only its own machine can say that it does not run.
+// forget ends what is kept of leases without lists, and, once leases have been renewed without them, of hosts that were
+// lost long before. A controller whose lists are here is remembered: only its own machine can say that it does not run.
 func (x *Leases) forget(all map[Maker]*grant, h heard) {
 	listed := make(map[core.HostID]bool)
 	for maker, g := range all {
@@ -204,14 +206,16 @@ func (x *Leases) warn(l *Lease) {
 	x.cfg.Lapses.WithLabelValues(string(l.maker.Controller)).Inc()
 }
 
-// Lease is for how long this host may hand out from the lists of shares of one run of a controller without a word from it: a controller that has heard
-// nothing of the host for longer may give the shares to others. Acks are taken all the same. Safe for concurrent use.
+// Lease is for how long this host may hand out from the lists of shares of one run of a controller without a word from
+// it: a controller that has heard nothing of the host for longer may give the shares to others. Acks are taken all the
+// same. Safe for concurrent use.
 //
 //	       the controller renews                     names its lists
 //	holds ──────────────────────▶ holds      ended ──────────────────▶ a new lease, which holds, with the lists that were named
 //	  └──OwnerLease without it──▶ ended
 //
-// A lease that has ended stays so. One whose controller stopped being responsible for some queues is not renewed any more, and holds until its end.
+// A lease that has ended stays so. One whose controller stopped being responsible for some queues is not renewed any
+// more, and holds until its end.
 type Lease struct {
 	maker  Maker
 	base   time.Time    // with a monotonic reading, so that setting the clock ends no lease

@@ -245,7 +245,8 @@ func TestLeases_WhoKeepsAList(t *testing.T) {
 	}
 }
 
-// TestLeases_CountOfHandoversChanges: a controller is asked once for its lists. One that it does not name ends with the lease of before.
+// TestLeases_CountOfHandoversChanges: a controller is asked once for its lists. One that it does not name ends with the
+// lease of before.
 func TestLeases_CountOfHandoversChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, o *owner, _ *prometheus.CounterVec) {
 		o.mu.Lock()

@@ -14,8 +14,9 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// reachability knows the other hosts that tell whether this one is cut off: controllers, which give shares away, and output hosts, which get
-// them. Membership loses those on the other side of a cut, so they are remembered from before it. Safe for concurrent use.
+// reachability knows the other hosts that tell whether this one is cut off: controllers, which give shares away, and
+// output hosts, which get them. Membership loses those on the other side of a cut, so they are remembered from before
+// it. Safe for concurrent use.
 type reachability struct {
 	mu struct {
 		sync.Mutex
@@ -29,7 +30,8 @@ type seenHost struct {
 	kept bool      // it would be forgotten, but for its lists
 }
 
-// rememberFor is how long a host that membership lost counts. One that it lost before the lease was last renewed is forgotten by then.
+// rememberFor is how long a host that membership lost counts. One that it lost before the lease was last renewed is
+// forgotten by then.
 const rememberFor = 10 * time.Second
 
 func newReachability() *reachability {
@@ -119,7 +121,8 @@ func (x *Leases) refuse(ctx context.Context, controllers []membership.Host, rene
 	return refused
 }
 
-// nobodyGives reports whether the shares are this host's although no controller says so: it is not this host that is cut off.
+// nobodyGives reports whether the shares are this host's although no controller says so: it is not this host that is
+// cut off.
 //
 //   - There is no other output host.
 //   - Or all others answer, so that none of them is with a controller on the other side of a cut. Those in a controller's process share its

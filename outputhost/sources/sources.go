@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/membership"
 )
 
-// Stores are those that extents are read from. They remember where reading failed lately, so that the other shares look elsewhere first. Safe for
-// concurrent use.
+// Stores are those that extents are read from. They remember where reading failed lately, so that the other shares look
+// elsewhere first. Safe for concurrent use.
 type Stores struct {
 	members membership.Monitor
 	mu      struct {
@@ -57,9 +57,10 @@ type source struct {
 	rank  int       // those of other zones come last
 }
 
-// Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else its
-// replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory. When no holder is there, or all
-// have failed lately, the other replicas are asked, too: they may have a part of it, and be all that there is.
+// Of are the live stores that have the extent, the one to be asked first in front: of a sealed extent its holders, else
+// its replicas; those that failed last come last. Readers of one extent prefer one store: it has the tail in memory.
+// When no holder is there, or all have failed lately, the other replicas are asked, too: they may have a part of it,
+// and be all that there is.
 func (s *Stores) Of(e core.Extent, holders []core.HostID, failed map[core.HostID]time.Time, now time.Time) []membership.Host {
 	if len(holders) == 0 {
 		holders = e.Replicas

@@ -210,8 +210,8 @@ func TestMover_LooksBeforeItAppendsAgain(t *testing.T) {
 	}
 }
 
-// TestMover_NotWhileAnotherIsUnderWay looks for messages that an earlier append may yet bring into the queue: one that is
-// there is settled at once. One that is not waits until it is certain, whether the look-up succeeds or fails.
+// TestMover_NotWhileAnotherIsUnderWay looks for messages that an earlier append may yet bring into the queue: one that
+// is there is settled at once. One that is not waits until it is certain, whether the look-up succeeds or fails.
 func TestMover_NotWhileAnotherIsUnderWay(t *testing.T) {
 	for _, to := range destinations {
 		for _, fails := range []bool{false, true} {
@@ -286,8 +286,8 @@ func TestMover_LookUpFailsAnew(t *testing.T) {
 	}
 }
 
-// TestMover_LookUpHoldsUpNoOther appends messages, and has further ones that are to be looked for come again later, while a
-// look-up is under way.
+// TestMover_LookUpHoldsUpNoOther appends messages, and has further ones that are to be looked for come again later,
+// while a look-up is under way.
 func TestMover_LookUpHoldsUpNoOther(t *testing.T) {
 	b := newHarness(t)
 	b.looking = make(chan struct{})

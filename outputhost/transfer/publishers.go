@@ -56,8 +56,8 @@ func (p *publisher) pump() {
 	p.told = p.told[:0]
 }
 
-// CloseIdle closes the publishers that were not used for a while. After many groups had something to transfer, nothing may
-// be transferred for long: so the caller calls it now and then.
+// CloseIdle closes the publishers that were not used for a while. After many groups had something to transfer, nothing
+// may be transferred for long: so the caller calls it now and then.
 func (m *Mover) CloseIdle() {
 	now := m.cfg.Now()
 	m.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 )
 
-// TestPublishers_CloseWithoutAnotherTransfer: the publisher of a queue does not outlast its use for long, also if nothing is transferred
-// any more.
+// TestPublishers_CloseWithoutAnotherTransfer: the publisher of a queue does not outlast its use for long, also if
+// nothing is transferred any more.
 func TestPublishers_CloseWithoutAnotherTransfer(t *testing.T) {
 	b := newHarness(t)
 	b.send(b.message(dispatch.DeadLetterQueue, 1, false))

@@ -26,7 +26,8 @@ const (
 	Timeout = 15 * time.Second
 	retry   = time.Second // after a failed append, and the least time that an append has
 	// displaced is the least time of an append whose message is handed out from nowhere else meanwhile. Appends of busy
-	// disks take longer than a retry: an outcome that is not waited for is unknown, and costs a look-up and another append.
+	// disks take longer than a retry: an outcome that is not waited for is unknown, and costs a look-up and another
+	// append.
 	displaced = 5 * time.Second
 	warning   = 10 * time.Second // between warnings about one group
 	atOnce    = 256              // messages that leave for a queue together
@@ -153,8 +154,8 @@ func (m *Mover) letters(ctx context.Context, g Group, some []dispatch.Transfer) 
 // errLooking has messages come again later: a look-up reads much, and is made for many at a time.
 var errLooking = core.Errorf(core.CodeUnavailable, "an earlier look-up for messages that may be in the queue is under way")
 
-// mayLook reports whether a look-up for messages may begin, which lookAndSend ends. Else another one is under way, and they
-// come again later.
+// mayLook reports whether a look-up for messages may begin, which lookAndSend ends. Else another one is under way, and
+// they come again later.
 func (m *Mover) mayLook(g Group, some []letter) bool {
 	if g.Outbox().beginLook(some[0].To) {
 		return true

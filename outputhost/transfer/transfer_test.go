@@ -20,8 +20,8 @@ func TestTransfer_DoubtCoversAnAppend(t *testing.T) {
 	}
 }
 
-// TestLetter_Timeout waits longer for the append of a message that is handed out from nowhere else meanwhile: while disks
-// are slow, appends of messages that are due at once would all be of unknown outcome.
+// TestLetter_Timeout waits longer for the append of a message that is handed out from nowhere else meanwhile: while
+// disks are slow, appends of messages that are due at once would all be of unknown outcome.
 func TestLetter_Timeout(t *testing.T) {
 	for _, c := range []struct {
 		wait    time.Duration // until the message is due; below 0: it never is

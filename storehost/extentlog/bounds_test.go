@@ -108,7 +108,8 @@ func TestEngine_ThrottlesInOrder(t *testing.T) {
 	}
 }
 
-// TestEngine_FairShare: no extent has more than its window waiting, and while much waits, busy extents are refused before quiet ones.
+// TestEngine_FairShare: no extent has more than its window waiting, and while much waits, busy extents are refused
+// before quiet ones.
 func TestEngine_FairShare(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	newOpen := func() core.ExtentID {
@@ -158,7 +159,8 @@ func TestEngine_FairShare(t *testing.T) {
 	close(release)
 	answered.Wait()
 	quietBytes := int64(len(quiet) * size)
-	// Two busy ones fill their windows, that is half of all; the third gets its fair share, and the quiet ones all they want.
+	// Two busy ones fill their windows, that is half of all; the third gets its fair share, and the quiet ones all they
+	// want.
 	want := half + share + quietBytes
 	if got := taken.Load(); got < want-2*share || got > want+2*share {
 		t.Fatalf("%d KiB were taken and %d refused, want about %d taken", got>>10, refused.Load()>>10, want>>10)
@@ -363,7 +365,8 @@ func TestEngine_AwaitRoom(t *testing.T) {
 	}
 }
 
-// removeTold removes an extent as controllers do: it is fenced, and told its end with the version that decided the removal.
+// removeTold removes an extent as controllers do: it is fenced, and told its end with the version that decided the
+// removal.
 func removeTold(l Log, e core.Extent, version uint64) error {
 	s, err := l.Fence(e, version)
 	if err != nil {

@@ -41,7 +41,8 @@ func (e *Engine) commitLoop() {
 	}
 }
 
-// write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it meanwhile.
+// write stages the round and gives it to the database without waiting for the disk; false when giveUp has answered it
+// meanwhile.
 func (e *Engine) write(r *round) bool {
 	r.bytes, r.size, r.errs, r.err = 0, 0, r.errs[:0], nil
 	if r.err = e.refusing(); r.err != nil {
@@ -80,8 +81,8 @@ func (e *Engine) write(r *round) bool {
 	return e.applying.CompareAndSwap(r, nil)
 }
 
-// batchRoom is the size of the buffer for a batch of so many bytes. A batch that finds its buffer too small doubles it, and
-// copies all that is staged. Buffers are used again, so they have few sizes.
+// batchRoom is the size of the buffer for a batch of so many bytes. A batch that finds its buffer too small doubles it,
+// and copies all that is staged. Buffers are used again, so they have few sizes.
 func batchRoom(bytes int) int {
 	if bytes > maxGroupBytes {
 		return bytes
@@ -143,7 +144,8 @@ func (e *Engine) settleLoop() {
 	}
 }
 
-// sync waits for the disk and makes the group visible. Not after a failure, for then nobody can say what is on the disk.
+// sync waits for the disk and makes the group visible. Not after a failure, for then nobody can say what is on the
+// disk.
 func (e *Engine) sync(g *group) error {
 	defer g.batch.Close()
 	if !g.batch.Empty() {

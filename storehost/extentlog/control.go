@@ -15,14 +15,16 @@ import (
 // copy would be read through the damage below it.
 const exciseAbove = 64 << 10
 
-// doPatience is how long a step waits for its answer: longer than any call, so that a disk which is only slow fails nothing.
+// doPatience is how long a step waits for its answer: longer than any call, so that a disk which is only slow fails
+// nothing.
 const doPatience = 30 * time.Second
 
 // errUnanswered is the cause of the error of a step that is still under way: what its closure writes must not be read.
 var errUnanswered = errors.New("the disk did not answer in time")
 
-// do sends a step through the queue and waits for its answer. On a disk that hangs it does not begin to wait, so that callers, who try again, do not
-// pile up. CodeDeadline, with errUnanswered: it may or may not be done, and the step may still run.
+// do sends a step through the queue and waits for its answer. On a disk that hangs it does not begin to wait, so that
+// callers, who try again, do not pile up. CodeDeadline, with errUnanswered: it may or may not be done, and the step may
+// still run.
 func (e *Engine) do(r request) error {
 	answer, err := e.begin(r)
 	if err != nil {
@@ -131,8 +133,8 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 	return after, nil
 }
 
-// Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it. The version is kept even when the replica
-// cannot take the end: a removal that this version decides must name it.
+// Seal implements Log. L is kept even when the replica is shorter, so that no later copy goes beyond it. The version is
+// kept even when the replica cannot take the end: a removal that this version decides must name it.
 func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error {
 	var last core.Seq
 	var refused error
@@ -180,8 +182,8 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 	return err
 }
 
-// stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is. It reads the extent's batches, all of which are
-// applied: the round's data is staged behind its controls.
+// stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is. It reads the
+// extent's batches, all of which are applied: the round's data is staged behind its controls.
 func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32) error {
 	if x.next.last < l {
 		return nil
@@ -224,7 +226,8 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 	return nil
 }
 
-// Remove implements Log. It goes on when its caller has left: until the range is cut out, the id stays taken, for a new replica under it would be cut, too.
+// Remove implements Log. It goes on when its caller has left: until the range is cut out, the id stays taken, for a new
+// replica under it would be cut, too.
 func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	done, err := e.reading() // to the end of the removal
 	if err != nil {
@@ -262,7 +265,8 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	return await(finished)
 }
 
-// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is tried again, and the id stays taken.
+// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is
+// tried again, and the id stays taken.
 func (e *Engine) giveBack(x *extent, cut, timer bool) error {
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
@@ -288,8 +292,9 @@ func (e *Engine) cutContents(id core.ExtentID, timer bool) error {
 	return nil
 }
 
-// cutOut removes a range from all tables. Tables that go beyond it are read at its edges, in a flush that comes later. One that cannot be read would fail
-// there again and again, and the store with it. So the edges are read first, and the range stays in the tables if that fails.
+// cutOut removes a range from all tables. Tables that go beyond it are read at its edges, in a flush that comes later.
+// One that cannot be read would fail there again and again, and the store with it. So the edges are read first, and the
+// range stays in the tables if that fails.
 func (e *Engine) cutOut(span pebble.KeyRange) error {
 	it, err := e.db.NewIter(nil)
 	if err != nil {
@@ -304,8 +309,8 @@ func (e *Engine) cutOut(span pebble.KeyRange) error {
 	return e.db.Excise(context.Background(), span)
 }
 
-// removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store, durably, together with the
-// end, before. A version that nobody told is no proof, however large it is.
+// removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store,
+// durably, together with the end, before. A version that nobody told is no proof, however large it is.
 func removable(x *extent, version uint64) error {
 	known := x.next.Version
 	switch {

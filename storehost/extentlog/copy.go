@@ -42,8 +42,8 @@ func (e *Engine) Copy(id core.ExtentID, batches []byte) (core.Seq, error) {
 	return last, err
 }
 
-// continuation takes a run of batches apart, each of which continues the one before; the first one the extent. None passes a known
-// L, or reaches it with another checksum.
+// continuation takes a run of batches apart, each of which continues the one before; the first one the extent. None
+// passes a known L, or reaches it with another checksum.
 func continuation(x *extent, batches []byte) ([][]byte, error) {
 	var all [][]byte
 	at := x.next.position

@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// Bounds of what is kept of readers in order, between two pieces. To find a batch anew costs a look into each of the tables that overlap, of which
-// there are dozens. Looking further ahead may load a block of each of the tables where that is, in vain if the reader does not go on.
+// Bounds of what is kept of readers in order, between two pieces. To find a batch anew costs a look into each of the
+// tables that overlap, of which there are dozens. Looking further ahead may load a block of each of the tables where
+// that is, in vain if the reader does not go on.
 const (
 	maxCursors = 256
 	maxAhead   = 128 << 20       // bytes that all cursors of a store may look ahead
@@ -20,8 +21,8 @@ const (
 	cursorAge  = 1 * time.Second // after that it is given up: it pins blocks, tables and memtables
 )
 
-// cursor reads batches of an extent in order, from a view of the database as it was when it was opened: what a seal has cut off since is beyond
-// what anybody may read. One goroutine uses it at a time.
+// cursor reads batches of an extent in order, from a view of the database as it was when it was opened: what a seal has
+// cut off since is beyond what anybody may read. One goroutine uses it at a time.
 type cursor struct {
 	place
 	iter   *pebble.Iterator // nil: it is at its end
@@ -40,8 +41,9 @@ type place struct {
 	next core.Seq
 }
 
-// openCursor stands at the batch that holds p.next, and sees what comes up to end at least. Readers in order ask for the first seq of a batch; only
-// others pay for the step back, for which Pebble copies the value, loads the one before it, and needs blocks that begin before what is asked for.
+// openCursor stands at the batch that holds p.next, and sees what comes up to end at least. Readers in order ask for
+// the first seq of a batch; only others pay for the step back, for which Pebble copies the value, loads the one before
+// it, and needs blocks that begin before what is asked for.
 func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 	key := batchKey(p.x.id, p.next)
 	c := &cursor{place: p, end: end, opened: time.Now()}
@@ -70,7 +72,8 @@ func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 	return c, nil
 }
 
-// read answers batches with a base in next … upTo, of records of about a size, and passes them. After an error the cursor is of no use.
+// read answers batches with a base in next … upTo, of records of about a size, and passes them. After an error the
+// cursor is of no use.
 func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
 	estimate := size * uint64(upTo-c.next+1)
 	out := make([]byte, 0, min(estimate+estimate/8, uint64(maxBytes)))
@@ -117,7 +120,8 @@ func (c *cursor) missing() error {
 	return core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", c.x.id, c.next)
 }
 
-// look reckons what is ahead after n bytes were read from a place on: in parts of an extent, records may be much larger than the mean.
+// look reckons what is ahead after n bytes were read from a place on: in parts of an extent, records may be much larger
+// than the mean.
 func (c *cursor) look(from core.Seq, n int, mean uint64) {
 	c.size = max(mean, uint64(n)/max(uint64(c.next-from), 1))
 	c.ahead = int(uint64(c.left()) * c.size)

@@ -26,7 +26,8 @@ func (s *cursors) iterators() (open int) {
 	return open
 }
 
-// TestCursors_InsideABatch: an iterator that looked for a batch which begins before looks into all tables of the extent, however far ahead.
+// TestCursors_InsideABatch: an iterator that looked for a batch which begins before looks into all tables of the
+// extent, however far ahead.
 func TestCursors_InsideABatch(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	x := newExtent()
@@ -60,7 +61,8 @@ func appendBatches(t testing.TB, e *Engine, x core.Extent, n, size int) core.Seq
 	return h.Last()
 }
 
-// TestCursors_LargeAfterSmall: what all look ahead counts by the sizes there, not by the mean of an extent that began with small records.
+// TestCursors_LargeAfterSmall: what all look ahead counts by the sizes there, not by the mean of an extent that began
+// with small records.
 func TestCursors_LargeAfterSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, "store", vfs.NewMem())
@@ -86,7 +88,8 @@ func TestCursors_LargeAfterSmall(t *testing.T) {
 	})
 }
 
-// TestRead_WhileASealCutsOff: a reader that does not know yet where the extent ends now is no reason to take it for damaged.
+// TestRead_WhileASealCutsOff: a reader that does not know yet where the extent ends now is no reason to take it for
+// damaged.
 func TestRead_WhileASealCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held atomic.Pointer[chan struct{}]

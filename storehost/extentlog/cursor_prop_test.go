@@ -13,7 +13,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestCursors_AnyReader: whoever reads what in which order gets whole batches, at least one where one fits, none too many.
+// TestCursors_AnyReader: whoever reads what in which order gets whole batches, at least one where one fits, none too
+// many.
 func TestCursors_AnyReader(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	x := newExtent()

@@ -33,7 +33,8 @@ func readPiece(t testing.TB, e *Engine, x core.Extent, next, upTo core.Seq, maxB
 	return n, next
 }
 
-// count is of cursors that grow old: who wants to see a number of them stays in a bubble, where no time passes meanwhile.
+// count is of cursors that grow old: who wants to see a number of them stays in a bubble, where no time passes
+// meanwhile.
 func (s *cursors) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// When I/O errors of one extent are its damage: so many, each some time after the one before, over a while. Less may be a cable, a path
-// or a controller that recovers.
+// When I/O errors of one extent are its damage: so many, each some time after the one before, over a while. Less may be
+// a cable, a path or a controller that recovers.
 const (
 	ioErrorsDamage = 3
 	ioErrorsApart  = 10 * time.Second // closer ones count once
@@ -37,8 +37,9 @@ func (c *ioErrors) add(now time.Time) bool {
 	return c.count >= ioErrorsDamage && c.last.Sub(c.first) >= ioErrorsSpan
 }
 
-// diskError tells damage from what may pass. Only a failed checksum, a file that is missing, and I/O errors that persist are CodeCorrupt, by which the
-// replica is quarantined; without file descriptors or memory nothing is known of its bytes: CodeUnavailable.
+// diskError tells damage from what may pass. Only a failed checksum, a file that is missing, and I/O errors that
+// persist are CodeCorrupt, by which the replica is quarantined; without file descriptors or memory nothing is known of
+// its bytes: CodeUnavailable.
 func diskError(x *extent, err error) error {
 	if errors.Is(err, pebble.ErrClosed) {
 		return errClosed()
@@ -100,7 +101,8 @@ func (x *extent) acquit(verdict int) bool {
 	return x.mu.lifting
 }
 
-// quarantine marks an extent whose bytes cannot be trusted; peers repair it. A diverged one holds sound bytes that are other than those of its peers.
+// quarantine marks an extent whose bytes cannot be trusted; peers repair it. A diverged one holds sound bytes that are
+// other than those of its peers.
 func (e *Engine) quarantine(x *extent, why string, diverged bool) {
 	if !x.damage(why) {
 		return
@@ -145,7 +147,8 @@ func (e *Engine) lift(x *extent, verdict int) error {
 	return err
 }
 
-// release lets everybody see that the quarantine is lifted, unless damage was found meanwhile; only settleLoop calls it.
+// release lets everybody see that the quarantine is lifted, unless damage was found meanwhile; only settleLoop calls
+// it.
 func (x *extent) release() {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -192,7 +192,8 @@ func TestVerify_DivergedReplicaStaysQuarantined(t *testing.T) {
 	}
 }
 
-// TestVerify_DamageFoundMeanwhileWins: a verdict while the quarantine is being lifted is not lost, and not before a restart either.
+// TestVerify_DamageFoundMeanwhileWins: a verdict while the quarantine is being lifted is not lost, and not before a
+// restart either.
 func TestVerify_DamageFoundMeanwhileWins(t *testing.T) {
 	disk := vfs.NewMem()
 	e, id := quarantined(t, disk)
@@ -285,8 +286,8 @@ func TestScrub_LiftsTheQuarantineOfAWholeReplica(t *testing.T) {
 	})
 }
 
-// TestRemove_InADamagedTable: an extent is removed from a table that cannot be read, which has other extents, too. Nothing of it can be cut out there. The store
-// goes on.
+// TestRemove_InADamagedTable: an extent is removed from a table that cannot be read, which has other extents, too.
+// Nothing of it can be cut out there. The store goes on.
 func TestRemove_InADamagedTable(t *testing.T) {
 	disk, with := failing(errorfs.OpOpen)
 	ids := fillSealed(t, disk, 3)

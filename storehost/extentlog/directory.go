@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
-// The database lies below the locked directory, so that a new one can be made beside its place and moved there whole: a power
-// cut while it is being made leaves nothing that looks like a damaged store.
+// The database lies below the locked directory, so that a new one can be made beside its place and moved there whole: a
+// power cut while it is being made leaves nothing that looks like a damaged store.
 const (
 	databaseDir = "log"
 	unfinished  = "log.new"
@@ -158,8 +158,8 @@ func (e *Engine) ensureDirectory() error {
 // tablesPerShard keeps parts of the cache of open tables from being small: each forgets by itself.
 const tablesPerShard = 64
 
-// pebbleOptions keeps compactions out of the way of appends: keys only grow inside an extent, so there is nothing to merge
-// until so many tables overlap that reads suffer.
+// pebbleOptions keeps compactions out of the way of appends: keys only grow inside an extent, so there is nothing to
+// merge until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS: enginefs.New(e.fs, enginefs.Options{
@@ -203,8 +203,8 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// splitTables ends a table behind the batches, and before and behind the index of timers: a few rows in the same table would keep all the
-// space of removed extents.
+// splitTables ends a table behind the batches, and before and behind the index of timers: a few rows in the same table
+// would keep all the space of removed extents.
 func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error) {
 	for _, split := range []byte{prefixBatch + 1, prefixDue, prefixDue + 1} {
 		if len(start) == 0 || start[0] < split {
@@ -320,8 +320,8 @@ func newerFormat(dir, why string) error {
 	return core.Errorf(core.CodeNewerFormat, "%s was written by a newer version of columba; run that version, or upgrade this one (%s)", dir, why)
 }
 
-// pebbleLog passes Pebble's words on. Pebble calls Fatalf when it cannot go on, often with locks held, and must not get control back: the log has
-// failed, and the goroutine waits for ever.
+// pebbleLog passes Pebble's words on. Pebble calls Fatalf when it cannot go on, often with locks held, and must not get
+// control back: the log has failed, and the goroutine waits for ever.
 type pebbleLog struct{ e *Engine }
 
 func (l pebbleLog) Infof(format string, args ...any) {}

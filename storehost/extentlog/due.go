@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// The index of a timer extent holds each record once more, in rows in the order of due times: read from its batches, each record would cost
-// the reading of a whole one.
+// The index of a timer extent holds each record once more, in rows in the order of due times: read from its batches,
+// each record would cost the reading of a whole one.
 const (
 	prefixDue = 't'
 	dueKeyLen = extentKeyLen + 8 + 8
@@ -259,8 +259,8 @@ func (r *dueRead) damaged(k DueKey) error {
 	return core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", r.x.id, k.Seq)
 }
 
-// stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the place of a key soonest from that of
-// the one before it.
+// stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the
+// place of a key soonest from that of the one before it.
 func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 	e.entries.reset()
 	seq := b.Base

@@ -33,7 +33,8 @@ func timerBatch(t testing.TB, h *wire.BatchHeader, size int, due ...int64) []byt
 	return b
 }
 
-// TestDue_IndexIsMadeAnew takes parts of the index away, as if an earlier build had written the extent: it comes back from the batches.
+// TestDue_IndexIsMadeAnew takes parts of the index away, as if an earlier build had written the extent: it comes back
+// from the batches.
 func TestDue_IndexIsMadeAnew(t *testing.T) {
 	disk := vfs.NewMem()
 	e := newEngine(t, "store", disk)
@@ -198,7 +199,8 @@ func BenchmarkDue(b *testing.B) {
 	}
 }
 
-// TestDue_WindowIsOfBatches keeps as many bytes of a timer extent waiting as an input host may: none is refused for its index.
+// TestDue_WindowIsOfBatches keeps as many bytes of a timer extent waiting as an input host may: none is refused for its
+// index.
 func TestDue_WindowIsOfBatches(t *testing.T) {
 	e := newEngine(t, "store", vfs.NewMem())
 	x := newExtent()
@@ -224,8 +226,8 @@ func TestDue_WindowIsOfBatches(t *testing.T) {
 	}
 }
 
-// TestDue_RowsThatStayOpen reads messages in pieces while some rows have one that is due much later: each piece looks at
-// those rows only of which the one before could not keep the bytes, and not at all that was passed since they began.
+// TestDue_RowsThatStayOpen reads messages in pieces while some rows have one that is due much later: each piece looks
+// at those rows only of which the one before could not keep the bytes, and not at all that was passed since they began.
 func TestDue_RowsThatStayOpen(t *testing.T) {
 	oneAtATime(t)
 	for _, every := range []int64{20, 5} {
@@ -287,8 +289,8 @@ func rowsThatStayOpen(t *testing.T, every int64) {
 	}
 }
 
-// TestDue_ManyAtOnce reads messages that are all due at the same time, in pieces: each piece goes on in the index where the one before ended, and does not
-// look through all that was passed.
+// TestDue_ManyAtOnce reads messages that are all due at the same time, in pieces: each piece goes on in the index where
+// the one before ended, and does not look through all that was passed.
 func TestDue_ManyAtOnce(t *testing.T) {
 	oneAtATime(t)
 	e := newEngine(t, "store", vfs.NewMem())

@@ -8,8 +8,9 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// A row of the index holds records of one batch that are due soon one after another, in that order: a row for each of them would cost a memtable and
-// a table ten times the work. Its key is that of its first record. Rows overlap, so a reader merges them.
+// A row of the index holds records of one batch that are due soon one after another, in that order: a row for each of
+// them would cost a memtable and a table ten times the work. Its key is that of its first record. Rows overlap, so a
+// reader merges them.
 
 const (
 	dueSpan    = 256      // ms: the last record of a row is due less than so long after its first
@@ -137,8 +138,8 @@ func (r *dueRow) skip(after DueKey) (some, sound bool) {
 	return true, true
 }
 
-// dueMerge is a heap of rows by the record they are at. However many rows overlap, it keeps the bytes of some only: of the others it knows their
-// places, and they are read again when their turn comes.
+// dueMerge is a heap of rows by the record they are at. However many rows overlap, it keeps the bytes of some only: of
+// the others it knows their places, and they are read again when their turn comes.
 type dueMerge struct {
 	rows []dueRow
 	held int // bytes that are kept
@@ -206,8 +207,8 @@ func (m *dueMerge) fill(value []byte) (sound bool) {
 	return r.DueKey == at
 }
 
-// mostOpen bounds the rows that the next query is told of one by one, openHeld the bytes of them that it is given, so that
-// it does not look for them in the index again: many rows overlap where messages fail for as long as others.
+// mostOpen bounds the rows that the next query is told of one by one, openHeld the bytes of them that it is given, so
+// that it does not look for them in the index again: many rows overlap where messages fail for as long as others.
 const (
 	mostOpen = 64
 	openHeld = 512 << 10

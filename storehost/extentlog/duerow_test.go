@@ -37,8 +37,8 @@ func rowsOf(entries []dueEntry, enqueued int64) (keys []DueKey, values [][]byte)
 	return keys, values
 }
 
-// TestDueRow_Merge: whatever batches bring, a reader of their rows gets each record once, in order, and knows early enough that no row has one
-// before it.
+// TestDueRow_Merge: whatever batches bring, a reader of their rows gets each record once, in order, and knows early
+// enough that no row has one before it.
 func TestDueRow_Merge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type row struct {

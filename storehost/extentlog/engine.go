@@ -34,10 +34,10 @@ const defaultTables = 490
 
 // Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
 //
-// Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back; housekeep
-// looks at the disk, drops idle tails and cursors and gives space back; giveUp answers what waits when the log has failed; scrub reads sealed
-// extents. Readers run on their callers' goroutines.
-// Lock order: no lock is taken while another is held, but for an extent's under the index's.
+// Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
+// housekeep looks at the disk, drops idle tails and cursors and gives space back; giveUp answers what waits when the
+// log has failed; scrub reads sealed extents. Readers run on their callers' goroutines. Lock order: no lock is taken
+// while another is held, but for an extent's under the index's.
 type Engine struct {
 	dir         string
 	fs          vfs.FS
@@ -84,8 +84,8 @@ type Engine struct {
 	}
 }
 
-// Open opens or makes the store's directory, whose parent must exist. CodeNotFound, CodeReadOnly, CodeLocked (another process
-// has it), CodeNewerFormat, CodeConflict (it belongs to another store), CodeCorrupt.
+// Open opens or makes the store's directory, whose parent must exist. CodeNotFound, CodeReadOnly, CodeLocked (another
+// process has it), CodeNewerFormat, CodeConflict (it belongs to another store), CodeCorrupt.
 func Open(dir string, o Options) (*Engine, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default

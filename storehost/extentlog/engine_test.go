@@ -25,8 +25,8 @@ func TestEngine_Conformance(t *testing.T) { extentlogtest.Run(t, open) }
 
 func TestEngine_Crash(t *testing.T) { extentlogtest.RunCrash(t, open) }
 
-// Pebble v2.1.7 under-reports in its log what was synced when a write spans whole blocks (it leaves them out of the sum), so its
-// reader takes some flipped bytes in the newest log for the end.
+// Pebble v2.1.7 under-reports in its log what was synced when a write spans whole blocks (it leaves them out of the
+// sum), so its reader takes some flipped bytes in the newest log for the end.
 func TestEngine_Damage(t *testing.T) { extentlogtest.RunDamage(t, open, files, ".log") }
 
 func TestEngine_TornTail(t *testing.T) { extentlogtest.RunTornTail(t, open, files, ".log") }

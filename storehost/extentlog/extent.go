@@ -9,8 +9,9 @@ import (
 
 // extent is one replica in memory.
 //
-// next belongs to commitLoop alone: the state after everything it has staged. mu.state is what everybody else sees: only what is
-// durable, and the highest committed seq heard of. Invariant when nothing is under way: mu.state == next.state(), Committed aside.
+// next belongs to commitLoop alone: the state after everything it has staged. mu.state is what everybody else sees:
+// only what is durable, and the highest committed seq heard of. Invariant when nothing is under way: mu.state ==
+// next.state(), Committed aside.
 type extent struct {
 	id      core.ExtentID
 	next    durable

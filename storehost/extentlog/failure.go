@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk makes
-	// Pebble retry for ever.
+	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk
+	// makes Pebble retry for ever.
 	maxFailures = 10
 	// closePatience is how long Close waits for a commitLoop that may wait in the database for ever.
 	closePatience = 5 * time.Second
@@ -20,9 +20,11 @@ const (
 
 // Close returns one of these errors for a log that has failed and cannot be closed.
 var (
-	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and the directory can be opened anew.
+	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and
+	// the directory can be opened anew.
 	ErrLeft = errors.New("what is left of the failed log stays in memory")
-	// ErrHangs says that a write is under way that does not end: the directory must not be opened before the process has ended.
+	// ErrHangs says that a write is under way that does not end: the directory must not be opened before the process has
+	// ended.
 	ErrHangs = errors.New("a write to the disk hangs")
 )
 
@@ -58,8 +60,8 @@ func (e *Engine) ended() error {
 	return errClosed()
 }
 
-// giveUp answers everything that waits once the log has failed: commitLoop may wait for room in the database that never comes, because
-// nothing can be flushed.
+// giveUp answers everything that waits once the log has failed: commitLoop may wait for room in the database that never
+// comes, because nothing can be flushed.
 func (e *Engine) giveUp() {
 	select {
 	case <-e.settled:
@@ -83,7 +85,8 @@ func (e *Engine) giveUp() {
 	e.queue.done(waiting)
 }
 
-// join waits for all goroutines, readers and guarded calls, so that nobody is in the database any more; false when the log has failed and they do not end.
+// join waits for all goroutines, readers and guarded calls, so that nobody is in the database any more; false when the
+// log has failed and they do not end.
 func (e *Engine) join() bool {
 	joined := make(chan struct{})
 	go func() {
@@ -107,8 +110,8 @@ func (e *Engine) join() bool {
 	}
 }
 
-// leave gives up a log that has failed, so that another one can be opened in its directory: first its database is cut off from its files, then it is
-// closed, if it can be.
+// leave gives up a log that has failed, so that another one can be opened in its directory: first its database is cut
+// off from its files, then it is closed, if it can be.
 func (e *Engine) leave(joined bool) error {
 	if !e.gate.Sever(e.patience) {
 		e.log.Error("extent log does not close: a write to the disk hangs", "dir", e.dir)
@@ -180,7 +183,8 @@ func (e *Engine) logFailed(err error) (inUse bool) {
 	return true
 }
 
-// guarded calls the database, and does not wait for it once the log has failed. The caller is one of those that join waits for.
+// guarded calls the database, and does not wait for it once the log has failed. The caller is one of those that join
+// waits for.
 func (e *Engine) guarded(call func() error) error {
 	done := make(chan error, 1)
 	e.calls.Go(func() { done <- call() })
@@ -192,7 +196,8 @@ func (e *Engine) guarded(call func() error) error {
 	}
 }
 
-// backgroundError counts failures of flushes and compactions. A compaction that a removal cancelled is none: it is done again.
+// backgroundError counts failures of flushes and compactions. A compaction that a removal cancelled is none: it is done
+// again.
 func (e *Engine) backgroundError(err error) {
 	if errors.Is(err, pebble.ErrCancelledCompaction) {
 		return

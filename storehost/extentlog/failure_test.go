@@ -30,8 +30,8 @@ func tableless() (disk vfs.FS, full *atomic.Bool) {
 	})), full
 }
 
-// TestEngine_NothingCanBeFlushed: the database waits for room for ever, but nobody else does. The clock goes on, and with it the flushes that
-// fail, only once the database waits.
+// TestEngine_NothingCanBeFlushed: the database waits for room for ever, but nobody else does. The clock goes on, and
+// with it the flushes that fail, only once the database waits.
 func TestEngine_NothingCanBeFlushed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, full := tableless()

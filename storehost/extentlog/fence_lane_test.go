@@ -77,8 +77,8 @@ func (b *busyUntil) take(d time.Duration) {
 // callTimeout is how long a controller waits for the answer to a fence.
 const callTimeout = 3 * time.Second
 
-// TestFence_OvertakesAppends: on a disk of 5 MB/s with ten seconds of appends waiting, fences and seals are answered in time, of the busy extents and of
-// others, and what waited of the fenced ones is refused at once.
+// TestFence_OvertakesAppends: on a disk of 5 MB/s with ten seconds of appends waiting, fences and seals are answered in
+// time, of the busy extents and of others, and what waited of the fenced ones is refused at once.
 func TestFence_OvertakesAppends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, "store", newSlowFS(vfs.NewMem(), 5_000_000))
@@ -144,8 +144,8 @@ func TestFence_OvertakesAppends(t *testing.T) {
 	})
 }
 
-// TestFence_KeepsWhatWasPromised: of random appends, fences, seals and copies that race on a slow disk, all that was acknowledged is within the
-// length that the fence answered, also after a crash, and nothing is acknowledged beyond it.
+// TestFence_KeepsWhatWasPromised: of random appends, fences, seals and copies that race on a slow disk, all that was
+// acknowledged is within the length that the fence answered, also after a crash, and nothing is acknowledged beyond it.
 func TestFence_KeepsWhatWasPromised(t *testing.T) {
 	for seed := range underrace.Of[uint64](3, 12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -30,7 +30,8 @@ func hanging() (disk vfs.FS, hang, release func()) {
 	return disk, func() { c := make(chan struct{}); gate.Store(&c) }, func() { close(*gate.Swap(nil)) }
 }
 
-// TestHang_IsSeenAndNobodyPilesUp: a disk that answers nothing is no fast one, calls are refused at once, and those that wait end.
+// TestHang_IsSeenAndNobodyPilesUp: a disk that answers nothing is no fast one, calls are refused at once, and those
+// that wait end.
 func TestHang_IsSeenAndNobodyPilesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, hang, release := hanging()
@@ -91,7 +92,8 @@ func hangingReads() (disk vfs.FS, hang, release func()) {
 	return disk, func() { c := make(chan struct{}); gate.Store(&c) }, func() { close(*gate.Swap(nil)) }
 }
 
-// inTables is an extent of ten batches, fenced, all of which are in tables and not in the cache. It answers the checksum at each seq, too.
+// inTables is an extent of ten batches, fenced, all of which are in tables and not in the cache. It answers the
+// checksum at each seq, too.
 func inTables(t *testing.T, e *Engine) (x core.Extent, checksums []uint32) {
 	t.Helper()
 	x = newExtent()
@@ -110,7 +112,8 @@ func inTables(t *testing.T, e *Engine) (x core.Extent, checksums []uint32) {
 	return x, checksums
 }
 
-// TestHang_OfAReadWhileStaging: a seal reads batches on the log's own goroutine, and all that waits behind it counts as hung.
+// TestHang_OfAReadWhileStaging: a seal reads batches on the log's own goroutine, and all that waits behind it counts as
+// hung.
 func TestHang_OfAReadWhileStaging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, hang, release := hangingReads()
@@ -136,7 +139,8 @@ func TestHang_OfAReadWhileStaging(t *testing.T) {
 	})
 }
 
-// TestHang_OfARemoval: a removal whose caller has left is finished all the same, and the extent may come back afterwards.
+// TestHang_OfARemoval: a removal whose caller has left is finished all the same, and the extent may come back
+// afterwards.
 func TestHang_OfARemoval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, hang, release := hanging()

@@ -11,9 +11,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A long backlog is spread over many tables, in each of which a reader would have to load a block or two, of what was before or of another
-// extent, only to see that what it looks for is not there. So each block says which batches it holds. Tables without that, of earlier builds,
-// are read as they always were.
+// A long backlog is spread over many tables, in each of which a reader would have to load a block or two, of what was
+// before or of another extent, only to see that what it looks for is not there. So each block says which batches it
+// holds. Tables without that, of earlier builds, are read as they always were.
 
 // batchInterval names the property of blocks; it is part of the format.
 const batchInterval = "columba.batches"
@@ -23,8 +23,9 @@ func intervals() pebble.BlockPropertyCollector {
 	return sstable.NewBlockIntervalCollector(batchInterval, mapper{}, nil)
 }
 
-// mapper gives each batch a place on one line: extents by the checksum of their id, each with the bases of its batches in a row. Two extents
-// may share a place, and the interval of a block with several extents holds others': then it is loaded in vain.
+// mapper gives each batch a place on one line: extents by the checksum of their id, each with the bases of its batches
+// in a row. Two extents may share a place, and the interval of a block with several extents holds others': then it is
+// loaded in vain.
 type mapper struct{}
 
 // MapPointKey implements sstable.IntervalMapper.

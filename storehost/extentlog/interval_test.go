@@ -40,7 +40,8 @@ func (f *meteredFile) ReadAt(p []byte, at int64) (int, error) {
 // largeBatches is the size of batches of which a table holds few.
 const largeBatches = 120 << 10
 
-// backlog writes batches of up to size bytes of several extents in turn and flushes after each round, so that every table has a part of each.
+// backlog writes batches of up to size bytes of several extents in turn and flushes after each round, so that every
+// table has a part of each.
 func backlog(t testing.TB, e *Engine, extents, rounds, size int) ([]core.Extent, []wire.BatchHeader) {
 	t.Helper()
 	all, heads := make([]core.Extent, extents), make([]wire.BatchHeader, extents)
@@ -64,8 +65,8 @@ func backlog(t testing.TB, e *Engine, extents, rounds, size int) ([]core.Extent,
 	return all, heads
 }
 
-// TestRead_LoadsWhatItNeeds reads extents that are spread over many tables in pieces: a batch at the end of each piece may be loaded in vain,
-// none in every table.
+// TestRead_LoadsWhatItNeeds reads extents that are spread over many tables in pieces: a batch at the end of each piece
+// may be loaded in vain, none in every table.
 func TestRead_LoadsWhatItNeeds(t *testing.T) {
 	meter := &readMeter{FS: vfs.NewMem()}
 	e := newEngine(t, "store", meter)

@@ -18,8 +18,8 @@ type InventoryQuery struct {
 // Inventory is what changed, in the order of the changes. To combine answers, first take out the extents in Removed,
 // then put the Replicas in: an extent in both is back again.
 //
-// A replica changes when it is opened, fenced, sealed, complete up to its end, damaged, or hears of a newer version of its
-// holders; not with every append.
+// A replica changes when it is opened, fenced, sealed, complete up to its end, damaged, or hears of a newer version of
+// its holders; not with every append.
 type Inventory struct {
 	Replicas  []State
 	Removed   []core.ExtentID
@@ -30,8 +30,8 @@ type Inventory struct {
 	Digests [core.InventoryBuckets]uint64
 }
 
-// Listing is the digest of what a replica's state says; the same as that of what metadata say of a good one: an extent without
-// an end by its id alone, a complete replica with its end.
+// Listing is the digest of what a replica's state says; the same as that of what metadata say of a good one: an extent
+// without an end by its id alone, a complete replica with its end.
 func (s State) listing() uint64 {
 	if s.complete() {
 		return core.ReplicaDigest(s.Extent.ID, true, s.L, s.Checksum, s.Damaged)
@@ -45,7 +45,8 @@ func (s State) complete() bool { return s.Sealed && s.Last == s.L }
 // maxRemovals is how many of the last removals a listing remembers.
 const maxRemovals = 10_000
 
-// index orders all replicas by their last change. Its lock may be held when an extent's is taken, not the other way round.
+// index orders all replicas by their last change. Its lock may be held when an extent's is taken, not the other way
+// round.
 type index struct {
 	mu struct {
 		sync.Mutex

@@ -86,8 +86,8 @@ type position struct {
 	indexed   core.Seq // of a timer extent: the index holds all up to here
 }
 
-// put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian; of a timer extent, by the length of b,
-// another version, and indexed u64 behind it.
+// put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian; of a timer extent, by
+// the length of b, another version, and indexed u64 behind it.
 func (p position) put(b []byte) {
 	b[0] = FormatVersion
 	if len(b) == timerPositionLen {

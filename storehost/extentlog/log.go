@@ -39,8 +39,8 @@ type Log interface {
 	// Open writes the extent's header durably. CodeExists: the log has a header of the extent. CodeFenced, for ever: it
 	// has a fence, or had the extent before it was removed.
 	Open(e core.Extent) error
-	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log checks base
-	// and the rolling checksum; the caller has checked the records. committed is kept for readers.
+	// Append stores one batch, whose bytes must stay unchanged until done is called; durable before done(…, nil). The log
+	// checks base and the rolling checksum; the caller has checked the records. committed is kept for readers.
 	Append(id core.ExtentID, batch []byte, committed core.Seq, done Appended)
 	// AwaitRoom waits, until ctx ends at most, while so many bytes wait for the disk that appends may be refused soon.
 	// A reader of a connection calls it before it reads on. So a disk that hangs for a moment ends no extent.
@@ -58,12 +58,12 @@ type Log interface {
 	// differs (nothing is truncated then). The highest version of the holders is persisted, too, also on an extent that
 	// is sealed already, and when a fenced extent cannot get this end.
 	Seal(id core.ExtentID, l core.Seq, checksum uint32, version uint64) error
-	// Copy appends batches fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only, all or none; the new
-	// last seq is durable on return.
+	// Copy appends batches fetched from a peer to a fenced, unsealed extent (or below a known L), at last+1 only, all or
+	// none; the new last seq is durable on return.
 	Copy(id core.ExtentID, batches []byte) (core.Seq, error)
-	// Read returns whole batches from the one that holds from, at least one if there is any, up to maxBytes, none beyond upTo
-	// (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may keep
-	// them as long as it likes and must not change them, since other readers share them.
+	// Read returns whole batches from the one that holds from, at least one if there is any, up to maxBytes, none beyond
+	// upTo (a batch that straddles upTo is left out unless upTo is a batch end). The bytes are verified; the caller may
+	// keep them as long as it likes and must not change them, since other readers share them.
 	Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]byte, error)
 	// Due yields records of a timer extent in the order in which they are due, verified. It may have to rebuild the
 	// index first, part by part: then DueRun.More is set and no record is yielded. CodeBadArgument for an extent of
@@ -71,30 +71,34 @@ type Log interface {
 	Due(id core.ExtentID, q DueQuery, yield func(DueRecord)) (DueRun, error)
 	// Seek is the first seq whose batch was appended at or after unix µs t; last+1 when there is none.
 	Seek(id core.ExtentID, t int64) (core.Seq, error)
-	// Verify reads every byte of a replica. It quarantines one whose checksums fail, and lifts the quarantine of one that it finds whole, unless its
-	// records are other than its peers'. CodeUnavailable and CodeDeadline: nothing is decided.
+	// Verify reads every byte of a replica. It quarantines one whose checksums fail, and lifts the quarantine of one that
+	// it finds whole, unless its records are other than its peers'. CodeUnavailable and CodeDeadline: nothing is decided.
 	Verify(ctx context.Context, id core.ExtentID) (Verified, error)
 	// State of one extent; CodeNotFound.
 	State(id core.ExtentID) (State, error)
 	// List calls yield for every extent, in order of id.
 	List(yield func(State) bool) error
-	// Follow calls wake (which must not block) after the durable, committed, fence or seal state of the extent changed, until stop.
+	// Follow calls wake (which must not block) after the durable, committed, fence or seal state of the extent changed,
+	// until stop.
 	Follow(id core.ExtentID, wake func()) (stop func())
 	// Vitals returns the health of the log; cheap.
 	Vitals() Vitals
 	// Inventory answers which replicas changed, in memory alone.
 	Inventory(q InventoryQuery) Inventory
-	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be the one that Seal
-	// told last. CodeConflict for another version, for an extent that takes appends, and for one that was never told an end, or is not here. That it was removed
-	// is remembered. Idempotent: CodeConflict does not come for one that is remembered as removed by that version or a newer one.
+	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be
+	// the one that Seal told last. CodeConflict for another version, for an extent that takes appends, and for one that
+	// was never told an end, or is not here. That it was removed is remembered. Idempotent: CodeConflict does not come for
+	// one that is remembered as removed by that version or a newer one.
 	Remove(id core.ExtentID, version uint64) error
 	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes
 	// on reading. The writes under way may be on the disk or not; the next Open of the directory finds out. The cause
 	// is what all calls answer.
 	Failed() <-chan struct{}
-	// Probe writes, syncs and removes a small file beside the log: whether it is worth while to open a failed log anew. It may hang with the disk.
+	// Probe writes, syncs and removes a small file beside the log: whether it is worth while to open a failed log anew. It
+	// may hang with the disk.
 	Probe() error
-	// Close syncs and releases; appends waiting are answered first. A log that has failed is cut off from its files. It may answer ErrHangs: the directory must
-	// not be opened again by this process; or ErrLeft: it can be, but some memory is lost.
+	// Close syncs and releases; appends waiting are answered first. A log that has failed is cut off from its files. It
+	// may answer ErrHangs: the directory must not be opened again by this process; or ErrLeft: it can be, but some memory
+	// is lost.
 	Close() error
 }

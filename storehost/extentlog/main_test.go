@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// TestMain draws fewer histories under the race detector, which makes them ten times as slow: Pebble then checks itself, too.
+// TestMain draws fewer histories under the race detector, which makes them ten times as slow: Pebble then checks
+// itself, too.
 func TestMain(m *testing.M) {
 	if underrace.On {
 		if err := flag.Set("rapid.checks", "20"); err != nil {

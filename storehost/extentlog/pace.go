@@ -2,8 +2,8 @@ package extentlog
 
 import "time"
 
-// Bounds of a round: a fence waits for the rounds under way and goes with the next, while its caller waits for 3 seconds at most. And a round that
-// takes longer than HangsAt would make a slow disk look like one that hangs.
+// Bounds of a round: a fence waits for the rounds under way and goes with the next, while its caller waits for 3
+// seconds at most. And a round that takes longer than HangsAt would make a slow disk look like one that hangs.
 const (
 	roundTime  = 500 * time.Millisecond
 	leastRound = 1 << 20

@@ -14,9 +14,9 @@ import (
 // Window is how many bytes of one extent may wait for the disk; one larger batch waits alone.
 const Window = 16 << 20
 
-// Bounds of what waits, and of what is taken at once. While more than half of what may wait does, an extent with more than
-// its fair share is refused, so that a few busy ones leave room for many quiet ones. A group stays under half of a memtable,
-// above which Pebble would take another, slower path.
+// Bounds of what waits, and of what is taken at once. While more than half of what may wait does, an extent with more
+// than its fair share is refused, so that a few busy ones leave room for many quiet ones. A group stays under half of a
+// memtable, above which Pebble would take another, slower path.
 const (
 	maxPendingBytes = 256 << 20
 	fairShare       = 1 << 20
@@ -95,9 +95,10 @@ func (g *group) touch(x *extent) *change {
 	return &g.touched[x.change]
 }
 
-// queue holds requests until they are answered, in two lanes: controls (open, fence, seal, remove), and data (appends, copies), which may be worth
-// seconds of a slow disk. Controls go first. An append that is overtaken by the fence of its extent is refused: nobody was promised that it is stored.
-// Bounded in bytes; requests without bytes are bounded by the streams and calls that wait for their answers.
+// queue holds requests until they are answered, in two lanes: controls (open, fence, seal, remove), and data (appends,
+// copies), which may be worth seconds of a slow disk. Controls go first. An append that is overtaken by the fence of
+// its extent is refused: nobody was promised that it is stored. Bounded in bytes; requests without bytes are bounded by
+// the streams and calls that wait for their answers.
 type queue struct {
 	mu struct {
 		sync.Mutex
@@ -235,7 +236,8 @@ func (q *queue) tryTake(into []request) (round []request, closed bool) {
 	return into, q.mu.closed && len(into) == 0
 }
 
-// withdrawLocked takes the appends to the extents that a control fences. Copies stay: the extent is fenced for them anyway.
+// withdrawLocked takes the appends to the extents that a control fences. Copies stay: the extent is fenced for them
+// anyway.
 func (q *queue) withdrawLocked(controls []request) []request {
 	var fenced map[core.ExtentID]bool
 	for i := range controls {
@@ -287,7 +289,8 @@ func (e *Engine) AwaitRoom(ctx context.Context) {
 	}
 }
 
-// crowded is nil while at most half of what may wait does, and after close; else it is closed when that may be so again.
+// crowded is nil while at most half of what may wait does, and after close; else it is closed when that may be so
+// again.
 func (q *queue) crowded() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

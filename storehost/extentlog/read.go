@@ -51,8 +51,8 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 // meanSize of a record, with its part of its batch's header.
 func meanSize(bytes uint64, last core.Seq) uint64 { return max(bytes/max(uint64(last), 1), 1) }
 
-// readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as many as may fit: every
-// table has a block to load for what comes later in it.
+// readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as
+// many as may fit: every table has a block to load for what comes later in it.
 func (e *Engine) readDisk(x *extent, from, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
 	c, err := e.openCursor(place{x, from}, min(upTo, from+core.Seq(uint64(maxBytes)/size)))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// maxStuckReads is how many reads may wait for a disk that answers none: each keeps a goroutine and a thread of the system, while its caller has left and
-// tries again.
+// maxStuckReads is how many reads may wait for a disk that answers none: each keeps a goroutine and a thread of the
+// system, while its caller has left and tries again.
 const maxStuckReads = 64
 
 // reads are those of the database that are under way.

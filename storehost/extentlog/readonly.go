@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A store that starts on a full disk only reads, until there is room. To open the database for writing, Pebble makes tables of what its logs
-// hold, and retries that for ever when there is no space.
+// A store that starts on a full disk only reads, until there is room. To open the database for writing, Pebble makes
+// tables of what its logs hold, and retries that for ever when there is no space.
 const (
 	startLogs  = 5 // memtables that may not be in a table yet
 	startShare = 8 // of the reserve, for all else
@@ -42,8 +42,8 @@ func (e *Engine) logBytes(home string) (sum int64) {
 	return sum
 }
 
-// openPebble opens a database, if need be read-only. When it cannot write its tables, the goroutine that opens it goes on trying, and
-// closes it should it succeed; the process is expected to end.
+// openPebble opens a database, if need be read-only. When it cannot write its tables, the goroutine that opens it goes
+// on trying, and closes it should it succeed; the process is expected to end.
 func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	type outcome struct {
 		db  *pebble.DB

@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 )
 
-// BenchmarkAppend_BesideRemovals appends 16 KiB every 2 ms while nothing else happens, and while extents are removed, two a second, whose batches are in
-// 64 tables each, with those of others. It reports how long appends and removals took. Appends wait while a removal cuts its range out of these tables.
+// BenchmarkAppend_BesideRemovals appends 16 KiB every 2 ms while nothing else happens, and while extents are removed,
+// two a second, whose batches are in 64 tables each, with those of others. It reports how long appends and removals
+// took. Appends wait while a removal cuts its range out of these tables.
 func BenchmarkAppend_BesideRemovals(b *testing.B) {
 	const extents, removals, size = 16, 4, 64 << 20
 	for b.Loop() {

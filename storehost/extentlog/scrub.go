@@ -19,15 +19,17 @@ const (
 	reverifyMost  = 24 * time.Hour
 )
 
-// scrubber reads all sealed extents once in scrubEvery, at rate bytes per second at most, and verifies quarantined ones again. Where a pass stands is
-// kept on the disk, so that a store that is restarted often verifies more than its oldest extents. It belongs to its goroutine.
+// scrubber reads all sealed extents once in scrubEvery, at rate bytes per second at most, and verifies quarantined ones
+// again. Where a pass stands is kept on the disk, so that a store that is restarted often verifies more than its oldest
+// extents. It belongs to its goroutine.
 type scrubber struct {
 	e    *Engine
 	rate int
 	pass pass
 	kept time.Time // when the pass was last written down
 	next time.Time // when quarantined extents are looked at again
-	// again is when a quarantined extent is verified again. One that was lifted stays, so that one that comes and goes is verified ever more rarely.
+	// again is when a quarantined extent is verified again. One that was lifted stays, so that one that comes and goes is
+	// verified ever more rarely.
 	again map[core.ExtentID]*reverify
 }
 

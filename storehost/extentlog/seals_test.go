@@ -30,7 +30,8 @@ func countSyncs(took time.Duration) (vfs.FS, *atomic.Int64) {
 	})), &syncs
 }
 
-// sealMany fences, and returns a function that seals, so many extents of two batches each; every other one at the end of the first.
+// sealMany fences, and returns a function that seals, so many extents of two batches each; every other one at the end
+// of the first.
 func sealMany(tb testing.TB, e *Engine, many int) (seal func()) {
 	tb.Helper()
 	type end struct {

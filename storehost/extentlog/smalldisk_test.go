@@ -58,8 +58,8 @@ func openStore(t *testing.T, dir string) *extentlog.Engine {
 	return l
 }
 
-// TestEngine_FillsASmallDisk writes as fast as it goes until the store refuses. That must be soon enough for all else to go on, also
-// after a restart, and late enough for the disk to be of use.
+// TestEngine_FillsASmallDisk writes as fast as it goes until the store refuses. That must be soon enough for all else
+// to go on, also after a restart, and late enough for the disk to be of use.
 func TestEngine_FillsASmallDisk(t *testing.T) {
 	const least, batch = 24 << 20, 512 << 10
 	dir := filepath.Join(smallDisk(t, "64m"), "store")

@@ -9,15 +9,16 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A full disk makes Pebble hang instead of failing, so appends must stop before: at watermarks in percent of the disk, and where less is
-// left than the database may still come to need by itself (four memtables, the next log, what is on its way), with which extents are
-// also fenced, sealed and removed.
+// A full disk makes Pebble hang instead of failing, so appends must stop before: at watermarks in percent of the disk,
+// and where less is left than the database may still come to need by itself (four memtables, the next log, what is on
+// its way), with which extents are also fenced, sealed and removed.
 const (
 	refuseOpenAt   = 95
 	refuseAppendAt = 97
 	maxReserve     = 512 << 20
 	reserveShare   = 8 // one in so many bytes, of a small disk; no extent is opened below twice the reserve
-	// writtenTimes is how often a byte that is taken reaches the disk: in the log and in a table, and some for what is around it.
+	// writtenTimes is how often a byte that is taken reaches the disk: in the log and in a table, and some for what is
+	// around it.
 	writtenTimes = 3
 	lookAgain    = 1 << 20 // bytes taken after a look that make it worth another
 )
@@ -29,7 +30,8 @@ const (
 	memtableShare = 128
 )
 
-// space is how full the disk was when last looked at, and what was taken since. A file system that cannot say counts as empty.
+// space is how full the disk was when last looked at, and what was taken since. A file system that cannot say counts as
+// empty.
 type space struct {
 	taken atomic.Int64 // bytes ever given to the database
 	seen  atomic.Pointer[fill]

@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
 )
 
-// A second fence has nothing to write while the first one's sync is under way. When that sync fails, neither may succeed: the
-// second one's answer, too, counts on what the first one wrote.
+// A second fence has nothing to write while the first one's sync is under way. When that sync fails, neither may
+// succeed: the second one's answer, too, counts on what the first one wrote.
 func TestEngine_FenceBehindAFailedSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var armed atomic.Bool

@@ -20,7 +20,8 @@ type openTables struct {
 	closed    chan struct{} // capacity 1: a table was closed
 }
 
-// settle waits until at most n tables are open: the engine closes those it evicts a moment later, in a goroutine of its own.
+// settle waits until at most n tables are open: the engine closes those it evicts a moment later, in a goroutine of its
+// own.
 func (s *openTables) settle(t *testing.T, n int) {
 	t.Helper()
 	if now := s.await(n, time.Minute); now > n {

@@ -18,8 +18,9 @@ const (
 	tailIdle      = 10 * time.Second
 )
 
-// tail keeps an unbroken run of an extent's newest batches while somebody follows it. Batches lie back to back in chunks that
-// are only ever appended to, so a reader takes a slice without copying and the collector frees a chunk when its last reader is done.
+// tail keeps an unbroken run of an extent's newest batches while somebody follows it. Batches lie back to back in
+// chunks that are only ever appended to, so a reader takes a slice without copying and the collector frees a chunk when
+// its last reader is done.
 type tail struct {
 	mu struct {
 		sync.Mutex
@@ -137,7 +138,8 @@ func (t *tail) drop(all *tails) {
 	all.discharge(chunks...)
 }
 
-// read answers whole batches from the one that holds from, at least one, out of one chunk; ok is false when the tail begins later.
+// read answers whole batches from the one that holds from, at least one, out of one chunk; ok is false when the tail
+// begins later.
 func (t *tail) read(from, upTo core.Seq, maxBytes int) (b []byte, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

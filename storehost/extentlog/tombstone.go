@@ -17,9 +17,10 @@ const (
 	tombstoneLen  = 1 + 8 + 8
 )
 
-// graveyard remembers removed extents, so that a call that was on its way does not bring one back: an opening would let a writer that
-// slept through seal and removal acknowledge records that nobody will ever look for, a fence would let copies follow. It is bounded:
-// what is forgotten leaves the horizon behind, and no extent made before that is opened as a new one.
+// graveyard remembers removed extents, so that a call that was on its way does not bring one back: an opening would let
+// a writer that slept through seal and removal acknowledge records that nobody will ever look for, a fence would let
+// copies follow. It is bounded: what is forgotten leaves the horizon behind, and no extent made before that is opened
+// as a new one.
 //
 // It belongs to commitLoop.
 type graveyard struct {
@@ -57,8 +58,9 @@ func (y *graveyard) admitsReturn(id core.ExtentID, version uint64) error {
 	return nil
 }
 
-// admitsRemoval refuses the removal of an extent that is not here, unless it is remembered as removed by that version or a newer one. To remember a
-// version that no seal told would keep copies away: a wrong, large one for as long as it is remembered.
+// admitsRemoval refuses the removal of an extent that is not here, unless it is remembered as removed by that version
+// or a newer one. To remember a version that no seal told would keep copies away: a wrong, large one for as long as it
+// is remembered.
 func (y *graveyard) admitsRemoval(id core.ExtentID, version uint64) error {
 	if t, removed := y.graves[id]; removed && version <= t.version {
 		return nil

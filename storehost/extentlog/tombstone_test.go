@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestGraveyard_Forgets: what is remembered of removed extents is bounded in time, and what is forgotten is refused all the same.
+// TestGraveyard_Forgets: what is remembered of removed extents is bounded in time, and what is forgotten is refused all
+// the same.
 func TestGraveyard_Forgets(t *testing.T) {
 	oneAtATime(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,9 @@ const (
 	cutsAtOnce    = 32 // in one turn, which comes once in cutAgainFirst
 )
 
-// uncut are removed extents whose records are still in tables that cannot be read. Their ids stay taken meanwhile: a new
-// replica would lie above the damaged records, and its readers would meet them. A restart forgets them. Safe for concurrent use.
+// uncut are removed extents whose records are still in tables that cannot be read. Their ids stay taken meanwhile: a
+// new replica would lie above the damaged records, and its readers would meet them. A restart forgets them. Safe for
+// concurrent use.
 type uncut struct {
 	mu struct {
 		sync.Mutex

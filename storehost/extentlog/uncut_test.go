@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestRemove_IsCutOutLater: the range of a removed extent cannot be cut out of a damaged table. The extent does not come back
-// to this store before: its records would lie above the damaged ones. The store tries again, ever more rarely, until it can.
+// TestRemove_IsCutOutLater: the range of a removed extent cannot be cut out of a damaged table. The extent does not
+// come back to this store before: its records would lie above the damaged ones. The store tries again, ever more
+// rarely, until it can.
 func TestRemove_IsCutOutLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, with := failing(errorfs.OpOpen)

@@ -20,8 +20,8 @@ type Vitals struct {
 	AppendBytesPerSecond  uint64 // over the last seconds
 	// SyncP99 is of the rounds of the last seconds, each from its write until it is durable; 0 without any.
 	SyncP99 time.Duration
-	// Hangs is for how long the oldest round that is under way has been, or for how long none of many reads has ended: a disk that answers nothing at all.
-	// 0 without.
+	// Hangs is for how long the oldest round that is under way has been, or for how long none of many reads has ended: a
+	// disk that answers nothing at all. 0 without.
 	Hangs time.Duration
 }
 

@@ -27,8 +27,8 @@ var attacks = map[string]func() attack{
 // attackVariable names the attack in a process that is an attacker.
 const attackVariable = "COLUMBA_TEST_ATTACK"
 
-// attacker is a process of its own with one processor: an attack that is costly for the attacker must not look like one that is for the server,
-// and the other processors are left to the server and the other client.
+// attacker is a process of its own with one processor: an attack that is costly for the attacker must not look like one
+// that is for the server, and the other processors are left to the server and the other client.
 type attacker struct {
 	t    *testing.T
 	to   io.WriteCloser

@@ -111,7 +111,8 @@ func replicas(t *testing.T, store columbav1connect.StoreServiceClient) []*pb.Rep
 	return res.Msg.Replicas
 }
 
-// batchBeforeLast is the header of the last batch but one of a replica, as an attacker reads it; the first one when there is one only.
+// batchBeforeLast is the header of the last batch but one of a replica, as an attacker reads it; the first one when
+// there is one only.
 func batchBeforeLast(t *testing.T, store columbav1connect.StoreServiceClient, r *pb.Replica) *wire.BatchHeader {
 	t.Helper()
 	res, err := store.ReadRange(t.Context(), connect.NewRequest(&pb.ReadRangeRequest{Extent: r.Extent.Id, From: 1, UpTo: r.Committed, MaxBytes: 1 << 20}))

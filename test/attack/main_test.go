@@ -1,5 +1,5 @@
-// Package attack owns attacks of one anonymous client on a real server. The server lives, keeps to its memory, and serves others as before.
-// Attacks on streams of frames belong here, too.
+// Package attack owns attacks of one anonymous client on a real server. The server lives, keeps to its memory, and
+// serves others as before. Attacks on streams of frames belong here, too.
 package attack
 
 import (

@@ -21,11 +21,11 @@ import (
 const (
 	maxMemory = 512 << 20 // bytes resident, at the worst moment
 	maxFactor = 2         // of the 99th percentile of another client's calls, against the same without the attack
-	// noise is what the machine adds by itself: the attacker, the server and the other client share two processors, and each of the ten goroutines
-	// that a publish passes may wait for its turn.
+	// noise is what the machine adds by itself: the attacker, the server and the other client share two processors, and
+	// each of the ten goroutines that a publish passes may wait for its turn.
 	noise = 50 * time.Millisecond
-	// onset is what calls may take while an attack begins. Thousands of requests at once keep two processors busy for up to a second, with an attacker
-	// on one of them.
+	// onset is what calls may take while an attack begins. Thousands of requests at once keep two processors busy for up
+	// to a second, with an attacker on one of them.
 	onset = 300 * time.Millisecond
 )
 

@@ -93,7 +93,8 @@ func emptyMessages() attack {
 	return floodOfFrames(100, nil, bytes.Repeat([]byte{0x82, 0x80, 0, 0, 0, 0}, 10_000))
 }
 
-// floodOfFrames sends frames on many connections as fast as the server takes them, reads nothing, and connects again when a connection ends.
+// floodOfFrames sends frames on many connections as fast as the server takes them, reads nothing, and connects again
+// when a connection ends.
 func floodOfFrames(connections int, first, next []byte) attack {
 	return func(ctx context.Context, addr string) {
 		var wg sync.WaitGroup

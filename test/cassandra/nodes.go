@@ -80,8 +80,8 @@ func (n *Nodes) Three(t *testing.T) []*Node {
 	return all
 }
 
-// In starts nodes for one test alone, one in each place, as one cluster. They have 2 s for a request, so that a cut shows
-// soon. The test is skipped or fails as in Start.
+// In starts nodes for one test alone, one in each place, as one cluster. They have 2 s for a request, so that a cut
+// shows soon. The test is skipped or fails as in Start.
 func (n *Nodes) In(t *testing.T, places []process.Net) []*Node {
 	t.Helper()
 	apart := &Nodes{places: places}

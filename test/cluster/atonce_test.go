@@ -59,8 +59,8 @@ func (x *handled) isDone(n int) bool {
 
 // TestCluster_AllAtOnceOnOneGroup merges all dead letters of a group, selected ones by two callers, purges, cancels,
 // seeks by two callers and changes the settings of the group, all at once, while its messages are rejected, wait in the
-// retry queue and come back, and output hosts are stopped or killed: each message comes to its end, and without a crash no
-// delivery of it comes twice.
+// retry queue and come back, and output hosts are stopped or killed: each message comes to its end, and without a crash
+// no delivery of it comes twice.
 func TestCluster_AllAtOnceOnOneGroup(t *testing.T) {
 	for _, x := range []struct {
 		name  string

@@ -70,7 +70,8 @@ func (w *world) agrees(groups ...string) {
 	}
 }
 
-// TestCluster_BacklogAgreesWithDepth: messages in every state, for groups that are read, that never were, that begin late; while hosts die.
+// TestCluster_BacklogAgreesWithDepth: messages in every state, for groups that are read, that never were, that begin
+// late; while hosts die.
 func TestCluster_BacklogAgreesWithDepth(t *testing.T) {
 	bubble(t, Options{Stores: 3, Outputs: 2, Input: rollAt(3000)}, func(w *world) {
 		w.group("busy", func(g *core.GroupSpec) { g.MaxDeliveries = 2; patient(g) })

@@ -26,8 +26,8 @@ func (w *world) stop(con *client.Consumer, how func(*world, *client.Delivery), d
 	return n
 }
 
-// TestRule_Breaker_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it; after recovery only the
-// truly bad ones are. The output host crashes in the middle of it.
+// TestRule_Breaker_OutageOfAllWorkers: a total outage of the workers for several lock timeouts: 0 dead-lettered by it;
+// after recovery only the truly bad ones are. The output host crashes in the middle of it.
 func TestRule_Breaker_OutageOfAllWorkers(t *testing.T) {
 	const lock = 5 * time.Second
 	for name, how := range outages {
@@ -132,7 +132,8 @@ func TestRule_Breaker_TailOfPoison(t *testing.T) {
 	})
 }
 
-// TestRule_NackThrottle_ConsumerThatOnlyNacks gets messages slower and slower while another one, of the same group, works on.
+// TestRule_NackThrottle_ConsumerThatOnlyNacks gets messages slower and slower while another one, of the same group,
+// works on.
 func TestRule_NackThrottle_ConsumerThatOnlyNacks(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) {

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// split publishes many messages to an extent, and a handful to each further one, until another output host has one of those. It answers how many there
-// are.
+// split publishes many messages to an extent, and a handful to each further one, until another output host has one of
+// those. It answers how many there are.
 func (w *world) split(many, few int) (n int) {
 	w.t.Helper()
 	for size := many; w.owners("g") < 2; size = few {
@@ -28,9 +28,9 @@ func (w *world) split(many, few int) (n int) {
 	return n
 }
 
-// TestRule_Breaker_HandfulOnAnotherHost: in an outage of all workers an output host has four messages of the group, too few
-// to tell. The breaker of the other one opens, so none of them dies, however long the outage lasts. The
-// same when one of the hosts crashes meanwhile.
+// TestRule_Breaker_HandfulOnAnotherHost: in an outage of all workers an output host has four messages of the group, too
+// few to tell. The breaker of the other one opens, so none of them dies, however long the outage lasts. The same when
+// one of the hosts crashes meanwhile.
 func TestRule_Breaker_HandfulOnAnotherHost(t *testing.T) {
 	for _, end := range []core.Exhausted{core.ExhaustedDLQ, core.ExhaustedDrop} {
 		for _, crash := range []bool{false, true} {

@@ -47,8 +47,9 @@ func (w *world) cancel(groups int, receipts ...core.Receipt) {
 	}
 }
 
-// TestCancel_NoGroupGetsIt cancels every third of the messages that wait: neither the groups there are get them, with consumers or without, nor one that is
-// made later, nor one that is sent back; cancelling again says the same, after they would have been due, too. They are neither listed nor counted.
+// TestCancel_NoGroupGetsIt cancels every third of the messages that wait: neither the groups there are get them, with
+// consumers or without, nor one that is made later, nor one that is sent back; cancelling again says the same, after
+// they would have been due, too. They are neither listed nor counted.
 func TestCancel_NoGroupGetsIt(t *testing.T) {
 	bubble(t, Options{Stores: 3, Inputs: 2, Outputs: 2}, func(w *world) {
 		w.group("g", nil)
@@ -121,7 +122,8 @@ func (w *world) onlyThese(con *client.Consumer, l *later, want []string) {
 	}
 }
 
-// TestCancel_TooLate cancels a message that one of two groups has in flight, and that the other one has not been given: the first keeps it.
+// TestCancel_TooLate cancels a message that one of two groups has in flight, and that the other one has not been given:
+// the first keeps it.
 func TestCancel_TooLate(t *testing.T) {
 	bubble(t, Options{Outputs: 2, Stores: 2}, func(w *world) {
 		w.group("busy", func(g *core.GroupSpec) { g.LockTimeout = 20 * time.Second })
@@ -191,8 +193,8 @@ func TestCancel_Refused(t *testing.T) {
 	})
 }
 
-// TestCancel_EndUnknown cancels a message while its stores have just started and nobody says what is committed: they have it, so it is not told that it does
-// not exist. Once that is known, it is cancelled.
+// TestCancel_EndUnknown cancels a message while its stores have just started and nobody says what is committed: they
+// have it, so it is not told that it does not exist. Once that is known, it is cancelled.
 func TestCancel_EndUnknown(t *testing.T) {
 	bubble(t, Options{Stores: 2}, func(w *world) {
 		w.group("g", nil)

@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCancel_WhatIsParked cancels one of two messages that are parked, by the path of the queue that it was published to and the receipt that is listed: it
-// does not come back, and its life says so by either receipt, when it would have been due, too.
+// TestCancel_WhatIsParked cancels one of two messages that are parked, by the path of the queue that it was published
+// to and the receipt that is listed: it does not come back, and its life says so by either receipt, when it would have
+// been due, too.
 func TestCancel_WhatIsParked(t *testing.T) {
 	bubble(t, Options{Stores: 2}, func(w *world) {
 		w.group("g", patient)

@@ -125,7 +125,8 @@ type sought struct {
 	to              core.Start
 }
 
-// seekAbout sends a group back once or more, in the middle of the faults or after them. The last time is told to the load.
+// seekAbout sends a group back once or more, in the middle of the faults or after them. The last time is told to the
+// load.
 func (t *trial) seekAbout(g core.GroupSpec, random *rand.Rand) {
 	began := time.Now()
 	for range 1 + random.IntN(2) {

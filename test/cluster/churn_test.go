@@ -29,8 +29,9 @@ const (
 	churnRoll  = 1200 // bytes of an extent: some dozen messages
 )
 
-// TestChurn rolls the extents of CP and AP queues all the time, while a tenth of the compare-and-sets of each controller time out, half of which
-// are done, and stores and controllers die. At no time a CP queue has two open heads, and no extent is lost.
+// TestChurn rolls the extents of CP and AP queues all the time, while a tenth of the compare-and-sets of each
+// controller time out, half of which are done, and stores and controllers die. At no time a CP queue has two open
+// heads, and no extent is lost.
 //
 //	go test ./test/cluster -run Churn -churnseed=N
 //	go test ./test/cluster -run Churn -churnseeds=100 -timeout 6h
@@ -131,7 +132,8 @@ func (d *doubtful) of(id core.HostID, behind metadata.Store) metadata.Store {
 	return way
 }
 
-// end has all of them answered from now on: a lease that could not be renewed leaves queues without a controller for some seconds.
+// end has all of them answered from now on: a lease that could not be renewed leaves queues without a controller for
+// some seconds.
 func (d *doubtful) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

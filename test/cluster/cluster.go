@@ -1,5 +1,5 @@
-// Package cluster owns clusters for tests: every role on a host of its own, in one process, on an in-memory network, over shared
-// metadata and disks in memory. Made inside a testing/synctest bubble, hours pass in milliseconds.
+// Package cluster owns clusters for tests: every role on a host of its own, in one process, on an in-memory network,
+// over shared metadata and disks in memory. Made inside a testing/synctest bubble, hours pass in milliseconds.
 package cluster
 
 import (

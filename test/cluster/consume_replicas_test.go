@@ -40,7 +40,8 @@ func (w *world) drain(con *client.Consumer, n int, got map[string]int) {
 	}
 }
 
-// TestConsume_AnotherReplicaWhenAStoreStops reads a backlog from a store that stops in the middle of it, without a word or with one.
+// TestConsume_AnotherReplicaWhenAStoreStops reads a backlog from a store that stops in the middle of it, without a word
+// or with one.
 func TestConsume_AnotherReplicaWhenAStoreStops(t *testing.T) {
 	const n = 3000
 	for name, stop := range map[string]func(w *world, store core.HostID) (undo func()){
@@ -80,8 +81,8 @@ func TestConsume_AnotherReplicaWhenAStoreStops(t *testing.T) {
 	}
 }
 
-// TestConsume_FollowsARollAwayFromAStoppedStore publishes on while the store that is read from stands still: the extent is sealed without
-// it, and what was committed, by its word or not, comes all the same.
+// TestConsume_FollowsARollAwayFromAStoppedStore publishes on while the store that is read from stands still: the extent
+// is sealed without it, and what was committed, by its word or not, comes all the same.
 func TestConsume_FollowsARollAwayFromAStoppedStore(t *testing.T) {
 	bubble(t, Options{Stores: 4, Replicas: 3}, func(w *world) {
 		w.group("g", nil)
@@ -101,8 +102,8 @@ func TestConsume_FollowsARollAwayFromAStoppedStore(t *testing.T) {
 	})
 }
 
-// TestConsume_SharesMoveWhenAnOutputHostDies counts what comes twice: no more than what was under way and about a tenth of a second of
-// acks.
+// TestConsume_SharesMoveWhenAnOutputHostDies counts what comes twice: no more than what was under way and about a tenth
+// of a second of acks.
 func TestConsume_SharesMoveWhenAnOutputHostDies(t *testing.T) {
 	for name, end := range map[string]func(w *world, id core.HostID){
 		"crash":    func(w *world, id core.HostID) { w.Crash(id) },
@@ -153,8 +154,8 @@ func TestConsume_SharesMoveWhenAnOutputHostDies(t *testing.T) {
 	}
 }
 
-// TestConsume_ZombieOwnerDoesNoHarm holds an output host up for half a minute: its shares move. When it goes on it delivers no more of them
-// than it had credit for, and nothing that it then saves brings a message back.
+// TestConsume_ZombieOwnerDoesNoHarm holds an output host up for half a minute: its shares move. When it goes on it
+// delivers no more of them than it had credit for, and nothing that it then saves brings a message back.
 func TestConsume_ZombieOwnerDoesNoHarm(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", nil)

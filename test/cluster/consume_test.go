@@ -120,7 +120,8 @@ func TestCluster_StopSavesWhatWasSettled(t *testing.T) {
 	})
 }
 
-// TestCluster_LockEndsWithoutConsumers lets the last attempt's lock run out with nobody there: the message is buried all the same.
+// TestCluster_LockEndsWithoutConsumers lets the last attempt's lock run out with nobody there: the message is buried
+// all the same.
 func TestCluster_LockEndsWithoutConsumers(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1; g.LockTimeout = 5 * time.Second })
@@ -133,7 +134,8 @@ func TestCluster_LockEndsWithoutConsumers(t *testing.T) {
 	})
 }
 
-// TestCluster_LockEndsWithoutConsumersAfterARestart is the same, with a restart between: the bytes have to be read again.
+// TestCluster_LockEndsWithoutConsumersAfterARestart is the same, with a restart between: the bytes have to be read
+// again.
 func TestCluster_LockEndsWithoutConsumersAfterARestart(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1; g.LockTimeout = 5 * time.Second })
@@ -147,7 +149,8 @@ func TestCluster_LockEndsWithoutConsumersAfterARestart(t *testing.T) {
 	})
 }
 
-// TestCluster_LockEndsAfterACrash: nobody knows whether the crash lost an ack. So the message comes again, though it had all its deliveries.
+// TestCluster_LockEndsAfterACrash: nobody knows whether the crash lost an ack. So the message comes again, though it
+// had all its deliveries.
 func TestCluster_LockEndsAfterACrash(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 1; g.LockTimeout = 5 * time.Second })
@@ -260,7 +263,8 @@ func TestCluster_PullsBesideConsumers(t *testing.T) {
 	})
 }
 
-// TestCluster_ThrottledReadersGoOn has a consumer hold the most a share may have outstanding, then settle it: reading resumes.
+// TestCluster_ThrottledReadersGoOn has a consumer hold the most a share may have outstanding, then settle it: reading
+// resumes.
 func TestCluster_ThrottledReadersGoOn(t *testing.T) {
 	bubble(t, Options{Output: func(c *outputhost.Config) { c.ReadAhead = 100_000 }}, func(w *world) {
 		w.group("g", nil)

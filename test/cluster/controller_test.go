@@ -93,7 +93,8 @@ func TestCluster_OneBadQueueStopsNoOther(t *testing.T) {
 	})
 }
 
-// TestCluster_ControllerThatRestartsIsBelieved restarts it alone after many changes: hosts ignore lists older than what they have.
+// TestCluster_ControllerThatRestartsIsBelieved restarts it alone after many changes: hosts ignore lists older than what
+// they have.
 func TestCluster_ControllerThatRestartsIsBelieved(t *testing.T) {
 	bubble(t, Options{Input: rollAt(100)}, func(w *world) {
 		w.group("g", nil)

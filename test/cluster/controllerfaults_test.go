@@ -28,8 +28,8 @@ func (s *schedule) controllerHosts() (out []core.HostID) {
 	return out
 }
 
-// aimAtControllers turns half of the faults of hosts to controllers, and a half of these to faults that they alone have. Those
-// about two hosts are about two controllers in one of three cases.
+// aimAtControllers turns half of the faults of hosts to controllers, and a half of these to faults that they alone
+// have. Those about two hosts are about two controllers in one of three cases.
 func (s *schedule) aimAtControllers(random *rand.Rand) {
 	controllers, all := s.controllerHosts(), s.hosts()
 	for i := range s.events {
@@ -60,7 +60,8 @@ func (s *schedule) aimAtControllers(random *rand.Rand) {
 }
 
 const (
-	// calmIn is one of how many seeds has calm controllers: a cluster under load costs as much in calmLead as under all of its faults.
+	// calmIn is one of how many seeds has calm controllers: a cluster under load costs as much in calmLead as under all of
+	// its faults.
 	calmIn = 4
 	// calmAfter is less than the pause between two readings of all rows: controllers are calm from the third round on.
 	calmAfter = 20 * time.Second
@@ -79,7 +80,8 @@ func (s *schedule) becalm() {
 	}
 }
 
-// TestBecalm_FaultsMeetCalmControllers: under load, controllers no longer read all rows when the faults of such a schedule begin.
+// TestBecalm_FaultsMeetCalmControllers: under load, controllers no longer read all rows when the faults of such a
+// schedule begin.
 func TestBecalm_FaultsMeetCalmControllers(t *testing.T) {
 	s := draw(calmIn, 6, 2)
 	bubble(t, Options{Controllers: 2, Inputs: 2, Outputs: 2, Controller: s.controller, Input: rollAt(1_000)}, func(w *world) {

@@ -38,8 +38,8 @@ func (w *world) spread(group string) (n int) {
 	return n
 }
 
-// TestConsumeCount_LosesNothingAtMostOnce drains a group that delivers at most once, by commands that each want a few of what two hosts have: what was
-// sent to a command and not printed would be lost.
+// TestConsumeCount_LosesNothingAtMostOnce drains a group that delivers at most once, by commands that each want a few
+// of what two hosts have: what was sent to a command and not printed would be lost.
 func TestConsumeCount_LosesNothingAtMostOnce(t *testing.T) {
 	bubble(t, Options{Outputs: 2, Input: rollAt(1000)}, func(w *world) {
 		w.onceGroup()
@@ -60,7 +60,8 @@ func TestConsumeCount_LosesNothingAtMostOnce(t *testing.T) {
 	})
 }
 
-// TestConsumeCount_LocksNoMoreThanWanted leaves what it got locked: that is as many as it wanted, and all the rest is ready.
+// TestConsumeCount_LocksNoMoreThanWanted leaves what it got locked: that is as many as it wanted, and all the rest is
+// ready.
 func TestConsumeCount_LocksNoMoreThanWanted(t *testing.T) {
 	bubble(t, Options{Outputs: 2, Input: rollAt(1000)}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Hour })
@@ -79,8 +80,8 @@ func TestConsumeCount_LocksNoMoreThanWanted(t *testing.T) {
 	})
 }
 
-// TestLimit_OneMessageOfManyHosts asks three hosts for one message in all: the one that has it sends it, wherever it was asked for first. One more that
-// is published for a consumer that waits comes soon, too.
+// TestLimit_OneMessageOfManyHosts asks three hosts for one message in all: the one that has it sends it, wherever it
+// was asked for first. One more that is published for a consumer that waits comes soon, too.
 func TestLimit_OneMessageOfManyHosts(t *testing.T) {
 	bubble(t, Options{Outputs: 3, Input: rollAt(1)}, func(w *world) { // an extent for each message
 		w.group("g", nil)

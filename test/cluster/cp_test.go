@@ -27,7 +27,8 @@ var (
 	chainSeeds = flag.Int("chainseeds", seeds(30), "seeds to run against cp queues")
 )
 
-// TestChains runs random schedules of faults against CP queues, whose publishers lose their connections and their patience as well.
+// TestChains runs random schedules of faults against CP queues, whose publishers lose their connections and their
+// patience as well.
 //
 //	go test ./test/cluster -run Chains -chainseed=N
 func TestChains(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestCreateGroup_TwoAtOnce has two clients make one group at once, as the instances of a service do that start together: both succeed. A message that is
-// acknowledged after one of them was told that the group is there must come, and one of before must not.
+// TestCreateGroup_TwoAtOnce has two clients make one group at once, as the instances of a service do that start
+// together: both succeed. A message that is acknowledged after one of them was told that the group is there must come,
+// and one of before must not.
 func TestCreateGroup_TwoAtOnce(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.publish("before")
@@ -48,8 +49,8 @@ func TestCreateGroup_TwoAtOnce(t *testing.T) {
 	})
 }
 
-// TestCreateGroup_BySecondController: two controllers are there, and one has not heard of the extents that the other one made. Where a group begins, and
-// where a seek leads, does not depend on the controller that is asked.
+// TestCreateGroup_BySecondController: two controllers are there, and one has not heard of the extents that the other
+// one made. Where a group begins, and where a seek leads, does not depend on the controller that is asked.
 func TestCreateGroup_BySecondController(t *testing.T) {
 	bubble(t, Options{Controllers: 2, Input: rollAt(500)}, func(w *world) {
 		sleep(10 * time.Second)

@@ -11,8 +11,9 @@ import (
 // lostAfter is how long membership shows the hosts on the other side of a cut.
 const lostAfter = 4 * time.Second
 
-// divide cuts the cluster in two: some hosts with one copy of the metadata of three, and clients at some addresses, and all others. Nothing gets from one side to
-// the other until heal; the copies learn of each other's writes late after that. The metadata must be of Options.Divergence.
+// divide cuts the cluster in two: some hosts with one copy of the metadata of three, and clients at some addresses, and
+// all others. Nothing gets from one side to the other until heal; the copies learn of each other's writes late after
+// that. The metadata must be of Options.Divergence.
 func (c *Cluster) divide(side []core.HostID, clients []string, late time.Duration) (heal func()) {
 	inside, outside := slices.Clone(clients), []string{"client"}
 	var in, out []core.HostID

@@ -147,8 +147,8 @@ func (h *halves) come(side string, bodies []string, within time.Duration) {
 	}
 }
 
-// TestCut_BothSidesOfAnAPQueueGoOn: publishes are acknowledged on both sides of a cut, consumers of each side get what is published there, and all reach the
-// group after the heal.
+// TestCut_BothSidesOfAnAPQueueGoOn: publishes are acknowledged on both sides of a cut, consumers of each side get what
+// is published there, and all reach the group after the heal.
 func TestCut_BothSidesOfAnAPQueueGoOn(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -210,7 +210,8 @@ func TestCut_MessagesOfTheMinorityReachTheGroupAfterTheHeal(t *testing.T) {
 	})
 }
 
-// TestCut_CPQueueIsPublishedToByTheMajority: the other side refuses new publishes, says why, and takes them after the heal.
+// TestCut_CPQueueIsPublishedToByTheMajority: the other side refuses new publishes, says why, and takes them after the
+// heal.
 func TestCut_CPQueueIsPublishedToByTheMajority(t *testing.T) {
 	const ordered = "/t/ordered"
 	halved(t, 1, func(h *halves) {

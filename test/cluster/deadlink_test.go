@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// secondDies has a consumer with one dead letter of its group behind it, and with x, which it rejects now. The dead letter queue is there.
+// secondDies has a consumer with one dead letter of its group behind it, and with x, which it rejects now. The dead
+// letter queue is there.
 func (w *world) secondDies() (reject func(), end func()) {
 	w.t.Helper()
 	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker = 5, core.BreakerOff })
@@ -42,8 +43,9 @@ func (w *world) secondDies() (reject func(), end func()) {
 	return reject, end
 }
 
-// TestDead_OneOverALostConnection loses the connection of an owner to its input hosts while a dead letter is appended: its answer is lost, or the append is
-// on the wire for a while. No host dies but input hosts, and no share moves. The dead letter queue has the message once.
+// TestDead_OneOverALostConnection loses the connection of an owner to its input hosts while a dead letter is appended:
+// its answer is lost, or the append is on the wire for a while. No host dies but input hosts, and no share moves. The
+// dead letter queue has the message once.
 func TestDead_OneOverALostConnection(t *testing.T) {
 	for _, how := range []string{"answer lost, reset", "answer lost, silence", "append held", "both held", "input hosts killed"} {
 		for _, inputs := range []int{1, 2} {
@@ -89,8 +91,8 @@ func TestDead_OneOverALostConnection(t *testing.T) {
 	}
 }
 
-// TestDead_OneOverAnOwnerThatWasCutOff cuts an owner off while a dead letter of it is on the wire. The next owner finds nothing, for as long as the cut lasts;
-// then what is on the wire reaches the input host, if that still listens.
+// TestDead_OneOverAnOwnerThatWasCutOff cuts an owner off while a dead letter of it is on the wire. The next owner finds
+// nothing, for as long as the cut lasts; then what is on the wire reaches the input host, if that still listens.
 func TestDead_OneOverAnOwnerThatWasCutOff(t *testing.T) {
 	for _, cut := range []time.Duration{4, 6, 8, 10, 12, 20, 30, 44, 46, 60, 75, 100} {
 		cut *= time.Second

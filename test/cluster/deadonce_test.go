@@ -42,8 +42,9 @@ func refuseSaves(pass int64) func(context.Context, Op) error {
 	}
 }
 
-// TestDead_OneOverCrashes kills the output host of a message, or every host, at each step of its way to the dead letter queue: it is there once, or it is
-// delivered again, and then there once. A merge brings it back once. A purge that is done stays done; before the message is appended, there is nothing to purge.
+// TestDead_OneOverCrashes kills the output host of a message, or every host, at each step of its way to the dead letter
+// queue: it is there once, or it is delivered again, and then there once. A merge brings it back once. A purge that is
+// done stays done; before the message is appended, there is nothing to purge.
 func TestDead_OneOverCrashes(t *testing.T) {
 	for name, step := range deadSteps {
 		for _, everybody := range []bool{false, true} {
@@ -123,8 +124,8 @@ func deadOverCrash(t *testing.T, appended bool, wait func(*world) func(), everyb
 	})
 }
 
-// TestDead_AgainInAnotherEpoch: who sends a group back may see a message die again, and each death is a dead letter; a crash does not take the first for the
-// second.
+// TestDead_AgainInAnotherEpoch: who sends a group back may see a message die again, and each death is a dead letter; a
+// crash does not take the first for the second.
 func TestDead_AgainInAnotherEpoch(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.Breaker = core.BreakerOff })

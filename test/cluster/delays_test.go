@@ -65,8 +65,9 @@ func (w *world) publishLater(count int, half func(), delays ...time.Duration) *l
 	return l
 }
 
-// TestDelays_StoredByHorizonAndListed publishes messages for now and for later, side by side, to an AP and a CP queue, while a store dies: each is where
-// its receipt says, in an extent of its kind and horizon, and all that are not due yet are listed, with their times.
+// TestDelays_StoredByHorizonAndListed publishes messages for now and for later, side by side, to an AP and a CP queue,
+// while a store dies: each is where its receipt says, in an extent of its kind and horizon, and all that are not due
+// yet are listed, with their times.
 func TestDelays_StoredByHorizonAndListed(t *testing.T) {
 	for _, consistency := range []core.Consistency{core.AP, core.CP} {
 		t.Run(string(consistency), func(t *testing.T) {
@@ -117,8 +118,8 @@ func TestDelays_StoredByHorizonAndListed(t *testing.T) {
 	}
 }
 
-// TestDelays_ListedAsTheyAreDue lists more messages than a page has, after some of them were due, with a store that lags behind: each once, in each
-// extent as they are due.
+// TestDelays_ListedAsTheyAreDue lists more messages than a page has, after some of them were due, with a store that
+// lags behind: each once, in each extent as they are due.
 func TestDelays_ListedAsTheyAreDue(t *testing.T) {
 	bubble(t, Options{Stores: 2, Inputs: 2}, func(w *world) {
 		var delays []time.Duration
@@ -150,7 +151,8 @@ func TestDelays_ListedAsTheyAreDue(t *testing.T) {
 	})
 }
 
-// TestDelays_DueCountsAsReady counts the messages of groups that nobody consumes, or not any more: those that are due are ready, the others delayed.
+// TestDelays_DueCountsAsReady counts the messages of groups that nobody consumes, or not any more: those that are due
+// are ready, the others delayed.
 func TestDelays_DueCountsAsReady(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2}, func(w *world) {
 		w.group("g", nil)
@@ -177,8 +179,8 @@ func TestDelays_DueCountsAsReady(t *testing.T) {
 	})
 }
 
-// whenDue takes n messages of a group, all of which were published with l, acks them, and checks that none is early, and none later than late, 0 for any. It answers them in the order in
-// which they came first.
+// whenDue takes n messages of a group, all of which were published with l, acks them, and checks that none is early,
+// and none later than late, 0 for any. It answers them in the order in which they came first.
 func (w *world) whenDue(con *client.Consumer, l *later, n int, late, patience time.Duration) (order []string) {
 	w.t.Helper()
 	seen := make(map[string]bool)
@@ -202,8 +204,9 @@ func (w *world) whenDue(con *client.Consumer, l *later, n int, late, patience ti
 	return order
 }
 
-// TestDelays_ComeWhenTheyAreDue publishes messages for now and for later to an AP and a CP queue: none comes early, none late, the ones for now of a
-// CP queue in their order. A group that is made while they wait gets them by where it starts.
+// TestDelays_ComeWhenTheyAreDue publishes messages for now and for later to an AP and a CP queue: none comes early,
+// none late, the ones for now of a CP queue in their order. A group that is made while they wait gets them by where it
+// starts.
 func TestDelays_ComeWhenTheyAreDue(t *testing.T) {
 	for _, consistency := range []core.Consistency{core.AP, core.CP} {
 		t.Run(string(consistency), func(t *testing.T) {
@@ -255,8 +258,8 @@ func TestDelays_ComeWhenTheyAreDue(t *testing.T) {
 	}
 }
 
-// TestDelays_SurviveTheirHosts crashes an input host, a store and an output host while messages are published for later, and everything before they are
-// due: what was acknowledged comes, and not before its time.
+// TestDelays_SurviveTheirHosts crashes an input host, a store and an output host while messages are published for
+// later, and everything before they are due: what was acknowledged comes, and not before its time.
 func TestDelays_SurviveTheirHosts(t *testing.T) {
 	bubble(t, Options{Stores: 4, Inputs: 2, Outputs: 2, Replicas: 3}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 5 * time.Second })

@@ -62,7 +62,8 @@ func (w *world) use(name string) core.GroupID {
 	return g.ID
 }
 
-// TestDeletedGroup_LeavesNoRows deletes groups, one of whose names is used again, and in the end their queue; hosts crash meanwhile.
+// TestDeletedGroup_LeavesNoRows deletes groups, one of whose names is used again, and in the end their queue; hosts
+// crash meanwhile.
 func TestDeletedGroup_LeavesNoRows(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(1_000), Output: func(c *outputhost.Config) { c.RefreshEvery = time.Second }}, func(w *world) {
 		w.publish(numbers(1, 100)...)

@@ -110,7 +110,8 @@ func TestCluster_DepthOfWhatNobodyReads(t *testing.T) {
 	})
 }
 
-// TestCluster_DepthFollowsEachState settles messages in every way there is; two seconds later the depth says so, over both output hosts.
+// TestCluster_DepthFollowsEachState settles messages in every way there is; two seconds later the depth says so, over
+// both output hosts.
 func TestCluster_DepthFollowsEachState(t *testing.T) {
 	bubble(t, Options{Outputs: 2, Input: rollAt(1000)}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
@@ -164,8 +165,8 @@ func TestCluster_DepthTellsRates(t *testing.T) {
 	})
 }
 
-// TestCluster_DepthOfSharesWithoutAnOwner takes all output hosts away, and then has one resume what it never read: acks above a message that
-// hangs are known all the same.
+// TestCluster_DepthOfSharesWithoutAnOwner takes all output hosts away, and then has one resume what it never read: acks
+// above a message that hangs are known all the same.
 func TestCluster_DepthOfSharesWithoutAnOwner(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 10 * time.Minute })

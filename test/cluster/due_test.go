@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// dueUnread checks that a group has so many ready messages of an extent of delayed messages, the oldest due since a time, by its depth and by the list.
+// dueUnread checks that a group has so many ready messages of an extent of delayed messages, the oldest due since a
+// time, by its depth and by the list.
 func (w *world) dueUnread(group string, ready, parked uint64, since time.Time) {
 	w.t.Helper()
 	d := w.depth(group)
@@ -23,8 +24,9 @@ func (w *world) dueUnread(group string, ready, parked uint64, since time.Time) {
 	})
 }
 
-// TestCluster_DueMessagesOfNobodyAreReady has a parked and a delayed message become due in groups that nobody consumes for. Both count as ready, since
-// they are due, also after the hosts started again; and why-stuck and the life of the parked one know its attempt.
+// TestCluster_DueMessagesOfNobodyAreReady has a parked and a delayed message become due in groups that nobody consumes
+// for. Both count as ready, since they are due, also after the hosts started again; and why-stuck and the life of the
+// parked one know its attempt.
 func TestCluster_DueMessagesOfNobodyAreReady(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 1}, func(w *world) {
 		w.group("parks", nil)
@@ -67,7 +69,8 @@ func TestCluster_DueMessagesOfNobodyAreReady(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_DueBehindOneThatIsNot has a message become due behind one of the same extent that waits for longer, while nobody consumes.
+// TestWhyStuck_DueBehindOneThatIsNot has a message become due behind one of the same extent that waits for longer,
+// while nobody consumes.
 func TestWhyStuck_DueBehindOneThatIsNot(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", patient)

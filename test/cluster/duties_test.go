@@ -17,8 +17,8 @@ const (
 	dutySettles = 15 * time.Second
 )
 
-// watchDuties looks for queues for which two controllers are responsible at one time, until the returned function is called. That
-// one, after all faults, looks for queues without a controller.
+// watchDuties looks for queues for which two controllers are responsible at one time, until the returned function is
+// called. That one, after all faults, looks for queues without a controller.
 func (t *trial) watchDuties() (stop func()) {
 	keys := make(map[string]core.ID)
 	for _, q := range t.load.queues {
@@ -61,7 +61,8 @@ func (t *trial) watchDuties() (stop func()) {
 	}
 }
 
-// TestControllers_NothingIsLate: nothing fails, extents are made and sealed, and messages come within two seconds, and once.
+// TestControllers_NothingIsLate: nothing fails, extents are made and sealed, and messages come within two seconds, and
+// once.
 //
 //	go test ./test/cluster -run NothingIsLate -controllers=2
 func TestControllers_NothingIsLate(t *testing.T) {

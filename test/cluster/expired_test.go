@@ -9,8 +9,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestExpired_DeadLettered has messages expire before their first and before their second delivery, from the log and from timers, in a group that drops
-// them, until it is told to keep them as dead letters, while it runs. The output host is killed before they are written. They are consumed from there, and merged.
+// TestExpired_DeadLettered has messages expire before their first and before their second delivery, from the log and
+// from timers, in a group that drops them, until it is told to keep them as dead letters, while it runs. The output
+// host is killed before they are written. They are consumed from there, and merged.
 func TestExpired_DeadLettered(t *testing.T) {
 	bubble(t, Options{Stores: 2}, func(w *world) {
 		admin := w.Client.Admin()

@@ -58,7 +58,8 @@ func TestCluster_GracefulRestartsUnderLoad(t *testing.T) {
 	})
 }
 
-// TestCluster_RollWithoutController publishes to an extent that is full and cannot be replaced, which is tried again and said once.
+// TestCluster_RollWithoutController publishes to an extent that is full and cannot be replaced, which is tried again
+// and said once.
 func TestCluster_RollWithoutController(t *testing.T) {
 	bubble(t, Options{Input: rollAt(1000)}, func(w *world) {
 		w.group("g", nil)

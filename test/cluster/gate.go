@@ -20,8 +20,8 @@ type Op struct {
 
 func (o Op) writes() bool { return o.Name != "Get" && o.Name != "List" && o.Name != "Watch" }
 
-// gate is a host's way to the metadata: it can refuse or delay single calls, and stands still with its host. It can be cut off from
-// it in the network, in one direction too: calls are done then, and their answers are lost.
+// gate is a host's way to the metadata: it can refuse or delay single calls, and stands still with its host. It can be
+// cut off from it in the network, in one direction too: calls are done then, and their answers are lost.
 type gate struct {
 	metadata.Store
 	net    *network

@@ -61,8 +61,8 @@ func (s *rawStream) last() wire.FrameType {
 	return s.mu.types[len(s.mu.types)-1]
 }
 
-// TestCluster_FloodOfBadAcksHurtsItsStreamOnly acks what was never delivered: as much as a frame may settle, of which all is refused, and as much as fits into
-// one frame, which ends the stream.
+// TestCluster_FloodOfBadAcksHurtsItsStreamOnly acks what was never delivered: as much as a frame may settle, of which
+// all is refused, and as much as fits into one frame, which ends the stream.
 func TestCluster_FloodOfBadAcksHurtsItsStreamOnly(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -156,8 +156,8 @@ func (h *hellos) message(m *ws.Message) error {
 
 func (h *hellos) answered() int { return int(h.opened.Load() + h.refused.Load()) }
 
-// TestFlood_HellosLeaveRoomForOthers opens 100,000 streams on one connection, then as many on many connections: the memory is bounded,
-// those beyond the limits are told so, and consumers of the same group get their messages meanwhile.
+// TestFlood_HellosLeaveRoomForOthers opens 100,000 streams on one connection, then as many on many connections: the
+// memory is bounded, those beyond the limits are told so, and consumers of the same group get their messages meanwhile.
 func TestFlood_HellosLeaveRoomForOthers(t *testing.T) {
 	const flood = 100_000
 	var before runtime.MemStats

@@ -8,8 +8,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestRule_Isolation has a worker hang with all that it holds, because of one message. All get their last attempts alone, so that one dies, and no other. While both
-// workers hold something else why-stuck says what is waited for, and other messages come.
+// TestRule_Isolation has a worker hang with all that it holds, because of one message. All get their last attempts
+// alone, so that one dies, and no other. While both workers hold something else why-stuck says what is waited for, and
+// other messages come.
 func TestRule_Isolation(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		const lock = 8 * time.Second

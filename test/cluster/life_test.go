@@ -24,7 +24,8 @@ type shownLife struct {
 	}
 }
 
-// life asks for the life of a message by the client and by the command, which have to agree; what it answers is by group.
+// life asks for the life of a message by the client and by the command, which have to agree; what it answers is by
+// group.
 func (w *world) life(r client.Receipt) (client.MessageInfo, map[string]client.MessageState) {
 	w.t.Helper()
 	m, err := w.Client.Admin().GetMessage(w.t.Context(), r.Receipt)

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/outputhost"
 )
 
-// TestShowMessage_DeadLetterThatWasTaken asks for dead letters that operations took, by the receipts that they had there, and where they came from: each
-// says which one it was, and what it did.
+// TestShowMessage_DeadLetterThatWasTaken asks for dead letters that operations took, by the receipts that they had
+// there, and where they came from: each says which one it was, and what it did.
 func TestShowMessage_DeadLetterThatWasTaken(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		admin := w.Client.Admin()
@@ -79,8 +79,8 @@ func TestShowMessage_DeadLetterThatWasTaken(t *testing.T) {
 	})
 }
 
-// TestShowMessage_FindingALetterIsBounded has more dead letters than one call looks through: what is said of a message that was acked says so, and who looks
-// for one by its id goes on page by page.
+// TestShowMessage_FindingALetterIsBounded has more dead letters than one call looks through: what is said of a message
+// that was acked says so, and who looks for one by its id goes on page by page.
 func TestShowMessage_FindingALetterIsBounded(t *testing.T) {
 	bubble(t, Options{Output: func(c *outputhost.Config) { c.SearchBytes = 32 << 10 }}, func(w *world) {
 		const n = 40

@@ -51,8 +51,9 @@ func (w *world) separated(side ...core.HostID) (heal func()) {
 	return w.net.drop(paths...)
 }
 
-// loseOnlyHolder waits until the third store alone has the end, at l, and for as long as it may be told it. Then what is on its way to the others is
-// lost, and the third loses its disk. It answers what publishers were told of n messages meanwhile.
+// loseOnlyHolder waits until the third store alone has the end, at l, and for as long as it may be told it. Then what
+// is on its way to the others is lost, and the third loses its disk. It answers what publishers were told of n messages
+// meanwhile.
 func (w *world) loseOnlyHolder(l core.Seq, told time.Duration, p *client.Publisher, sent <-chan error, n int) (outcomes []error) {
 	w.t.Helper()
 	w.eventually("the third store alone has the end", time.Minute, func() bool {
@@ -82,8 +83,9 @@ func (w *world) nothingLeft(group string) {
 	})
 }
 
-// TestLost_TailThatNobodyWasToldOf: two stores are cut off while the third is sent more, which becomes the end of the extent; then the third loses
-// its disk. All that was acknowledged is delivered, nothing waits for ever, and the queue goes on.
+// TestLost_TailThatNobodyWasToldOf: two stores are cut off while the third is sent more, which becomes the end of the
+// extent; then the third loses its disk. All that was acknowledged is delivered, nothing waits for ever, and the queue
+// goes on.
 func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 	for name, spec := range map[string]core.QueueSpec{"ap": {Path: queue}, "cp": {Path: queue, Consistency: core.CP}} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +102,8 @@ func TestLost_TailThatNobodyWasToldOf(t *testing.T) {
 	}
 }
 
-// loseTail publishes five messages, and three more of which only one store hears, which then loses its disk. When those are given up it answers the five.
+// loseTail publishes five messages, and three more of which only one store hears, which then loses its disk. When those
+// are given up it answers the five.
 func (w *world) loseTail() (told []string) {
 	w.t.Helper()
 	told = numbers(1, 5)
@@ -126,7 +129,8 @@ func (w *world) loseTail() (told []string) {
 	return told
 }
 
-// TestLost_WhatIsLeftIsCopied: the stores that had what is left of an extent lose their disks, too, but not before there are copies enough.
+// TestLost_WhatIsLeftIsCopied: the stores that had what is left of an extent lose their disks, too, but not before
+// there are copies enough.
 func TestLost_WhatIsLeftIsCopied(t *testing.T) {
 	for name, at := range map[string]int{"together": 2, "in turn": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -159,8 +163,8 @@ func TestLost_WhatIsLeftIsCopied(t *testing.T) {
 	}
 }
 
-// TestLost_WhatOneReplicaHas: a replica that was cut off has more than it knows as committed, and is told the end nowhere but by who gives up what lies
-// beyond that.
+// TestLost_WhatOneReplicaHas: a replica that was cut off has more than it knows as committed, and is told the end
+// nowhere but by who gives up what lies beyond that.
 func TestLost_WhatOneReplicaHas(t *testing.T) {
 	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.group("g", nil)
@@ -194,7 +198,8 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 	})
 }
 
-// TestLost_Timers: the end of a timer extent is lost, long before what is left is due. That is listed and counted meanwhile, and delivered when it is due.
+// TestLost_Timers: the end of a timer extent is lost, long before what is left is due. That is listed and counted
+// meanwhile, and delivered when it is due.
 func TestLost_Timers(t *testing.T) {
 	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.group("g", nil)

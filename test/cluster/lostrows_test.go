@@ -12,8 +12,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// foundWithin is the time within which an extent without a create row and without hints is delivered again: metadata must lack it for five minutes, a store
-// tells of it within 30 s, the controller of the queue hears of it within 30 s more, and looks at an idle queue once a minute.
+// foundWithin is the time within which an extent without a create row and without hints is delivered again: metadata
+// must lack it for five minutes, a store tells of it within 30 s, the controller of the queue hears of it within 30 s
+// more, and looks at an idle queue once a minute.
 const foundWithin = 7*time.Minute + 30*time.Second
 
 // lose removes the create row and the hints of an extent, as if nobody had ever written them.
@@ -45,8 +46,8 @@ func (w *world) hasEnd(e core.Extent) bool {
 	return err == nil && row.State.HasEnd()
 }
 
-// TestLostRows: the create row and the hints of an extent are deleted by hand, and all controllers start anew. All is delivered: stores show the extent, or the
-// next place of its chain names it, and messages of a CP queue come in order.
+// TestLostRows: the create row and the hints of an extent are deleted by hand, and all controllers start anew. All is
+// delivered: stores show the extent, or the next place of its chain names it, and messages of a CP queue come in order.
 func TestLostRows(t *testing.T) {
 	type lost struct {
 		name        string

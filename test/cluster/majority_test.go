@@ -77,8 +77,8 @@ func everyController(state string) map[core.HostID]string {
 	return map[core.HostID]string{ControllerOf(0): state, ControllerOf(1): state, ControllerOf(2): state}
 }
 
-// TestCut_IsNamed: on the side without a majority list hosts and why-stuck say that the network is cut, and from whom, until it is healed. The other side says nothing
-// of the kind.
+// TestCut_IsNamed: on the side without a majority list hosts and why-stuck say that the network is cut, and from whom,
+// until it is healed. The other side says nothing of the kind.
 func TestCut_IsNamed(t *testing.T) {
 	halved(t, 1, func(h *halves) {
 		h.group("g", nil)
@@ -104,7 +104,8 @@ func TestCut_IsNamed(t *testing.T) {
 	})
 }
 
-// TestOutage_IsNamed: controllers without a majority that reach each other are in an outage. When one of them is not reached, or has a majority, the others are cut off.
+// TestOutage_IsNamed: controllers without a majority that reach each other are in an outage. When one of them is not
+// reached, or has a majority, the others are cut off.
 func TestOutage_IsNamed(t *testing.T) {
 	o := Options{Controllers: 3, Stores: 3, Outputs: 2, Replicas: 3}
 	bubbleOf(t, o, core.QueueSpec{Path: queue, Replicas: 3, MinReplicas: 1}, func(w *world) {

@@ -34,7 +34,8 @@ func (s *thin) List(ctx context.Context, t metadata.Table, partition, after stri
 	return s.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestMetadata_GroupMissingAtOne: one copy of the metadata lacks the group for a minute. Its consumer goes on, and another one may come.
+// TestMetadata_GroupMissingAtOne: one copy of the metadata lacks the group for a minute. Its consumer goes on, and
+// another one may come.
 func TestMetadata_GroupMissingAtOne(t *testing.T) {
 	var meta *thin
 	o := Options{Meta: func(s metadata.Store) metadata.Store {

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestConsume_PlannedMoveDeliversOnce has output hosts come, so that shares move away from one that is well, while consumers work on jobs that last.
-// Checkpoints of the host that gives away take a moment.
+// TestConsume_PlannedMoveDeliversOnce has output hosts come, so that shares move away from one that is well, while
+// consumers work on jobs that last. Checkpoints of the host that gives away take a moment.
 func TestConsume_PlannedMoveDeliversOnce(t *testing.T) {
 	const n, job = 8000, 2 * time.Second
 	bubble(t, Options{Outputs: 3, Input: rollAt(5_000)}, func(w *world) {

@@ -234,7 +234,8 @@ func (n *nemesis) up(id core.HostID) {
 	n.at(time.Now().Add(time.Second), func() { n.up(id) })
 }
 
-// separate loses all packets between the hosts of a side and the others; clients are with the others. Membership follows.
+// separate loses all packets between the hosts of a side and the others; clients are with the others. Membership
+// follows.
 func (n *nemesis) separate(side []core.HostID) (heal func()) {
 	addr := func(id core.HostID) string { return string(id) + ":1" }
 	all := append(slices.Clone(n.order), "metadata-0")

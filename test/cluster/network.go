@@ -13,9 +13,9 @@ import (
 	"github.com/columbamq/columba/internal/netmem"
 )
 
-// network connects addresses, in memory. It loses packets between addresses that are cut off from each other: connections stand
-// still, in that direction, and are not made. An address whose process stands still neither reads nor writes. A slow one waits
-// before each read, and so does who reads from it.
+// network connects addresses, in memory. It loses packets between addresses that are cut off from each other:
+// connections stand still, in that direction, and are not made. An address whose process stands still neither reads nor
+// writes. A slow one waits before each read, and so does who reads from it.
 type network struct {
 	mu struct {
 		sync.Mutex
@@ -150,7 +150,8 @@ func (n *network) reset(match func(a, b string) bool) {
 	}
 }
 
-// port is a process's way to the network. When the process dies, its connections end and nothing of it gets out any more.
+// port is a process's way to the network. When the process dies, its connections end and nothing of it gets out any
+// more.
 type port struct {
 	n    *network
 	addr string
@@ -217,7 +218,8 @@ func (p *port) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 }
 
-// tryDial answers a channel to wait for when no packet gets through now. A process that stands still is connected to all the same.
+// tryDial answers a channel to wait for when no packet gets through now. A process that stands still is connected to
+// all the same.
 func (p *port) tryDial(addr string) (c net.Conn, wait <-chan struct{}, err error) {
 	n := p.n
 	n.mu.Lock()

@@ -43,7 +43,8 @@ func (w *world) never(got map[string]int, n, lost int) {
 	}
 }
 
-// TestRule_DeliveryMode_NothingIsLostWithoutAFault also acks half of the messages only, and lets many lock timeouts pass.
+// TestRule_DeliveryMode_NothingIsLostWithoutAFault also acks half of the messages only, and lets many lock timeouts
+// pass.
 func TestRule_DeliveryMode_NothingIsLostWithoutAFault(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.onceGroup()
@@ -76,8 +77,8 @@ func TestRule_DeliveryMode_OutputHostDies(t *testing.T) {
 	})
 }
 
-// TestRule_DeliveryMode_OwnerIsCutOff cuts the owner off from all hosts but not from its consumer, and stops it: it has another owner meanwhile, and goes on
-// when it is back.
+// TestRule_DeliveryMode_OwnerIsCutOff cuts the owner off from all hosts but not from its consumer, and stops it: it has
+// another owner meanwhile, and goes on when it is back.
 func TestRule_DeliveryMode_OwnerIsCutOff(t *testing.T) {
 	for name, cut := range map[string]func(w *world, owner core.HostID) (heal func()){
 		"cut off": func(w *world, owner core.HostID) func() {
@@ -143,7 +144,8 @@ func refuseClaims(_ context.Context, op Op) error {
 	return nil
 }
 
-// TestRule_DeliveryMode_MetadataRefuseClaims hands out nothing that is not claimed durably, and goes on when claims are taken again.
+// TestRule_DeliveryMode_MetadataRefuseClaims hands out nothing that is not claimed durably, and goes on when claims are
+// taken again.
 func TestRule_DeliveryMode_MetadataRefuseClaims(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.onceGroup()

@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestConsume_PlannedMoveOfAtMostOnceLosesNothing has output hosts come, so that shares of a group that delivers at most once move away from one that is
-// well, while messages are claimed and not handed out yet. The metadata take a moment.
+// TestConsume_PlannedMoveOfAtMostOnceLosesNothing has output hosts come, so that shares of a group that delivers at
+// most once move away from one that is well, while messages are claimed and not handed out yet. The metadata take a
+// moment.
 func TestConsume_PlannedMoveOfAtMostOnceLosesNothing(t *testing.T) {
 	const n = 8000
 	bubble(t, Options{Outputs: 3, Input: rollAt(5_000)}, func(w *world) {

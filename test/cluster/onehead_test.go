@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// oneHead stands before the metadata as they are, and looks at the chains of CP queues after each change of a row: of all extents of
-// a queue that a head, a create row or a seal row names, one at most has no end. Safe for concurrent use.
+// oneHead stands before the metadata as they are, and looks at the chains of CP queues after each change of a row: of
+// all extents of a queue that a head, a create row or a seal row names, one at most has no end. Safe for concurrent
+// use.
 type oneHead struct {
 	metadata.Store
 	mu struct {

@@ -29,8 +29,8 @@ func TestControllerSeeds(t *testing.T) {
 	}
 }
 
-// runOther runs some of TestSeeds, TestGroupSeeds and TestChains with a flag. The processes are others, since flags are of
-// a whole process.
+// runOther runs some of TestSeeds, TestGroupSeeds and TestChains with a flag. The processes are others, since flags are
+// of a whole process.
 func runOther(t *testing.T, flag string, many int) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^(TestSeeds|TestGroupSeeds|TestChains)$", "-test.timeout=10m", "-test.parallel=2", "-"+flag,

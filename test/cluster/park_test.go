@@ -34,8 +34,9 @@ func (w *world) places(group string) string {
 	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.DelayedPublish+d.DelayedGroup, d.DelayedRetry, d.Dead)
 }
 
-// TestRule_LongWaits follows a message through two parkings to its dead letter. Each time it is gone from where it was within
-// seconds, listed and counted; it comes back when it is due, with its next attempt, though the group delays and skips what is old.
+// TestRule_LongWaits follows a message through two parkings to its dead letter. Each time it is gone from where it was
+// within seconds, listed and counted; it comes back when it is due, with its next attempt, though the group delays and
+// skips what is old.
 func TestRule_LongWaits(t *testing.T) {
 	const wait = 80 * time.Second // more than the group's messages may be old
 	for _, consistency := range []string{"ap", "cp"} {
@@ -135,7 +136,8 @@ func TestPark_PinsNothing(t *testing.T) {
 	})
 }
 
-// TestPark_SurvivesKills kills hosts of every kind at random moments while messages are parked, wait and come back: all are done in the end.
+// TestPark_SurvivesKills kills hosts of every kind at random moments while messages are parked, wait and come back: all
+// are done in the end.
 func TestPark_SurvivesKills(t *testing.T) {
 	bubble(t, Options{Stores: 3, Inputs: 2, Outputs: 2, Replicas: 2}, func(w *world) {
 		random := rand.New(rand.NewPCG(3, 4))
@@ -183,8 +185,8 @@ func TestPark_SurvivesKills(t *testing.T) {
 	})
 }
 
-// TestPark_NotWritable takes the input hosts away: what is to be parked waits in memory, comes when it is due, and the rest of the group goes on.
-// It is parked once they are back.
+// TestPark_NotWritable takes the input hosts away: what is to be parked waits in memory, comes when it is due, and the
+// rest of the group goes on. It is parked once they are back.
 func TestPark_NotWritable(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -220,7 +222,7 @@ func TestPark_NotWritable(t *testing.T) {
 	})
 }
 
-// TestPark_UnknownOutcomeComesOnce loses the answer to an append: it is found to have come to pass, and there are not two of it.
+// TestPark_UnknownOutcomeComesOnce loses the answer to an append: it is found to have come to pass, and is there once.
 func TestPark_UnknownOutcomeComesOnce(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -248,8 +250,8 @@ func TestPark_UnknownOutcomeComesOnce(t *testing.T) {
 	})
 }
 
-// TestPark_MaxDeliveriesIsExact nacks all that comes, for long and for short, while output hosts restart and crash: each message is a dead letter
-// after so many attempts as the group allows, and no attempt of it came twice.
+// TestPark_MaxDeliveriesIsExact nacks all that comes, for long and for short, while output hosts restart and crash:
+// each message is a dead letter after so many attempts as the group allows, and no attempt of it came twice.
 func TestPark_MaxDeliveriesIsExact(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		const most = 4
@@ -291,7 +293,7 @@ func TestPark_MaxDeliveriesIsExact(t *testing.T) {
 	})
 }
 
-// TestPark_MetadataGoOn has nacks replace metadata, on a session and by token: the message brings them along, however soon it comes.
+// TestPark_MetadataGoOn has nacks replace metadata, on a session and by token: the message brings them along.
 func TestPark_MetadataGoOn(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -321,7 +323,8 @@ func TestPark_MetadataGoOn(t *testing.T) {
 	})
 }
 
-// TestPark_GroupAndQueueGo deletes a group with parked messages: its retry queue goes, and one of the same name begins without them.
+// TestPark_GroupAndQueueGo deletes a group with parked messages: its retry queue goes, and one of the same name begins
+// without them.
 func TestPark_GroupAndQueueGo(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		park := func(queue string) {
@@ -359,8 +362,8 @@ func TestPark_GroupAndQueueGo(t *testing.T) {
 	})
 }
 
-// TestPark_Elsewhere parks in a group on a dead letter queue, and what was merged back; and sends a group back with parked messages, which
-// it keeps.
+// TestPark_Elsewhere parks in a group on a dead letter queue, and what was merged back; and sends a group back with
+// parked messages, which it keeps.
 func TestPark_Elsewhere(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.buried("g", "a")

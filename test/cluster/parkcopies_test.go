@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestPark_DiesBetweenAppendAndAck kills an output host that has appended a message to the retry queue and does not know it: whoever comes after it finds
-// it there, and there are not two of it.
+// TestPark_DiesBetweenAppendAndAck kills an output host that has appended a message to the retry queue and does not
+// know it: whoever comes after it finds it there, and there are not two of it.
 func TestPark_DiesBetweenAppendAndAck(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", patient)
@@ -45,8 +45,8 @@ func TestPark_DiesBetweenAppendAndAck(t *testing.T) {
 	})
 }
 
-// TestPark_OneOverALostConnection loses the answer to an append to the retry queue, and nothing else: the owner finds the message there and does not append it
-// again.
+// TestPark_OneOverALostConnection loses the answer to an append to the retry queue, and nothing else: the owner finds
+// the message there and does not append it again.
 func TestPark_OneOverALostConnection(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		bubble(t, Options{Inputs: 2}, func(w *world) {
@@ -85,7 +85,8 @@ func (w *world) storeOf(path string, id core.ExtentID) core.HostID {
 	return e.Replicas[0]
 }
 
-// parkedInDoubt parks two messages. Nobody heard that the second one, which waits for so long, was appended, and its store is away.
+// parkedInDoubt parks two messages. Nobody heard that the second one, which waits for so long, was appended, and its
+// store is away.
 func (w *world) parkedInDoubt(wait time.Duration) (con *client.Consumer, away core.HostID) {
 	w.t.Helper()
 	w.group("g", patient)
@@ -103,8 +104,8 @@ func (w *world) parkedInDoubt(wait time.Duration) (con *client.Consumer, away co
 	return con, away
 }
 
-// TestPark_StoreIsAwayWhileItIsLookedFor has the store away that has a message of an append of unknown outcome, until the message is due. Then the output host
-// dies: the message comes once.
+// TestPark_StoreIsAwayWhileItIsLookedFor has the store away that has a message of an append of unknown outcome, until
+// the message is due. Then the output host dies: the message comes once.
 func TestPark_StoreIsAwayWhileItIsLookedFor(t *testing.T) {
 	bubble(t, Options{Stores: 2, Replicas: 1}, func(w *world) {
 		con, away := w.parkedInDoubt(2 * time.Minute)
@@ -131,8 +132,8 @@ func TestPark_StoreIsAwayWhileItIsLookedFor(t *testing.T) {
 	})
 }
 
-// TestPark_CancelledWithItsCopy has two of a parked message, since the store that has the first one was away for more than five minutes when it was looked
-// for: who cancels one of them cancels both.
+// TestPark_CancelledWithItsCopy has two of a parked message, since the store that has the first one was away for more
+// than five minutes when it was looked for: who cancels one of them cancels both.
 func TestPark_CancelledWithItsCopy(t *testing.T) {
 	bubble(t, Options{Stores: 2, Replicas: 1}, func(w *world) {
 		con, away := w.parkedInDoubt(10 * time.Minute)

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/outputhost"
 )
 
-// TestPark_FindingOneIsBounded parks more than one call looks through: what is said of a message that was done with says so, a listing goes on page by page,
-// and what is known to be due at a time is looked up.
+// TestPark_FindingOneIsBounded parks more than one call looks through: what is said of a message that was done with
+// says so, a listing goes on page by page, and what is known to be due at a time is looked up.
 func TestPark_FindingOneIsBounded(t *testing.T) {
 	bubble(t, Options{Output: func(c *outputhost.Config) { c.SearchBytes = 32 << 10 }}, func(w *world) {
 		const n = 40

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestPark_MeetsOthers: what is parked can be cancelled, expires into the dead letter queue, and comes to consumers that pull.
+// TestPark_MeetsOthers: what is parked can be cancelled, expires into the dead letter queue, and comes to consumers
+// that pull.
 func TestPark_MeetsOthers(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { patient(g); g.Expired = core.ExpiredDLQ })
@@ -66,7 +67,8 @@ func TestPark_MeetsOthers(t *testing.T) {
 	})
 }
 
-// TestPark_SeekCarriesWhatIsDone sends a group back again and again: what was parked and is done does not come once more.
+// TestPark_SeekCarriesWhatIsDone sends a group back again and again: what was parked and is done does not come once
+// more.
 func TestPark_SeekCarriesWhatIsDone(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", patient)

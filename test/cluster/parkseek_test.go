@@ -9,8 +9,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestPark_SeeksMeetAcks sends a group elsewhere again and again, while what was parked comes back, is acked, and some of it is parked once more: each
-// attempt comes once, and nothing is lost, however close an ack, or the opening of an extent, is to a seek.
+// TestPark_SeeksMeetAcks sends a group elsewhere again and again, while what was parked comes back, is acked, and some
+// of it is parked once more: each attempt comes once, and nothing is lost, however close an ack, or the opening of an
+// extent, is to a seek.
 func TestPark_SeeksMeetAcks(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		const n = 60

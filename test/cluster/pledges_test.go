@@ -140,8 +140,8 @@ func (t *trial) sentBack(w *taken, parked []*taken) bool {
 // notCounted is how many attempts of a message do not count at most, since a crash or a lost lease interrupted them.
 const notCounted = 3
 
-// judgeMortal accounts for every message of a group with few attempts, whose dead letters are merged and purged: it is done, or a dead letter,
-// or was one and purged.
+// judgeMortal accounts for every message of a group with few attempts, whose dead letters are merged and purged: it is
+// done, or a dead letter, or was one and purged.
 func (t *trial) judgeMortal(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	ends := make(map[core.Receipt]*taken) // rejected, or done
 	first, last := make(map[core.Receipt]*taken), make(map[core.Receipt]*taken)

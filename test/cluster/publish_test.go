@@ -183,7 +183,8 @@ func TestCluster_InputHostRestartSealsItsExtents(t *testing.T) {
 	})
 }
 
-// TestCluster_SealResumesAfterRestart leaves a seal row that says sealing, with its store away, and restarts the controller.
+// TestCluster_SealResumesAfterRestart leaves a seal row that says sealing, with its store away, and restarts the
+// controller.
 func TestCluster_SealResumesAfterRestart(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)

@@ -13,9 +13,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestCluster_PurgeTakesWhatIsStored purges a queue of which one group has read a part and another nothing, with the controller killed again and again
-// meanwhile: neither gets any more of what was stored once it is done, both get all that is acknowledged afterwards, also a group that is made then, and
-// the space comes back.
+// TestCluster_PurgeTakesWhatIsStored purges a queue of which one group has read a part and another nothing, with the
+// controller killed again and again meanwhile: neither gets any more of what was stored once it is done, both get all
+// that is acknowledged afterwards, also a group that is made then, and the space comes back.
 func TestCluster_PurgeTakesWhatIsStored(t *testing.T) {
 	for _, consistency := range []core.Consistency{core.AP, core.CP} {
 		t.Run(string(consistency), func(t *testing.T) {
@@ -124,9 +124,9 @@ func (w *world) audited(what, object string) {
 	w.t.Errorf("the audit has no %s of %s", what, object)
 }
 
-// TestCluster_PurgeTakesWhatGroupsKeepElsewhere purges a queue of which one group has parked a message for later, and been given back a dead letter that it
-// has not read, with the controller killed after each few homes: neither comes again, what is a dead letter still stays, and messages that are parked
-// afterwards come back.
+// TestCluster_PurgeTakesWhatGroupsKeepElsewhere purges a queue of which one group has parked a message for later, and
+// been given back a dead letter that it has not read, with the controller killed after each few homes: neither comes
+// again, what is a dead letter still stays, and messages that are parked afterwards come back.
 func TestCluster_PurgeTakesWhatGroupsKeepElsewhere(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.buried("g", "merged")

@@ -88,8 +88,8 @@ func (t *trial) unseenFor(stored time.Time, age time.Duration) bool {
 	return false
 }
 
-// judgeFresh looks for what was handed out for the first time when the group was to skip it, and for what was not although it was fresh, or had been handed
-// out before.
+// judgeFresh looks for what was handed out for the first time when the group was to skip it, and for what was not
+// although it was fresh, or had been handed out before.
 func (t *trial) judgeFresh(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	last, done := make(map[verify.Key]*taken), make(map[verify.Key]bool)
 	for _, w := range list {

@@ -20,8 +20,9 @@ func (w *world) remake(kind core.Consistency) {
 	w.group("g", nil)
 }
 
-// TestRemadeQueue_TakesWhatIsAcknowledged deletes a queue and makes it again while a publisher has a session to it: what is acknowledged after the new one is
-// there is delivered to its group. deaf: the metadata do not answer the input host, so that it does not hear of the deletion.
+// TestRemadeQueue_TakesWhatIsAcknowledged deletes a queue and makes it again while a publisher has a session to it:
+// what is acknowledged after the new one is there is delivered to its group. deaf: the metadata do not answer the input
+// host, so that it does not hear of the deletion.
 func TestRemadeQueue_TakesWhatIsAcknowledged(t *testing.T) {
 	for _, kind := range []core.Consistency{core.AP, core.CP} {
 		for _, stop := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 3 * time.Second} {
@@ -59,7 +60,8 @@ func TestRemadeQueue_TakesWhatIsAcknowledged(t *testing.T) {
 	}
 }
 
-// TestRemadeQueue_RightAfterAnother makes another queue just before, so that the input host has read the queues' records and pauses.
+// TestRemadeQueue_RightAfterAnother makes another queue just before, so that the input host has read the queues'
+// records and pauses.
 func TestRemadeQueue_RightAfterAnother(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		p := w.publisher()
@@ -93,8 +95,8 @@ func TestRemadeQueue_RightAfterAnother(t *testing.T) {
 	})
 }
 
-// TestRemadeQueue_WaitsForTheFence deletes a queue whose only store is cut off from the controller, and not from the input host: messages are acknowledged
-// still, so the path is not free until the extent is sealed.
+// TestRemadeQueue_WaitsForTheFence deletes a queue whose only store is cut off from the controller, and not from the
+// input host: messages are acknowledged still, so the path is not free until the extent is sealed.
 func TestRemadeQueue_WaitsForTheFence(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		p := w.publisher()

@@ -15,7 +15,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// flood publishes from several publishers, each so often, with many messages on their way, until stop is called, and counts what is acknowledged.
+// flood publishes from several publishers, each so often, with many messages on their way, until stop is called, and
+// counts what is acknowledged.
 type flood struct {
 	acked, failed atomic.Int64
 	stop          func()
@@ -60,8 +61,8 @@ func (w *world) limit(spec core.NamespaceSpec) {
 	w.ok(err)
 }
 
-// TestCluster_NamespaceRate publishes far more than a namespace may, to two queues over two input hosts: what passes is its rate, the clients wait
-// by themselves, and nothing fails. When the limit is taken away they go on at once.
+// TestCluster_NamespaceRate publishes far more than a namespace may, to two queues over two input hosts: what passes is
+// its rate, the clients wait by themselves, and nothing fails. When the limit is taken away they go on at once.
 func TestCluster_NamespaceRate(t *testing.T) {
 	bubble(t, Options{Inputs: 2}, func(w *world) {
 		const rate = 100
@@ -92,7 +93,8 @@ func TestCluster_NamespaceRate(t *testing.T) {
 	})
 }
 
-// TestCluster_NamespaceRateWhenItIsNotInTime has a message wait for its turn longer than it may: throttled, with a time.
+// TestCluster_NamespaceRateWhenItIsNotInTime has a message wait for its turn longer than it may: throttled, with a
+// time.
 func TestCluster_NamespaceRateWhenItIsNotInTime(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.limit(core.NamespaceSpec{BytesPerSecond: 1000})
@@ -140,7 +142,8 @@ func TestCluster_NamespaceRateInACPQueue(t *testing.T) {
 	})
 }
 
-// TestCluster_NamespaceRateWithoutController cuts an input host off from the controller: it goes on, below its limit, and never without one.
+// TestCluster_NamespaceRateWithoutController cuts an input host off from the controller: it goes on, below its limit,
+// and never without one.
 func TestCluster_NamespaceRateWithoutController(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		const rate = 100
@@ -207,8 +210,8 @@ func TestCluster_QueuesOfANamespace(t *testing.T) {
 	})
 }
 
-// TestCluster_BacklogCap fills a queue that nobody consumes to its cap, or to that of its namespace: publishers wait there, go on when it is consumed, and as
-// soon as there is no cap any more.
+// TestCluster_BacklogCap fills a queue that nobody consumes to its cap, or to that of its namespace: publishers wait
+// there, go on when it is consumed, and as soon as there is no cap any more.
 func TestCluster_BacklogCap(t *testing.T) {
 	const cap, size = 256 << 10, 4 << 10
 	for name, set := range map[string]func(w *world, cap int64){

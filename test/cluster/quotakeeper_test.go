@@ -20,9 +20,10 @@ func (w *world) keeper() core.HostID {
 	return ids[0]
 }
 
-// TestCluster_NamespaceRateOfTwoControllers publishes to two queues over two input hosts, which ask for their quotas while
-// each of them knows another controller, and after the one is killed that divides the limit, and back. The sum is never
-// above the limit by more than the leases of one keeper. It is the limit while a controller divides it for both hosts.
+// TestCluster_NamespaceRateOfTwoControllers publishes to two queues over two input hosts, which ask for their quotas
+// while each of them knows another controller, and after the one is killed that divides the limit, and back. The sum is
+// never above the limit by more than the leases of one keeper. It is the limit while a controller divides it for both
+// hosts.
 func TestCluster_NamespaceRateOfTwoControllers(t *testing.T) {
 	bubble(t, Options{Controllers: 2, Inputs: 2}, func(w *world) {
 		const rate, length = 100, 10
@@ -73,8 +74,9 @@ func TestCluster_NamespaceRateOfTwoControllers(t *testing.T) {
 	})
 }
 
-// TestCluster_BacklogCapOfTwoControllers fills a queue that nobody consumes to its cap, or to that of its namespace, while the
-// controller that knows the backlog is killed and comes back. Then it is consumed, and killed once more meanwhile.
+// TestCluster_BacklogCapOfTwoControllers fills a queue that nobody consumes to its cap, or to that of its namespace,
+// while the controller that knows the backlog is killed and comes back. Then it is consumed, and killed once more
+// meanwhile.
 func TestCluster_BacklogCapOfTwoControllers(t *testing.T) {
 	const cap, size = 256 << 10, 4 << 10
 	for name, spec := range map[string]core.QueueSpec{

@@ -41,7 +41,8 @@ func (r *recall) of(group string, b birth) client.CancelOutcome {
 	return ""
 }
 
-// decided is for how long a message that is about to be due counts as one that may have been handed out, when somebody does not answer.
+// decided is for how long a message that is about to be due counts as one that may have been handed out, when somebody
+// does not answer.
 const decided = 5 * time.Second
 
 // takeBack cancels messages that wait, some of them twice; whatever fails meanwhile, it asks until it is told.
@@ -157,8 +158,8 @@ func (t *trial) cancelAgain(r *recall) {
 	}
 }
 
-// judgeRecalls looks for messages that a group was given although it was said that they are cancelled for it, and for some that were not cancelled
-// although nobody can have been given them.
+// judgeRecalls looks for messages that a group was given although it was said that they are cancelled for it, and for
+// some that were not cancelled although nobody can have been given them.
 func (t *trial) judgeRecalls(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	byKey := t.load.mu.recalled
 	for _, r := range byKey {
@@ -191,8 +192,8 @@ func (t *trial) calledFor(r *recall, at core.Receipt, p verify.Published) bool {
 	return at == r.at || !t.crashedBetween(p.At.Add(-30*time.Second), p.At)
 }
 
-// early reports whether the group may have forgotten that it was handed out, as its host died or it was sent back: by a store's clock it was due, and by
-// those of others it was not.
+// early reports whether the group may have forgotten that it was handed out, as its host died or it was sent back: by a
+// store's clock it was due, and by those of others it was not.
 func (t *trial) early(r *recall, w *taken) bool {
 	forgets := t.load.habits[w.Group].jumps || t.crashedBetween(w.At, r.answered)
 	return w.At.Before(t.load.mu.due[r.key]) && w.At.Before(r.answered) && forgets

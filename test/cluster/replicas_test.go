@@ -16,7 +16,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// operatorLooks is how long an operator leaves a store to itself that asks for another disk: it has tried twice by then.
+// operatorLooks is how long an operator leaves a store to itself that asks for another disk: it has tried twice by
+// then.
 const operatorLooks = 5 * time.Minute
 
 // settle waits until every extent is sealed, every replica knows it, and there are as many copies as there should be.
@@ -38,7 +39,8 @@ func (t *trial) settle() map[core.ExtentID]metadata.SealRecord {
 	}
 }
 
-// replaceDisks does what a store says that cannot cut removed extents out of a damaged table, unless the store alone has an extent.
+// replaceDisks does what a store says that cannot cut removed extents out of a damaged table, unless the store alone
+// has an extent.
 func (t *trial) replaceDisks() {
 	for i := range t.plan.stores {
 		id := Store(i)
@@ -131,7 +133,8 @@ func (t *trial) compareAll() {
 	t.compare(seals)
 }
 
-// compare reads all copies of all extents: they are the same, byte for byte, and have what publishers and consumers were told.
+// compare reads all copies of all extents: they are the same, byte for byte, and have what publishers and consumers
+// were told.
 func (t *trial) compare(seals map[core.ExtentID]metadata.SealRecord) {
 	crcs := make(map[core.ExtentID][]uint32) // of the payloads, from seq 1
 	for id, s := range seals {

@@ -173,8 +173,8 @@ func TestCluster_RetentionLeavesNoRows(t *testing.T) {
 	})
 }
 
-// TestCluster_RemovalWaitsForTheWayToTheController cuts a store off from the controller, in one direction, before its extents are due. It removes nothing by
-// itself, loses nothing, and removes them afterwards.
+// TestCluster_RemovalWaitsForTheWayToTheController cuts a store off from the controller, in one direction, before its
+// extents are due. It removes nothing by itself, loses nothing, and removes them afterwards.
 func TestCluster_RemovalWaitsForTheWayToTheController(t *testing.T) {
 	for name, way := range map[string]func(store, controller string) path{
 		"calls do not come":   func(store, controller string) path { return path{controller, store} },

@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/internal/underrace"
 )
 
-// retriesHeld consumes for a while, and answers how many first deliveries there were, and the most retries at any second.
+// retriesHeld consumes for a while, and answers how many first deliveries there were, and the most retries at any
+// second.
 func (w *world) retriesHeld(con *client.Consumer, d time.Duration, how func(*client.Delivery)) (firsts int, most uint64) {
 	w.t.Helper()
 	looked := time.Now()
@@ -44,9 +45,9 @@ func (w *world) manyExtents(n int) {
 	}
 }
 
-// TestRule_RetryLimit_AllFail has all messages fail, with waits in memory and in the retry queue, and one and three output
-// hosts: the group holds as many retries as it may, and first deliveries go on as retries end. A higher limit lets the
-// rest go at once, and in the end nothing is left.
+// TestRule_RetryLimit_AllFail has all messages fail, with waits in memory and in the retry queue, and one and three
+// output hosts: the group holds as many retries as it may, and first deliveries go on as retries end. A higher limit
+// lets the rest go at once, and in the end nothing is left.
 func TestRule_RetryLimit_AllFail(t *testing.T) {
 	const n, limit, prefetch = 2000, 100, 10
 	for _, outputs := range []int{1, 3} {

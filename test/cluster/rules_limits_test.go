@@ -40,7 +40,8 @@ func TestRule_NotWritable(t *testing.T) {
 	})
 }
 
-// TestRule_Credits has consumers that settle nothing: each holds what it asked for, in messages or in bytes, and gets one more for one that it settles.
+// TestRule_Credits has consumers that settle nothing: each holds what it asked for, in messages or in bytes, and gets
+// one more for one that it settles.
 func TestRule_Credits(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("messages", nil)
@@ -78,8 +79,8 @@ func TestRule_Credits(t *testing.T) {
 	})
 }
 
-// TestRule_ConsumerGoesAway loses a consumer's process, and then closes one: what was given to the application stays locked until its timeout, what was
-// not comes back at once when it was closed, and a token settles from elsewhere.
+// TestRule_ConsumerGoesAway loses a consumer's process, and then closes one: what was given to the application stays
+// locked until its timeout, what was not comes back at once when it was closed, and a token settles from elsewhere.
 func TestRule_ConsumerGoesAway(t *testing.T) {
 	const lock = 30 * time.Second
 	bubble(t, Options{}, func(w *world) {
@@ -126,8 +127,8 @@ func TestRule_ConsumerGoesAway(t *testing.T) {
 	})
 }
 
-// TestRule_OutstandingLimit has one group settle nothing of more than may be outstanding: reading stops there, another group goes on, and so does this one when
-// something is settled.
+// TestRule_OutstandingLimit has one group settle nothing of more than may be outstanding: reading stops there, another
+// group goes on, and so does this one when something is settled.
 func TestRule_OutstandingLimit(t *testing.T) {
 	const limit, n = 10_000, 10_500
 	bubble(t, Options{}, func(w *world) {

@@ -11,7 +11,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestRule_Start makes groups in every way when some extents are sealed and one is open: each begins exactly where it says.
+// TestRule_Start makes groups in every way when some extents are sealed and one is open: each begins exactly where it
+// says.
 func TestRule_Start(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(2_000)}, func(w *world) {
 		w.publish(numbers(1, 100)...)
@@ -40,7 +41,8 @@ func TestRule_Start(t *testing.T) {
 	})
 }
 
-// TestRule_GroupDelay has a message come so long after it was enqueued, also over a crash; a retry does not wait for it.
+// TestRule_GroupDelay has a message come so long after it was enqueued, also over a crash; a retry does not wait for
+// it.
 func TestRule_GroupDelay(t *testing.T) {
 	const delay = 3 * time.Minute
 	bubble(t, Options{}, func(w *world) {
@@ -74,8 +76,8 @@ func TestRule_GroupDelay(t *testing.T) {
 	})
 }
 
-// TestRule_GroupDelay_AndTheirOwn has messages for later come when both their own delay and the group's are over, also over a crash; counted and
-// explained as what they wait for.
+// TestRule_GroupDelay_AndTheirOwn has messages for later come when both their own delay and the group's are over, also
+// over a crash; counted and explained as what they wait for.
 func TestRule_GroupDelay_AndTheirOwn(t *testing.T) {
 	const delay = 3 * time.Minute
 	bubble(t, Options{}, func(w *world) {
@@ -111,7 +113,8 @@ func TestRule_GroupDelay_AndTheirOwn(t *testing.T) {
 	})
 }
 
-// TestRule_SkipOlder settles unseen what is too old and was never handed out; what was comes again however old it is, and nothing is left over.
+// TestRule_SkipOlder settles unseen what is too old and was never handed out; what was comes again however old it is,
+// and nothing is left over.
 func TestRule_SkipOlder(t *testing.T) {
 	const most = time.Minute
 	bubble(t, Options{}, func(w *world) {
@@ -200,8 +203,9 @@ func TestRule_Order_WithinAnExtent(t *testing.T) {
 	})
 }
 
-// TestRule_Order crashes input and output hosts, in turn, and rolls extents, under a publisher and a consumer of a CP queue: first deliveries are in the order
-// in which the messages were published. TestChains does it with random faults of all kinds.
+// TestRule_Order crashes input and output hosts, in turn, and rolls extents, under a publisher and a consumer of a CP
+// queue: first deliveries are in the order in which the messages were published. TestChains does it with random faults
+// of all kinds.
 func TestRule_Order(t *testing.T) {
 	bubble(t, Options{Stores: 3, Inputs: 2, Outputs: 2, Input: rollAt(3_000)}, func(w *world) {
 		w.ok(w.Client.Admin().DeleteQueue(w.t.Context(), queue))

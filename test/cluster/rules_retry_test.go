@@ -79,8 +79,8 @@ func TestRule_LockTimeout_LateAck(t *testing.T) {
 	})
 }
 
-// TestRule_MaxDeliveries lets each way to fail use an attempt up, over crashes of the output host: dead after exactly max deliveries that no crash
-// interrupted.
+// TestRule_MaxDeliveries lets each way to fail use an attempt up, over crashes of the output host: dead after exactly
+// max deliveries that no crash interrupted.
 func TestRule_MaxDeliveries(t *testing.T) {
 	for _, most := range []int{1, 2, 10} {
 		bubble(t, Options{Outputs: 2}, func(w *world) {
@@ -212,7 +212,8 @@ func TestRule_Reject(t *testing.T) {
 	})
 }
 
-// TestRule_MaxDeliveries_CountIsDurableFirst makes checkpoints fail: a second attempt must not be handed out before it is counted durably.
+// TestRule_MaxDeliveries_CountIsDurableFirst makes checkpoints fail: a second attempt must not be handed out before it
+// is counted durably.
 func TestRule_MaxDeliveries_CountIsDurableFirst(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)

@@ -44,17 +44,18 @@ func seeds(otherwise int) int {
 	return otherwise
 }
 
-// chunk is how many seeds one process runs: a bubble leaves some memory behind, and one that hangs must not take all with it.
+// chunk is how many seeds one process runs: a bubble leaves some memory behind, and one that hangs must not take all
+// with it.
 const chunk = 100
 
-// TestSeeds runs random schedules of faults against clusters under load, in virtual time. All choices come from the seed; what the
-// runtime's scheduler chooses does not, so a seed that has failed may have to be repeated.
+// TestSeeds runs random schedules of faults against clusters under load, in virtual time. All choices come from the
+// seed; what the runtime's scheduler chooses does not, so a seed that has failed may have to be repeated.
 //
 //	go test ./test/cluster -run TestSeeds -seed=N -steps=K
 //	COLUMBA_SEEDS=10000 go test ./test/cluster -run TestSeeds -timeout 6h
 //
-// With -stale, -never and -undecided the metadata is on three replicas that differ, see faulty.Replicas. With -controllers
-// there are several controllers.
+// With -stale, -never and -undecided the metadata is on three replicas that differ, see faulty.Replicas. With
+// -controllers there are several controllers.
 func TestSeeds(t *testing.T) {
 	series{"TestSeeds", "many", *seedFlag, *manyFlag, func(t *testing.T, seed uint64, steps int) { try(t, draw(seed, steps, *ctlFlag)) }}.test(t)
 }

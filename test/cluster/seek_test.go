@@ -75,8 +75,8 @@ func TestCluster_SeekVoidsTokens(t *testing.T) {
 	})
 }
 
-// TestCluster_SeekUnderLoad sends a group back while it consumes what is being published, with an output host that dies: in the end it has all
-// from the beginning on, once more.
+// TestCluster_SeekUnderLoad sends a group back while it consumes what is being published, with an output host that
+// dies: in the end it has all from the beginning on, once more.
 func TestCluster_SeekUnderLoad(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(5_000)}, func(w *world) {
 		w.group("g", nil)

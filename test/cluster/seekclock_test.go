@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCluster_SeekAfterAClockThatWasAhead: a group has consumed an extent on an output host whose clock was five minutes ahead. When that was set
-// right and the group is sent back, it gets everything once more, not again and again until the five minutes are over.
+// TestCluster_SeekAfterAClockThatWasAhead: a group has consumed an extent on an output host whose clock was five
+// minutes ahead. When that was set right and the group is sent back, it gets everything once more, not again and again
+// until the five minutes are over.
 func TestCluster_SeekAfterAClockThatWasAhead(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.hosts[OutputOf(0)].skew.Store(int64(5 * time.Minute))

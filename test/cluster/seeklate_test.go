@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// TestSeek_LateDoneRow sends a group to latest, and, while the controller still notes what that epoch does not get, to earliest. The group
-// consumes everything in the second epoch. Then the first seek goes on: nothing comes again, also after a restart.
+// TestSeek_LateDoneRow sends a group to latest, and, while the controller still notes what that epoch does not get, to
+// earliest. The group consumes everything in the second epoch. Then the first seek goes on: nothing comes again, also
+// after a restart.
 func TestSeek_LateDoneRow(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -62,7 +63,8 @@ func TestSeek_LateDoneRow(t *testing.T) {
 	})
 }
 
-// TestSeek_DoneRowsOfBefore: the done rows of a data directory of before epochs were part of their keys count as ever, and a seek makes them void.
+// TestSeek_DoneRowsOfBefore: the done rows of a data directory of before epochs were part of their keys count as ever,
+// and a seek makes them void.
 func TestSeek_DoneRowsOfBefore(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)

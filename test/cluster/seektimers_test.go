@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCluster_SeekToATimeKeepsWhatIsNotDue sends a group an hour back, to have what came since once more. A message that was published before that
-// time and is not due yet was never delivered: it still comes when it is due.
+// TestCluster_SeekToATimeKeepsWhatIsNotDue sends a group an hour back, to have what came since once more. A message
+// that was published before that time and is not due yet was never delivered: it still comes when it is due.
 func TestCluster_SeekToATimeKeepsWhatIsNotDue(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)

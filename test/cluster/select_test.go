@@ -48,8 +48,8 @@ func (w *world) equal(what string, got, want []string) {
 	}
 }
 
-// TestCluster_MergeSelected merges some dead letters, purges others, and merges the rest: each is where the last word on it says, at once when
-// that is done, for those who list them, count them or consume them.
+// TestCluster_MergeSelected merges some dead letters, purges others, and merges the rest: each is where the last word
+// on it says, at once when that is done, for those who list them, count them or consume them.
 func TestCluster_MergeSelected(t *testing.T) {
 	bubble(t, Options{Stores: 2, Input: rollAt(2_000)}, func(w *world) {
 		admin := w.Client.Admin()
@@ -112,7 +112,8 @@ func TestCluster_MergeSelected(t *testing.T) {
 	})
 }
 
-// TestCluster_LettersKeepTheirHistory: a message that dies again and again, each time merged alone, tells how it died before, the last times.
+// TestCluster_LettersKeepTheirHistory: a message that dies again and again, each time merged alone, tells how it died
+// before, the last times.
 func TestCluster_LettersKeepTheirHistory(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		admin := w.Client.Admin()
@@ -151,9 +152,9 @@ func TestCluster_LettersKeepTheirHistory(t *testing.T) {
 	})
 }
 
-// TestCluster_SelectionsSurviveKills kills the controller and the output hosts at random moments while dead letters are merged and purged by their
-// attempts, with a group that consumes the dead letter queue, and then all that are left are merged: each message is in one visible place in the end,
-// and comes from there.
+// TestCluster_SelectionsSurviveKills kills the controller and the output hosts at random moments while dead letters are
+// merged and purged by their attempts, with a group that consumes the dead letter queue, and then all that are left are
+// merged: each message is in one visible place in the end, and comes from there.
 func TestCluster_SelectionsSurviveKills(t *testing.T) {
 	for seed := range uint64(2) {
 		bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(10_000)}, func(w *world) {
@@ -292,7 +293,8 @@ func (w *world) ackAll(group, path string) *drained {
 	return out
 }
 
-// TestCluster_SelectionIsCancelled: before it is decided nothing has changed, and nothing is left over; another operation is a conflict meanwhile.
+// TestCluster_SelectionIsCancelled: before it is decided nothing has changed, and nothing is left over; another
+// operation is a conflict meanwhile.
 func TestCluster_SelectionIsCancelled(t *testing.T) {
 	bubble(t, Options{Stores: 2, Input: rollAt(2_000)}, func(w *world) {
 		admin, all := w.Client.Admin(), numbers(1, 60)

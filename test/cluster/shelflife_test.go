@@ -39,8 +39,8 @@ func (l *load) expired(key verify.Key) bool {
 	return perishes && at.Before(time.Now().Add(l.skew()))
 }
 
-// excused reports whether a group need not get a message that was acknowledged, nor have it as a dead letter: it was cancelled, or purged, or has
-// expired.
+// excused reports whether a group need not get a message that was acknowledged, nor have it as a dead letter: it was
+// cancelled, or purged, or has expired.
 func (l *load) excused(g core.GroupSpec, key verify.Key) bool {
 	if r := l.mu.recalled[key]; r != nil {
 		if o := r.of(g.Name, l.lastBirth(g)); o == client.OutcomeCancelled || o == "" && r.calledOff() { // the latter: while the group was being made
@@ -50,7 +50,8 @@ func (l *load) excused(g core.GroupSpec, key verify.Key) bool {
 	return l.purged(key) || l.expired(key) && (g.Expired != core.ExpiredDLQ || l.habits[g.Name].jumps)
 }
 
-// judgeShelfLives looks for messages that were handed out after they had expired, and for dead letters that say so and have not.
+// judgeShelfLives looks for messages that were handed out after they had expired, and for dead letters that say so and
+// have not.
 func (t *trial) judgeShelfLives(g core.GroupSpec, list []*taken) {
 	for _, w := range list {
 		end, perishes := t.load.mu.expires[w.Key]
@@ -82,8 +83,8 @@ func (t *trial) buried(g core.GroupSpec, key verify.Key) bool {
 	return slices.ContainsFunc(t.dead[g.Name], func(l client.DeadLetter) bool { return keyOf(g.Queue, l.Message.Body) == key })
 }
 
-// lag is how long a message is on its way from a host to the application at most when nothing fails: a consumer gives back what waited for a quarter
-// of the lock timeout.
+// lag is how long a message is on its way from a host to the application at most when nothing fails: a consumer gives
+// back what waited for a quarter of the lock timeout.
 const lag = 2 * time.Second
 
 // held is when what was on its way at a time has come: faults one after another may hold it up.

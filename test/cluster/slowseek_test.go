@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestSeek_SlowMetadata: of three controllers one does a seek that takes seconds. It changes the row of the group twice: before and after the checkpoints.
+// TestSeek_SlowMetadata: of three controllers one does a seek that takes seconds. It changes the row of the group
+// twice: before and after the checkpoints.
 func TestSeek_SlowMetadata(t *testing.T) {
 	bubble(t, Options{Controllers: 3, Input: rollAt(500)}, func(w *world) {
 		w.group("g", nil)

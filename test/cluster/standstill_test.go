@@ -29,8 +29,9 @@ const (
 	lateTimers = 100 * time.Millisecond
 )
 
-// standstill stops a controller at a call of a duty: its calls to the metadata and to hosts do not go out, whatever their deadlines, and it hears nothing. The
-// clock goes on. When it goes on, calls to the metadata are done that were on their way, or leave before its timers fire.
+// standstill stops a controller at a call of a duty: its calls to the metadata and to hosts do not go out, whatever
+// their deadlines, and it hears nothing. The clock goes on. When it goes on, calls to the metadata are done that were
+// on their way, or leave before its timers fire.
 type standstill struct {
 	w     *world
 	at    func(calls []string) bool // whether it stops at the last of these
@@ -61,7 +62,8 @@ func (s *standstill) arm(id core.HostID) {
 	p.port.sent.Store(&packet)
 }
 
-// call waits while the controller stands still; held: the deadline of the call does not count. The packet with the call at which it stops is on its way.
+// call waits while the controller stands still; held: the deadline of the call does not count. The packet with the call
+// at which it stops is on its way.
 func (s *standstill) call(name string) (held bool) {
 	s.mu.Lock()
 	last := false
@@ -87,7 +89,8 @@ func (s *standstill) call(name string) (held bool) {
 	return time.Since(s.woke) < lateTimers
 }
 
-// until waits until the controller has stopped, or the duty is done. If it has stopped it goes on after a minute; meanwhile is called in between.
+// until waits until the controller has stopped, or the duty is done. If it has stopped it goes on after a minute;
+// meanwhile is called in between.
 func (s *standstill) until(done func() bool, meanwhile func()) (stopped bool) {
 	s.w.t.Helper()
 	for end := time.Now().Add(20 * time.Minute); ; sleep(50 * time.Millisecond) {
@@ -161,9 +164,10 @@ type stillDuty struct {
 	do      func(w *world, s *standstill) (stopped bool)
 }
 
-// TestStandstill stops the controller that seals, merges or retires for a minute, at a call of that duty, while two others take over. When it goes on it does
-// no harm: no queue has two heads, no acknowledged message is lost, none is delivered again, no retired extent comes back, and an operation ends once.
-// It stops at the last insert and before the last update of each table, in a retirement before the last four, or at each call.
+// TestStandstill stops the controller that seals, merges or retires for a minute, at a call of that duty, while two
+// others take over. When it goes on it does no harm: no queue has two heads, no acknowledged message is lost, none is
+// delivered again, no retired extent comes back, and an operation ends once. It stops at the last insert and before the
+// last update of each table, in a retirement before the last four, or at each call.
 //
 //	go test ./test/cluster -run Standstill/merge -stillat=N
 //	go test ./test/cluster -run Standstill -stillall -timeout 1h
@@ -216,7 +220,8 @@ func count(calls []string, name string) (n int) {
 	return n
 }
 
-// stops are where some calls insert a row, or read one to change it: the last time for each table, or the last four times.
+// stops are where some calls insert a row, or read one to change it: the last time for each table, or the last four
+// times.
 func stops(calls []string, each bool) (out []int) {
 	seen := make(map[string]int)
 	for i := len(calls) - 1; i >= 0; i-- {

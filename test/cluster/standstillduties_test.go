@@ -184,7 +184,8 @@ func stillMergeOf(w *world, s *standstill, some []string) (stopped bool) {
 	return stopped
 }
 
-// stillRetire has an extent that two groups have consumed, and one that one of them has. While the controller stands still a third group comes.
+// stillRetire has an extent that two groups have consumed, and one that one of them has. While the controller stands
+// still a third group comes.
 func stillRetire(w *world, s *standstill) (stopped bool) {
 	w.keep(2*time.Minute, 5*time.Hour)
 	w.group("fast", nil)
@@ -250,8 +251,8 @@ func stillRetire(w *world, s *standstill) (stopped bool) {
 	return stopped
 }
 
-// lateGets sees to it that a group which came while an extent was being retired has got all of it, or nothing if it was marked when the group came, and all
-// of the others.
+// lateGets sees to it that a group which came while an extent was being retired has got all of it, or nothing if it was
+// marked when the group came, and all of the others.
 func (w *world) lateGets(group string, whole bool, old, kept []string) {
 	w.t.Helper()
 	con := w.consumer(group)

@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCluster_StartAtATimeCountsFromThePublish starts a group at a time in the past: it gets what a group got that was made then, that is what was
-// published from then on, for at once or for later, due since or not; and not what had been published before for a time behind it.
+// TestCluster_StartAtATimeCountsFromThePublish starts a group at a time in the past: it gets what a group got that was
+// made then, that is what was published from then on, for at once or for later, due since or not; and not what had been
+// published before for a time behind it.
 func TestCluster_StartAtATimeCountsFromThePublish(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2}, func(w *world) {
 		p := w.publisher()

@@ -17,8 +17,8 @@ type shut struct {
 	status   core.Status
 }
 
-// learned is within what time everybody who is connected knows of a change when nothing fails. Reads at One may be old by the delay of
-// replicas of the metadata.
+// learned is within what time everybody who is connected knows of a change when nothing fails. Reads at One may be old
+// by the delay of replicas of the metadata.
 func learned() time.Duration {
 	if *staleFlag > 0 {
 		return 5*time.Second + divergence(0).Delay
@@ -55,7 +55,8 @@ func (t *trial) shutAbout(random *rand.Rand) {
 	}
 }
 
-// judgeShut looks for what was stored, or handed out, while the queue did not do that and its hosts had had the time to learn it.
+// judgeShut looks for what was stored, or handed out, while the queue did not do that and its hosts had had the time to
+// learn it.
 func (t *trial) judgeShut() {
 	if *neverFlag > 0 { // who reads at One may never learn it
 		return
@@ -84,7 +85,8 @@ func (t *trial) judgeShut() {
 	}
 }
 
-// hinderedBetween reports whether some host may not have learned what it should have: what became of a consumer is no reason.
+// hinderedBetween reports whether some host may not have learned what it should have: what became of a consumer is no
+// reason.
 func (t *trial) hinderedBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(t.load.mu.history.Crashes, func(c verify.Crash) bool {
 		return c.Split && c.From.Before(to.Add(slack)) && c.To.After(from.Add(-slack))
@@ -142,7 +144,8 @@ func (t *trial) bearAgain(g core.GroupSpec, random *rand.Rand) {
 	}
 }
 
-// judgeReborn judges the last of the groups that were made under a name as a group of its own, and looks for what the others left it.
+// judgeReborn judges the last of the groups that were made under a name as a group of its own, and looks for what the
+// others left it.
 func (t *trial) judgeReborn(g core.GroupSpec, ledger map[verify.Key]verify.Published, list []*taken) {
 	births := t.load.mu.births
 	last := births[len(births)-1]

@@ -46,7 +46,8 @@ func (w *world) told(c *client.Consumer) error {
 	return nil
 }
 
-// TestCluster_QueueStatusReachesConnections goes through all of a queue's states with one publisher and one consumer, which stay connected.
+// TestCluster_QueueStatusReachesConnections goes through all of a queue's states with one publisher and one consumer,
+// which stay connected.
 func TestCluster_QueueStatusReachesConnections(t *testing.T) {
 	for _, consistency := range []core.Consistency{core.AP, core.CP} {
 		t.Run(string(consistency), func(t *testing.T) {
@@ -116,8 +117,9 @@ func (w *world) takeUnlessPaused(c *client.Consumer, patience time.Duration) *cl
 	return nil
 }
 
-// TestCluster_DisabledGroupPausesItsConsumers has a consumer hold some of a backlog when its group is disabled: it gets no more, is told why,
-// settles what it holds, and goes on when the group is enabled again, over the restart of its host too. Another group goes on meanwhile.
+// TestCluster_DisabledGroupPausesItsConsumers has a consumer hold some of a backlog when its group is disabled: it gets
+// no more, is told why, settles what it holds, and goes on when the group is enabled again, over the restart of its
+// host too. Another group goes on meanwhile.
 func TestCluster_DisabledGroupPausesItsConsumers(t *testing.T) {
 	bubble(t, Options{Outputs: 2}, func(w *world) {
 		w.group("g", nil)
@@ -232,8 +234,8 @@ func TestCluster_WorkWaitsWhileItsGroupIsDisabled(t *testing.T) {
 	})
 }
 
-// TestCluster_QueueMadeAgainIsAFreshOne deletes a queue under its publisher and its consumer and makes one under the same path: nothing of the old
-// one is in it, and who used the old one does not mix the two.
+// TestCluster_QueueMadeAgainIsAFreshOne deletes a queue under its publisher and its consumer and makes one under the
+// same path: nothing of the old one is in it, and who used the old one does not mix the two.
 func TestCluster_QueueMadeAgainIsAFreshOne(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"at once": 0, "later": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestStranger_StopsNoDeliveries: a controller starts that reaches the metadata, and that gossip shows to nobody: the address to join is wrong, or a firewall is
-// in between. All queues get their messages. They do so, too, soon after the only controller of the cluster has restarted.
+// TestStranger_StopsNoDeliveries: a controller starts that reaches the metadata, and that gossip shows to nobody: the
+// address to join is wrong, or a firewall is in between. All queues get their messages. They do so, too, soon after the
+// only controller of the cluster has restarted.
 func TestStranger_StopsNoDeliveries(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		t.Run(fmt.Sprint("calls fail ", cut), func(t *testing.T) {

@@ -21,7 +21,8 @@ type shownStuck struct {
 	Since, Until, Connected                                                  *time.Time
 }
 
-// stuck asks why the group does not go on, by the client and by the command, which have to agree, and to give that reason.
+// stuck asks why the group does not go on, by the client and by the command, which have to agree, and to give that
+// reason.
 func (w *world) stuck(group, reason string) client.Stuck {
 	w.t.Helper()
 	why, err := w.Client.Admin().WhyStuck(w.t.Context(), queue, group)
@@ -83,7 +84,8 @@ func TestWhyStuck_NothingWaits(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_HeldMessage has a consumer sit on the first of many messages: it is named, with who has it, where, since when, until when.
+// TestWhyStuck_HeldMessage has a consumer sit on the first of many messages: it is named, with who has it, where, since
+// when, until when.
 func TestWhyStuck_HeldMessage(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(2000)}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Minute })
@@ -157,7 +159,8 @@ func TestWhyStuck_NoConsumer(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_NoCredit gives the first message back while the one consumer has not looked at the second, which is all that it has room for.
+// TestWhyStuck_NoCredit gives the first message back while the one consumer has not looked at the second, which is all
+// that it has room for.
 func TestWhyStuck_NoCredit(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -330,7 +333,8 @@ func TestWhyStuck_OwnerIsSilent(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_OutstandingLimit has a consumer settle all but the first of as many messages as may be outstanding, and hold the rest.
+// TestWhyStuck_OutstandingLimit has a consumer settle all but the first of as many messages as may be outstanding, and
+// hold the rest.
 func TestWhyStuck_OutstandingLimit(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Hour })
@@ -371,8 +375,8 @@ func TestWhyStuck_CheckpointsCannotBeSaved(t *testing.T) {
 	})
 }
 
-// TestWhyStuck_LastAttemptFailed: nothing holds a last attempt back; once it failed, too, the message waits a few seconds for anything to succeed, and
-// why-stuck says that it is on its way to the dead letters.
+// TestWhyStuck_LastAttemptFailed: nothing holds a last attempt back; once it failed, too, the message waits a few
+// seconds for anything to succeed, and why-stuck says that it is on its way to the dead letters.
 func TestWhyStuck_LastAttemptFailed(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.NoNackThrottle = 2, true })

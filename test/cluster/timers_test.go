@@ -170,7 +170,8 @@ func (w *world) onTime(con *client.Consumer, late time.Duration, timers ...timer
 	}
 }
 
-// TestTimers_ComeInTheirOrderAndOnTime has due times in no order, before and after the consumer comes, over seconds and minutes.
+// TestTimers_ComeInTheirOrderAndOnTime has due times in no order, before and after the consumer comes, over seconds and
+// minutes.
 func TestTimers_ComeInTheirOrderAndOnTime(t *testing.T) {
 	bubble(t, Options{Stores: 3}, func(w *world) {
 		w.group("g", nil)
@@ -200,8 +201,8 @@ func TestTimers_ComeInTheirOrderAndOnTime(t *testing.T) {
 	})
 }
 
-// TestTimers_NothingIsLostWhenHostsDie kills, one after another while timers fire, the store they are read from, the output host that owns
-// them, and the controller; then the extent is sealed.
+// TestTimers_NothingIsLostWhenHostsDie kills, one after another while timers fire, the store they are read from, the
+// output host that owns them, and the controller; then the extent is sealed.
 func TestTimers_NothingIsLostWhenHostsDie(t *testing.T) {
 	bubble(t, Options{Stores: 3, Outputs: 2}, func(w *world) {
 		w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 5 * time.Second })
@@ -267,7 +268,8 @@ func TestTimers_NothingIsLostWhenHostsDie(t *testing.T) {
 	})
 }
 
-// TestTimers_GoByTheStoresClock sets the clock of the store that is read ahead, and then back: messages come when it says so, none earlier.
+// TestTimers_GoByTheStoresClock sets the clock of the store that is read ahead, and then back: messages come when it
+// says so, none earlier.
 func TestTimers_GoByTheStoresClock(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)

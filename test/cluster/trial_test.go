@@ -310,7 +310,8 @@ func (t *trial) gossip() time.Duration {
 	return time.Duration(t.mu.random.Int64N(int64(t.plan.gossip)))
 }
 
-// crashed notes a fault, which may explain duplicates. All but those of a consumer may leave two output hosts that serve one share.
+// crashed notes a fault, which may explain duplicates. All but those of a consumer may leave two output hosts that
+// serve one share.
 func (t *trial) crashed(what string, from, to time.Time) {
 	t.load.mu.Lock()
 	defer t.load.mu.Unlock()

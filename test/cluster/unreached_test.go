@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// TestCut_CommandsSayWhatTheyDoNotReach: a start at latest, a seek and a purge on the majority's side of a cut do not concern what is published on the other side.
-// They name its controller.
+// TestCut_CommandsSayWhatTheyDoNotReach: a start at latest, a seek and a purge on the majority's side of a cut do not
+// concern what is published on the other side. They name its controller.
 func TestCut_CommandsSayWhatTheyDoNotReach(t *testing.T) {
 	halved(t, 1, func(h *halves) {
 		h.group("old", nil)

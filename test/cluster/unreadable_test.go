@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A group reads the oldest extents first, a few side by side. Those whose only store is away must not hold up the others: what was
-// acknowledged by a store that is well is delivered.
+// A group reads the oldest extents first, a few side by side. Those whose only store is away must not hold up the
+// others: what was acknowledged by a store that is well is delivered.
 func TestCluster_UnreadableExtentsDoNotHoldUpOthers(t *testing.T) {
 	bubble(t, Options{Stores: 2, Replicas: 1, Input: rollAt(500)}, func(w *world) {
 		w.group("g", nil)

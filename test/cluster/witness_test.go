@@ -13,9 +13,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, its retirement, the end of an operation, what is
-// acknowledged, and the order of a chain, whose next extent is made when the one before has its end.
-// Safe for concurrent use.
+// witness stands before the metadata and sees to it that no decision is ever changed: the end of an extent, its
+// retirement, the end of an operation, what is acknowledged, and the order of a chain, whose next extent is made when
+// the one before has its end. Safe for concurrent use.
 type witness struct {
 	metadata.Store
 	mu struct {
@@ -82,8 +82,8 @@ func (w *witness) looksAt(whole metadata.Store) {
 	w.mu.whole = whole
 }
 
-// premature says why a head must not move to where a row has it: the place before has no end yet. A controller knows that end before it
-// moves the head.
+// premature says why a head must not move to where a row has it: the place before has no end yet. A controller knows
+// that end before it moves the head.
 func (w *witness) premature(ctx context.Context, t metadata.Table, value []byte) string {
 	w.mu.Lock()
 	whole := w.mu.whole
@@ -173,8 +173,8 @@ func (w *witness) sealLocked(k metadata.Key, value []byte) {
 	}
 }
 
-// claims names a group whose checkpoints say more than is done: what is to be handed out once its claim is durable too, and is given back when it
-// never was (ADR 0013). That nothing comes twice is seen by its consumers.
+// claims names a group whose checkpoints say more than is done: what is to be handed out once its claim is durable too,
+// and is given back when it never was (ADR 0013). That nothing comes twice is seen by its consumers.
 func (w *witness) claims(group core.GroupID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

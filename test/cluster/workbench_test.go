@@ -115,8 +115,8 @@ func TestCluster_MergedMessagesBeginAnew(t *testing.T) {
 	})
 }
 
-// TestCluster_MergeSurvivesKills kills the controller and the output host at random moments while 2,000 dead letters are merged: in the end
-// each is in one place, and comes from there.
+// TestCluster_MergeSurvivesKills kills the controller and the output host at random moments while 2,000 dead letters
+// are merged: in the end each is in one place, and comes from there.
 func TestCluster_MergeSurvivesKills(t *testing.T) {
 	bubble(t, Options{Stores: 2, Outputs: 2, Input: rollAt(20_000)}, func(w *world) {
 		random := rand.New(rand.NewPCG(1, 2))

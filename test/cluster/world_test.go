@@ -22,7 +22,8 @@ type world struct {
 	t *testing.T
 }
 
-// bubble runs f with a cluster, in virtual time and beside other tests: a bubble alone keeps little more than one processor busy.
+// bubble runs f with a cluster, in virtual time and beside other tests: a bubble alone keeps little more than one
+// processor busy.
 func bubble(t *testing.T, o Options, f func(w *world)) {
 	t.Helper()
 	bubbleOf(t, o, core.QueueSpec{Path: queue}, f)
@@ -185,8 +186,8 @@ func (w *world) close(c *client.Consumer) {
 	w.ok(c.Close(w.t.Context()))
 }
 
-// load publishes numbered messages, many at once, until stop is called, which answers the acknowledged ones. Any error is one of the
-// test.
+// load publishes numbered messages, many at once, until stop is called, which answers the acknowledged ones. Any error
+// is one of the test.
 func (w *world) load(workers int) (stop func() []string) {
 	p := w.publisher()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -217,7 +218,8 @@ func (w *world) load(workers int) (stop func() []string) {
 	}
 }
 
-// eventually waits until f is true. It asks less often the longer it waits: most of what f calls costs more than the time in between.
+// eventually waits until f is true. It asks less often the longer it waits: most of what f calls costs more than the
+// time in between.
 func (w *world) eventually(what string, within time.Duration, f func() bool) {
 	w.t.Helper()
 	began := time.Now()

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestGuide_CommandsWork runs the commands of each page of the user guide, from top to bottom, against a server of its own, and compares the
-// end of what they print where the page says it.
+// TestGuide_CommandsWork runs the commands of each page of the user guide, from top to bottom, against a server of its
+// own, and compares the end of what they print where the page says it.
 func TestGuide_CommandsWork(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/guide/*.md")
 	if err != nil || len(pages) < 8 {
@@ -95,7 +95,8 @@ func (s *harness) runStep(dir string, step guideStep) {
 	}
 }
 
-// beginsAs reports whether the text has the lines of a page, where one that ends with … goes on with what is never the same.
+// beginsAs reports whether the text has the lines of a page, where one that ends with … goes on with what is never the
+// same.
 func beginsAs(text, page string) bool {
 	lines, want := strings.Split(text, "\n"), strings.Split(page, "\n")
 	return slices.EqualFunc(lines, want, func(line, want string) bool {

@@ -62,7 +62,8 @@ func wantAll(t *testing.T, who string, seen map[string]int, n int, again bool) {
 	}
 }
 
-// drain consumes until nothing is left, and counts the lines: on a busy machine nothing may come for longer than a consumer is idle.
+// drain consumes until nothing is left, and counts the lines: on a busy machine nothing may come for longer than a
+// consumer is idle.
 func (s *harness) drain(queue, group string, seen map[string]int) {
 	s.t.Helper()
 	type depth struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestOneServer_ConsumeIntoAPipeThatIsClosed reads one line of `columba consume`, as head -1 does: what was not to be printed is given back, and not locked until
-// the lock timeout is over.
+// TestOneServer_ConsumeIntoAPipeThatIsClosed reads one line of `columba consume`, as head -1 does: what was not to be
+// printed is given back, and not locked until the lock timeout is over.
 func TestOneServer_ConsumeIntoAPipeThatIsClosed(t *testing.T) {
 	const published = 20_000
 	s := newHarness(t)

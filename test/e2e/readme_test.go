@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestReadme_Tour pastes the commands of the README's tour into a shell, as one block: the server that it starts in the background is still starting
-// when the next command runs.
+// TestReadme_Tour pastes the commands of the README's tour into a shell, as one block: the server that it starts in the
+// background is still starting when the next command runs.
 func TestReadme_Tour(t *testing.T) {
 	text, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestVerifyExtent: a replica on a disk that returned wrong bytes is quarantined by the command, and comes back by it once the disk returns the right ones.
+// TestVerifyExtent: a replica on a disk that returned wrong bytes is quarantined by the command, and comes back by it
+// once the disk returns the right ones.
 func TestVerifyExtent(t *testing.T) {
 	s := newHarness(t)
 	s.Must("", "create", "queue", "/demo/a")

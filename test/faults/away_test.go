@@ -26,8 +26,9 @@ func stopAll(t *testing.T) (back func()) {
 	return func() { nodes.ReviveAll(t) }
 }
 
-// TestCassandraIsAway stops all of Cassandra under load, for five minutes. Open extents of an AP and of a CP queue take and deliver messages all the time, commands are
-// refused soon and say why, no log is flooded, and nothing is lost. Afterwards the metadata catch up.
+// TestCassandraIsAway stops all of Cassandra under load, for five minutes. Open extents of an AP and of a CP queue take
+// and deliver messages all the time, commands are refused soon and say why, no log is flooded, and nothing is lost.
+// Afterwards the metadata catch up.
 func TestCassandraIsAway(t *testing.T) {
 	long(t)
 	lasting := time.Duration(scaled(t, 300)) * time.Second
@@ -119,7 +120,8 @@ func TestCassandraIsAway(t *testing.T) {
 	l.row(fmt.Sprintf("all of Cassandra stopped for %s", took), fmt.Sprintf("%d acknowledged and %d delivered meanwhile", a, d))
 }
 
-// refusals runs commands that need the metadata. Each answers soon; one that fails is unavailable, or says that no majority answers.
+// refusals runs commands that need the metadata. Each answers soon; one that fails is unavailable, or says that no
+// majority answers.
 func refusals(t *testing.T, at *process.Server, i int) {
 	t.Helper()
 	for _, line := range [][]string{
@@ -175,7 +177,8 @@ func usageOf(t *testing.T, c *process.Cluster) usage {
 	return u
 }
 
-// grown compares what each process used in a calm time, from looks[0] to looks[1], and in the outage, from looks[2] to looks[3].
+// grown compares what each process used in a calm time, from looks[0] to looks[1], and in the outage, from looks[2] to
+// looks[3].
 func grown(t *testing.T, c *process.Cluster, looks [4]usage, lasting time.Duration) {
 	t.Helper()
 	rate := func(name string, from, to usage) float64 {

@@ -13,8 +13,9 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// TestClusterKeepsChainOrder kills and pauses input hosts and output hosts of a CP queue, and rolls its extents, under publishers and a group with one consumer: the
-// chain has each publisher's messages in their order, and first deliveries are in the order of the chain. TestChains does it in virtual time, with faults of all kinds.
+// TestClusterKeepsChainOrder kills and pauses input hosts and output hosts of a CP queue, and rolls its extents, under
+// publishers and a group with one consumer: the chain has each publisher's messages in their order, and first
+// deliveries are in the order of the chain. TestChains does it in virtual time, with faults of all kinds.
 func TestClusterKeepsChainOrder(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{})

@@ -13,8 +13,9 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestClusterClockAnHourWrong: the clocks of a store, an input host and an output host are an hour ahead. The controller finds it out within seconds, the store gets no extents, the
-// input host goes by the clocks of the others, and delayed messages come when they are due.
+// TestClusterClockAnHourWrong: the clocks of a store, an input host and an output host are an hour ahead. The
+// controller finds it out within seconds, the store gets no extents, the input host goes by the clocks of the others,
+// and delayed messages come when they are due.
 func TestClusterClockAnHourWrong(t *testing.T) {
 	long(t)
 	const ahead, delay, n = time.Hour, 3 * time.Second, 200

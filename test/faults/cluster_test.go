@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestClusterSurvivesKillsInTurn is `columba publish` and `columba consume` while a store, an input host and an output host are killed
-// and started again, one after another.
+// TestClusterSurvivesKillsInTurn is `columba publish` and `columba consume` while a store, an input host and an output
+// host are killed and started again, one after another.
 func TestClusterSurvivesKillsInTurn(t *testing.T) {
 	byCommands(t)
 	const count = 20_000
@@ -142,7 +142,8 @@ func TestClusterWithoutController(t *testing.T) {
 	l.row("the controller killed, 5 s away", fmt.Sprintf("%d acknowledged and %d delivered meanwhile", acked, delivered))
 }
 
-// TestClusterStorm kills and pauses processes at random, now and then two at once, until a million messages are acknowledged.
+// TestClusterStorm kills and pauses processes at random, now and then two at once, until a million messages are
+// acknowledged.
 func TestClusterStorm(t *testing.T) {
 	long(t)
 	faults, want := scaled(t, 200), scaled(t, 1_000_000)

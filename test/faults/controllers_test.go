@@ -45,7 +45,8 @@ func anywhere(t *testing.T, c *process.Cluster) *process.Server {
 	return process.At(t, strings.Join(addrs, ","))
 }
 
-// TestControllersAreKilled kills one controller after another, every five seconds, and starts it again, under load. Nothing is lost, and no publisher hears of it.
+// TestControllersAreKilled kills one controller after another, every five seconds, and starts it again, under load.
+// Nothing is lost, and no publisher hears of it.
 func TestControllersAreKilled(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2, Metadata: onCassandra(t, "all")})

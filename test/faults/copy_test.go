@@ -10,7 +10,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestMetadataCopyOutlivesAnOutage copies many rows to Cassandra, whose nodes stand still for 20 seconds meanwhile: the copy says so, and goes on.
+// TestMetadataCopyOutlivesAnOutage copies many rows to Cassandra, whose nodes stand still for 20 seconds meanwhile: the
+// copy says so, and goes on.
 func TestMetadataCopyOutlivesAnOutage(t *testing.T) {
 	long(t)
 	all, url := nodes.Start(t), onCassandra(t, "all")

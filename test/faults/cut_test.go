@@ -17,14 +17,16 @@ import (
 const (
 	apQueue, cpQueue = "/t/ap", "/t/cp"
 	apart            = 60 * time.Second // how long a zone is cut off
-	// fewDuplicates of a queue are what was in flight, and what was acked since the last checkpoint, at two moves of a share: 60 messages a second are published, and
-	// three consumers hold what they get.
+	// fewDuplicates of a queue are what was in flight, and what was acked since the last checkpoint, at two moves of a
+	// share: 60 messages a second are published, and three consumers hold what they get.
 	fewDuplicates = 600
-	// refusedWithin is how long a publish without a majority takes: three seconds, one more question to a controller, and the start of the process.
+	// refusedWithin is how long a publish without a majority takes: three seconds, one more question to a controller, and
+	// the start of the process.
 	refusedWithin = 5 * time.Second
 )
 
-// zone is a network namespace with a Cassandra node and a process of each role, and what its publishers and consumers saw.
+// zone is a network namespace with a Cassandra node and a process of each role, and what its publishers and consumers
+// saw.
 type zone struct {
 	name string
 	at   *process.Server // its frontend, for command lines in the zone
@@ -43,7 +45,8 @@ func newZone(name string, at *process.Server) *zone {
 	return z
 }
 
-// publish has messages published to a queue, 20 a second, until the command is interrupted, or gives up. Their payloads are named and numbered.
+// publish has messages published to a queue, 20 a second, until the command is interrupted, or gives up. Their payloads
+// are named and numbered.
 func (z *zone) publish(queue, name string) *process.Command {
 	var input strings.Builder
 	payload := func(i int) string { return fmt.Sprintf("%s-%d", name, i) }
@@ -102,7 +105,8 @@ func (z *zone) since(queue string, from time.Time) (n int) {
 	return n
 }
 
-// own counts the messages that were published and acked in this zone after a time, and those of them that came back here.
+// own counts the messages that were published and acked in this zone after a time, and those of them that came back
+// here.
 func (z *zone) own(queue string, from time.Time) (acked, delivered int) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -117,7 +121,8 @@ func (z *zone) own(queue string, from time.Time) (acked, delivered int) {
 	return acked, delivered
 }
 
-// delivered counts the messages that were published and acked in some zones within a time, and those of them that came to consumers there.
+// delivered counts the messages that were published and acked in some zones within a time, and those of them that came
+// to consumers there.
 func delivered(zones []*zone, queue string, from, to time.Time) (acked, came int) {
 	for _, z := range zones {
 		z.mu.Lock()
@@ -196,9 +201,10 @@ func (z *zone) flows(t *testing.T, queue string, from time.Time) {
 // flowsWithin is how soon after a heal all zones publish again.
 const flowsWithin = time.Minute
 
-// TestZoneIsCutOff has three zones, each with a Cassandra node and a process of each role, and cuts one off from the others. An AP queue takes and delivers messages
-// on both sides, a CP queue on the side of the majority. After the heal every acknowledged message comes: what was sent to consumers that were cut off when its lock
-// ends, 60 s after it was sent.
+// TestZoneIsCutOff has three zones, each with a Cassandra node and a process of each role, and cuts one off from the
+// others. An AP queue takes and delivers messages on both sides, a CP queue on the side of the majority. After the heal
+// every acknowledged message comes: what was sent to consumers that were cut off when its lock ends, 60 s after it was
+// sent.
 func TestZoneIsCutOff(t *testing.T) {
 	long(t)
 	nets, zones, publishers, consumers := startZones(t, "zones")

@@ -17,8 +17,8 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// TestDelaysOverKills publishes messages for later and gives some of them back for later, while everything is killed at once, again and again: none is lost, and
-// none comes before its time.
+// TestDelaysOverKills publishes messages for later and gives some of them back for later, while everything is killed at
+// once, again and again: none is lost, and none comes before its time.
 func TestDelaysOverKills(t *testing.T) {
 	server := process.StartServer(t)
 	d := newDelays(t, server, 5*time.Second)
@@ -26,8 +26,8 @@ func TestDelaysOverKills(t *testing.T) {
 	d.row("messages with delays of 1 s … 5 s, one server killed twice", d.figures())
 }
 
-// TestClusterDelaysByAClockAhead is the same in a cluster, with delays of 1 s … 10 min: with clocks that are right, and with one host's clock 5 minutes ahead. None
-// comes earlier than that host's clock says.
+// TestClusterDelaysByAClockAhead is the same in a cluster, with delays of 1 s … 10 min: with clocks that are right, and
+// with one host's clock 5 minutes ahead. None comes earlier than that host's clock says.
 func TestClusterDelaysByAClockAhead(t *testing.T) {
 	long(t)
 	longest := time.Duration(scaled(t, 600)) * time.Second

@@ -127,8 +127,9 @@ func (m *many) read() (unavailable int) {
 	})
 }
 
-// TestFewFileDescriptors: a store may have 128 files open and holds many extents in many tables, and somebody opens more connections to it than that. Some calls are refused
-// as unavailable; nothing is damaged, nothing is lost, and the process goes on. With too few files to work it says so and ends.
+// TestFewFileDescriptors: a store may have 128 files open and holds many extents in many tables, and somebody opens
+// more connections to it than that. Some calls are refused as unavailable; nothing is damaged, nothing is lost, and the
+// process goes on. With too few files to work it says so and ends.
 func TestFewFileDescriptors(t *testing.T) {
 	extents, starts := 60, 4
 	if os.Getenv(longEnv) != "" {

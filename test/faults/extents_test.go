@@ -11,8 +11,9 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestSpeedOnCassandra measures how long queues, extents and seals take on three real nodes, beside nothing else. Its figures depend on the machine, and fail
-// nothing. TestPaxos_OfExtents and TestRoundTrips_OfExtents of controller count their calls.
+// TestSpeedOnCassandra measures how long queues, extents and seals take on three real nodes, beside nothing else. Its
+// figures depend on the machine, and fail nothing. TestPaxos_OfExtents and TestRoundTrips_OfExtents of controller count
+// their calls.
 func TestSpeedOnCassandra(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{Stores: 3, Inputs: 1, Outputs: 1, Metadata: onCassandra(t, "all")})

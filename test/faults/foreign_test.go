@@ -10,8 +10,9 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// TestForeignController: while the controller is stopped another one gossips with its hosts: one with an empty directory ends and says why, one of another cluster goes on for
-// itself. No publisher hears a definite failure of either, the hosts say what is the case, and all goes on when the controller is back.
+// TestForeignController: while the controller is stopped another one gossips with its hosts: one with an empty
+// directory ends and says why, one of another cluster goes on for itself. No publisher hears a definite failure of
+// either, the hosts say what is the case, and all goes on when the controller is back.
 func TestForeignController(t *testing.T) {
 	c := process.StartCluster(t, process.Layout{Stores: 1, Inputs: 1, Outputs: 1})
 	s := c.Controller

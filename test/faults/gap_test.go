@@ -29,7 +29,8 @@ func TestClusterGapOfInput(t *testing.T) {
 	})
 }
 
-// gapsOfKills kills one process after another and takes, of each kill, the longest time any publisher was without an acknowledgement.
+// gapsOfKills kills one process after another and takes, of each kill, the longest time any publisher was without an
+// acknowledgement.
 func gapsOfKills(t *testing.T, what string, limit time.Duration, victim func(*load, *process.Cluster) *process.Server) {
 	c := process.StartCluster(t, process.Layout{})
 	l := newLoad(t, c.Controller, 500)

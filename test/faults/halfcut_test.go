@@ -11,9 +11,9 @@ import (
 // halfCut is how long a zone is cut off in part.
 const halfCut = 45 * time.Second
 
-// TestZoneIsCutOffOneWay has three zones, and then cuts the first one off, in which the queues and the head of the CP queue
-// were made; loses what the third one sends; and loses what it is sent. The other zones go on with both queues. After the
-// last heal every acknowledged message comes, those of the CP queue in the order of each publisher.
+// TestZoneIsCutOffOneWay has three zones, and then cuts the first one off, in which the queues and the head of the CP
+// queue were made; loses what the third one sends; and loses what it is sent. The other zones go on with both queues.
+// After the last heal every acknowledged message comes, those of the CP queue in the order of each publisher.
 func TestZoneIsCutOffOneWay(t *testing.T) {
 	long(t)
 	nets, zones, publishers, consumers := startZones(t, "oneway")

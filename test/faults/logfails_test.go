@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// needStrace skips a test where strace is missing. A machine of continuous integration (CI is set) must have it, or be able to install it.
+// needStrace skips a test where strace is missing. A machine of continuous integration (CI is set) must have it, or be
+// able to install it.
 func needStrace(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err == nil {
@@ -55,7 +56,8 @@ func (x *tracer) stop() {
 	}
 }
 
-// TestStoresOpenTheirLogsAnew: a sync of the log fails once on each of three stores, and all is well again within ten seconds, without a hand.
+// TestStoresOpenTheirLogsAnew: a sync of the log fails once on each of three stores, and all is well again within ten
+// seconds, without a hand.
 func TestStoresOpenTheirLogsAnew(t *testing.T) {
 	byCommands(t)
 	needStrace(t)
@@ -82,7 +84,8 @@ func TestStoresOpenTheirLogsAnew(t *testing.T) {
 	s.Must(lines(100), "publish", "/t/ap")
 	process.EventuallyWithin(t, 10*time.Second, "all stores are ready after a failure of their logs", func() bool {
 		for _, st := range c.Stores {
-			// strace tells of an error before the store gets it: a store without a failure is ready because its failure is still to come
+			// strace tells of an error before the store gets it: a store without a failure is ready because its failure is still
+			// to come
 			if st.Metric("columba_storehost_log_failures_total") < 1 || !st.Ready() || st.Metric("columba_storehost_log_failed") != 0 {
 				return false
 			}

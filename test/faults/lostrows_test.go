@@ -16,12 +16,13 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// foundWithin is the time within which an extent without a create row and without hints is delivered again: metadata must lack it for five minutes, and a store
-// and then the controller of the queue hear of it within half a minute each.
+// foundWithin is the time within which an extent without a create row and without hints is delivered again: metadata
+// must lack it for five minutes, and a store and then the controller of the queue hear of it within half a minute each.
 const foundWithin = 5*time.Minute + 2*30*time.Second
 
-// TestRowsAreLost deletes the create rows and hints of open and sealed extents of an AP and of a CP queue in Cassandra, by hand, while all controllers are dead. When
-// they have started again, consumers get everything, that of the CP queue in its order. TestLostRows does it in virtual time.
+// TestRowsAreLost deletes the create rows and hints of open and sealed extents of an AP and of a CP queue in Cassandra,
+// by hand, while all controllers are dead. When they have started again, consumers get everything, that of the CP queue
+// in its order. TestLostRows does it in virtual time.
 func TestRowsAreLost(t *testing.T) {
 	long(t)
 	url := onCassandra(t, "all")

@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestGapOfMachineOnCassandra kills a Cassandra node together with the controller that uses it first and a store, as if their machine was lost, and measures for how long
-// a publisher waits.
+// TestGapOfMachineOnCassandra kills a Cassandra node together with the controller that uses it first and a store, as if
+// their machine was lost, and measures for how long a publisher waits.
 func TestGapOfMachineOnCassandra(t *testing.T) {
 	long(t)
 	all := nodes.Three(t)

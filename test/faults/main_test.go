@@ -1,4 +1,5 @@
-// Package faults tests real servers and clusters that are killed, stopped and cut off under load: what was acknowledged is never lost.
+// Package faults tests real servers and clusters that are killed, stopped and cut off under load: what was acknowledged
+// is never lost.
 package faults
 
 import (
@@ -37,8 +38,8 @@ func long(t *testing.T) {
 	}
 }
 
-// byCommands skips, under the race detector, a test whose clients are commands. The detector sees the process of the test, which has nothing
-// of Columba in it then; without the detector the test runs.
+// byCommands skips, under the race detector, a test whose clients are commands. The detector sees the process of the
+// test, which has nothing of Columba in it then; without the detector the test runs.
 func byCommands(t *testing.T) {
 	t.Helper()
 	if underrace.On {
@@ -46,7 +47,8 @@ func byCommands(t *testing.T) {
 	}
 }
 
-// waits lets a test that mostly waits, for locks, alarms or open outcomes, run beside others of its kind. `make faults` puts more load on it.
+// waits lets a test that mostly waits, for locks, alarms or open outcomes, run beside others of its kind. `make faults`
+// puts more load on it.
 func waits(t *testing.T) {
 	t.Helper()
 	if os.Getenv(longEnv) == "" {

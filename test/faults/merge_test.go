@@ -14,8 +14,9 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestMergeOfDeadLettersSurvivesKills merges 50,000 dead letters, half of them by a selection and the rest whole, while the controller, and then an
-// output host, is killed ten times each for either: each message ends in one place, and comes from there.
+// TestMergeOfDeadLettersSurvivesKills merges 50,000 dead letters, half of them by a selection and the rest whole, while
+// the controller, and then an output host, is killed ten times each for either: each message ends in one place, and
+// comes from there.
 func TestMergeOfDeadLettersSurvivesKills(t *testing.T) {
 	long(t)
 	mergeUnderKills(t, scaled(t, 50_000), scaled(t, 10))

@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestMetadataMoveToCassandra copies the metadata of a server with messages, takes the copy back, copies them again, and goes on in Cassandra.
+// TestMetadataMoveToCassandra copies the metadata of a server with messages, takes the copy back, copies them again,
+// and goes on in Cassandra.
 func TestMetadataMoveToCassandra(t *testing.T) {
 	long(t)
 	first, second := onCassandra(t, "first"), onCassandra(t, "second")

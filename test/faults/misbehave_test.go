@@ -23,8 +23,9 @@ const enough = 3
 // misbehaved is how long locks of the group of misbehaving consumers last.
 const misbehaved = 2 * time.Second
 
-// TestConsumersMisbehave has consumers of one group be killed, stand still, never acknowledge, acknowledge twice, too late and with bad tokens, and one that
-// behaves: the group drains to zero, and so does its calm neighbour. In the long run an output host is killed now and then.
+// TestConsumersMisbehave has consumers of one group be killed, stand still, never acknowledge, acknowledge twice, too
+// late and with bad tokens, and one that behaves: the group drains to zero, and so does its calm neighbour. In the long
+// run an output host is killed now and then.
 func TestConsumersMisbehave(t *testing.T) {
 	lasting, server, c := 6*time.Second, (*process.Server)(nil), (*process.Cluster)(nil)
 	if os.Getenv(longEnv) == "" {
@@ -229,7 +230,8 @@ func (m *misbehaving) wrong(ctx context.Context, name string) {
 	}
 }
 
-// settled writes down what became of deliveries that were acknowledged by their tokens. A call without an answer may have counted.
+// settled writes down what became of deliveries that were acknowledged by their tokens. A call without an answer may
+// have counted.
 func (m *misbehaving) settled(name string, ds []seen, refused []client.TokenError, err error) {
 	bad := make(map[string]bool)
 	for _, f := range refused {

@@ -16,8 +16,9 @@ import (
 // truly reports whether a message is bad, whoever works on it.
 func truly(seq uint64) bool { return seq%50 == 7 }
 
-// TestOutageOfAllWorkers has nothing succeed for many lock timeouts, while publishing goes on, and output hosts are killed in the middle: the workers of one group
-// nack, those of another hang, and those of a third die. No message dies of it; when the workers are back, what is truly bad does, and nothing else.
+// TestOutageOfAllWorkers has nothing succeed for many lock timeouts, while publishing goes on, and output hosts are
+// killed in the middle: the workers of one group nack, those of another hang, and those of a third die. No message dies
+// of it; when the workers are back, what is truly bad does, and nothing else.
 func TestOutageOfAllWorkers(t *testing.T) {
 	long(t)
 	const lock = 3 * time.Second

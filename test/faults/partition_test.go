@@ -23,7 +23,8 @@ var (
 	outputNets    = []int{6, 7}
 )
 
-// TestClusterPartitions cuts processes off from each other, both ways and one way, and resets their connections, under load.
+// TestClusterPartitions cuts processes off from each other, both ways and one way, and resets their connections, under
+// load.
 func TestClusterPartitions(t *testing.T) {
 	long(t)
 	nets := process.NewNetworks(t, 8)
@@ -93,8 +94,8 @@ func TestClusterPartitions(t *testing.T) {
 	l.row(fmt.Sprintf("partitions and resets of 8 s, %d kinds", len(l.history.Crashes)), fmt.Sprintf("whole and publishing again within %s", slowest.Round(100*time.Millisecond)))
 }
 
-// TestClusterCutOffOwner cuts an output host off, with a store and an input host, while there is a backlog that its consumers, who reach it,
-// work through slowly.
+// TestClusterCutOffOwner cuts an output host off, with a store and an input host, while there is a backlog that its
+// consumers, who reach it, work through slowly.
 func TestClusterCutOffOwner(t *testing.T) {
 	long(t)
 	nets := process.NewNetworks(t, 8)
@@ -155,13 +156,13 @@ func (l *load) slowConsumer(ctx context.Context, group, name string) {
 	_ = con.Close(end) // the server may be stopping
 }
 
-// ownsFor is how long after a cut an output host that was cut off may be seen to hand out: its lease, and as much again for a machine that is
-// busy.
+// ownsFor is how long after a cut an output host that was cut off may be seen to hand out: its lease, and as much again
+// for a machine that is busy.
 const ownsFor = 2 * dispatch.OwnerLease
 
-// checkCut has no message delivered twice because two owners had it for the length of a cut: what was acknowledged in it after the leases
-// of before had ended does not come again. It counts what was acknowledged before and did, which is no more than was delivered from a second
-// before the cut, the time between checkpoints, until then.
+// checkCut has no message delivered twice because two owners had it for the length of a cut: what was acknowledged in
+// it after the leases of before had ended does not come again. It counts what was acknowledged before and did, which is
+// no more than was delivered from a second before the cut, the time between checkpoints, until then.
 func (l *load) checkCut(from time.Time) (early int) {
 	l.t.Helper()
 	type copyOf struct {

@@ -16,8 +16,9 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// TestPoisonKillsItsWorkers has a message whose worker's process dies of it each time, among others that are done, while output hosts are killed in between:
-// it is dead after max deliveries, and nothing else is. An attempt that a kill of its output host interrupts does not count, at most three times.
+// TestPoisonKillsItsWorkers has a message whose worker's process dies of it each time, among others that are done,
+// while output hosts are killed in between: it is dead after max deliveries, and nothing else is. An attempt that a
+// kill of its output host interrupts does not count, at most three times.
 func TestPoisonKillsItsWorkers(t *testing.T) {
 	byCommands(t)
 	waits(t)
@@ -99,7 +100,8 @@ func (r *run) poison(w *worker, dead func() bool) (attempt int, came bool) {
 	return attempt, came
 }
 
-// worker is a process that dies of one message, and does the others: `columba consume --ack tokens`, whose tokens are acknowledged but for the poison's.
+// worker is a process that dies of one message, and does the others: `columba consume --ack tokens`, whose tokens are
+// acknowledged but for the poison's.
 type worker struct {
 	*process.Command
 	poisoned chan int // its attempt

@@ -19,7 +19,8 @@ type lateExtent struct {
 	Lost                           int
 }
 
-// powerCut publishes to an ap queue and a cp queue, kills all processes at once, has one store lose something, and starts all again.
+// powerCut publishes to an ap queue and a cp queue, kills all processes at once, has one store lose something, and
+// starts all again.
 func powerCut(t *testing.T, lose func(store *process.Server)) *process.Cluster {
 	t.Helper()
 	c := process.StartCluster(t, process.Layout{Inputs: 1, Outputs: 1, Stores: 3})
@@ -79,8 +80,9 @@ func TestPowerCutAndReplacedDisk(t *testing.T) {
 	s.Must(lines(1), "publish", "/t/cp")
 }
 
-// TestPowerCutAndLostDirectory: after a power cut one of three stores comes back with an empty directory, and so under another name. Nothing proves that the first one is
-// gone: the extents that were open stay sealing. That is an alarm, `columba why-stuck` says what to do, and one command ends them all without a loss.
+// TestPowerCutAndLostDirectory: after a power cut one of three stores comes back with an empty directory, and so under
+// another name. Nothing proves that the first one is gone: the extents that were open stay sealing. That is an alarm,
+// `columba why-stuck` says what to do, and one command ends them all without a loss.
 func TestPowerCutAndLostDirectory(t *testing.T) {
 	byCommands(t)
 	var gone string

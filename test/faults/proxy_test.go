@@ -62,8 +62,9 @@ func (j *jobs) finished() int {
 	return j.done
 }
 
-// TestJobsOverResetsAndARollingRestart: all sockets between clients and servers, and between servers, are reset every now and then, and each output host is stopped and
-// started again, while handlers work on jobs that take longer than either. Each job is run once, as its first attempt.
+// TestJobsOverResetsAndARollingRestart: all sockets between clients and servers, and between servers, are reset every
+// now and then, and each output host is stopped and started again, while handlers work on jobs that take longer than
+// either. Each job is run once, as its first attempt.
 func TestJobsOverResetsAndARollingRestart(t *testing.T) {
 	takes, every, rounds := 2*time.Second, time.Second, 2
 	if os.Getenv(longEnv) != "" {
@@ -138,9 +139,9 @@ func TestJobsOverResetsAndARollingRestart(t *testing.T) {
 	t.Logf("%d jobs of %s over %d resets and a restart of %d output hosts, in %s", n, takes, resets, len(c.Outputs), took.Round(100*time.Millisecond))
 }
 
-// TestResetsMakeNoSealStorm: of all pieces of data to and from stores one of 200 resets its connection, and every 300 ms all connections of one store are reset, under load
-// on three queues. A queue whose extents fail one after another opens the next one later: each would cost rows, files and a seal. Without these pauses they make
-// about 500 extents.
+// TestResetsMakeNoSealStorm: of all pieces of data to and from stores one of 200 resets its connection, and every 300
+// ms all connections of one store are reset, under load on three queues. A queue whose extents fail one after another
+// opens the next one later: each would cost rows, files and a seal. Without these pauses they make about 500 extents.
 func TestResetsMakeNoSealStorm(t *testing.T) {
 	const lasts, every, rate, most = 15 * time.Second, 300 * time.Millisecond, 200, 30
 	c, proxies := proxied(t, func(i int) bool { return slices.Contains(storeNets, i) })

@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestRandomKillsUnderLoad kills a server with all roles at random moments while publishers publish and consumers ack, nack, reject and
-// forget. COLUMBA_FAULTS=10m makes it go on for that long, with a server under the race detector.
+// TestRandomKillsUnderLoad kills a server with all roles at random moments while publishers publish and consumers ack,
+// nack, reject and forget. COLUMBA_FAULTS=10m makes it go on for that long, with a server under the race detector.
 func TestRandomKillsUnderLoad(t *testing.T) {
 	waits(t)
 	lasting, program := 4*time.Second, process.Program

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// table is what the tests of a run found, a row each, printed when all are done and appended to the file that COLUMBA_FAULTS_REPORT names.
+// table is what the tests of a run found, a row each, printed when all are done and appended to the file that
+// COLUMBA_FAULTS_REPORT names.
 var table struct {
 	sync.Mutex
 	rows []string

@@ -44,7 +44,8 @@ func (s *sockets) reset() {
 	}
 }
 
-// TestConsumerSocketIsReset resets the sockets of the one consumer of a group, again and again, while it holds deliveries: the group drains to zero.
+// TestConsumerSocketIsReset resets the sockets of the one consumer of a group, again and again, while it holds
+// deliveries: the group drains to zero.
 func TestConsumerSocketIsReset(t *testing.T) {
 	resets, server := 40, (*process.Server)(nil)
 	if os.Getenv(longEnv) == "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestStoreRolledBack puts an older copy of the directory of a queue's only store back: half of a sealed extent is lost. That is an alarm, and what survives is delivered.
+// TestStoreRolledBack puts an older copy of the directory of a queue's only store back: half of a sealed extent is
+// lost. That is an alarm, and what survives is delivered.
 func TestStoreRolledBack(t *testing.T) {
 	byCommands(t)
 	waits(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/tools/verify"
 )
 
-// TestRollingRestartOnCassandra stops each process as an operator does, and starts it again, one after another, under load; each Cassandra node, too, where there are three.
-// No publish fails, and nothing is lost.
+// TestRollingRestartOnCassandra stops each process as an operator does, and starts it again, one after another, under
+// load; each Cassandra node, too, where there are three. No publish fails, and nothing is lost.
 func TestRollingRestartOnCassandra(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{Controllers: 3, Stores: 3, Inputs: 2, Outputs: 2, Metadata: onCassandra(t, "all")})
@@ -49,8 +49,8 @@ func TestRollingRestartOnCassandra(t *testing.T) {
 	l.row(fmt.Sprintf("every process and %d Cassandra nodes restarted in turn", len(all)), fmt.Sprintf("%d acknowledged", l.acknowledged()))
 }
 
-// TestStartWhileCassandraIsAway starts processes while no Cassandra node answers. They wait for a minute, outside of the cluster, and end with a clear message. One that
-// waits when Cassandra comes back goes on.
+// TestStartWhileCassandraIsAway starts processes while no Cassandra node answers. They wait for a minute, outside of
+// the cluster, and end with a clear message. One that waits when Cassandra comes back goes on.
 func TestStartWhileCassandraIsAway(t *testing.T) {
 	long(t)
 	url := onCassandra(t, "all")

@@ -18,8 +18,8 @@ import (
 
 const (
 	queue = "/t/a"
-	// slack is how long before a crash an acknowledgement may be forgotten (a checkpoint a second, on a busy machine), and how long
-	// after one a publisher still tries again.
+	// slack is how long before a crash an acknowledgement may be forgotten (a checkpoint a second, on a busy machine), and
+	// how long after one a publisher still tries again.
 	slack = 3 * time.Second
 )
 
@@ -205,8 +205,8 @@ func (r *run) drain() {
 	}
 }
 
-// check is the verdict of the oracle. A controller that takes over queues counts them anew, so it waits for a count that is
-// whole.
+// check is the verdict of the oracle. A controller that takes over queues counts them anew, so it waits for a count
+// that is whole.
 func (r *run) check() *verify.Report {
 	r.t.Helper()
 	r.mu.Lock()

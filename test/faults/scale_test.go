@@ -27,8 +27,8 @@ const (
 	scaleCalm = 15 * time.Minute
 )
 
-// TestScaleOnCassandra measures what many queues and extents cost on Cassandra: the copy of their metadata, killed once, and a controller with a frontend on the
-// copy. Its figures depend on the machine. No store has the extents.
+// TestScaleOnCassandra measures what many queues and extents cost on Cassandra: the copy of their metadata, killed
+// once, and a controller with a frontend on the copy. Its figures depend on the machine. No store has the extents.
 //
 //	COLUMBA_SCALE=10000 go test ./test/faults -run TestScaleOnCassandra -v -timeout 2h
 func TestScaleOnCassandra(t *testing.T) {

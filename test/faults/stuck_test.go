@@ -19,7 +19,8 @@ type standstill struct {
 	Since, Until                                                      *time.Time
 }
 
-// TestWhyStuckNamesTheMessage stages what holds groups up, with real processes: why-stuck names the message, its age, and who has it.
+// TestWhyStuckNamesTheMessage stages what holds groups up, with real processes: why-stuck names the message, its age,
+// and who has it.
 func TestWhyStuckNamesTheMessage(t *testing.T) {
 	byCommands(t)
 	waits(t)

@@ -45,8 +45,8 @@ func (l *load) writer(c *process.Cluster) (*process.Server, string) {
 	return nil, ""
 }
 
-// TestClusterZombieInput stops an input host for 30 s, seals its extents meanwhile, and lets it go on: what it acknowledges then is in
-// the sealed extents, whose replicas are the same to the byte.
+// TestClusterZombieInput stops an input host for 30 s, seals its extents meanwhile, and lets it go on: what it
+// acknowledges then is in the sealed extents, whose replicas are the same to the byte.
 func TestClusterZombieInput(t *testing.T) {
 	long(t)
 	c := process.StartCluster(t, process.Layout{})
@@ -97,8 +97,8 @@ func TestClusterZombieInput(t *testing.T) {
 	l.row("input host stopped for 30 s, its extents sealed meanwhile", fmt.Sprintf("%d of its extents; %d replicas compared, equal to the byte", len(its), n))
 }
 
-// compareReplicas stops the cluster and has `columba inspect` compare the holders' copies of every sealed extent, to the byte. It returns
-// how many copies those were.
+// compareReplicas stops the cluster and has `columba inspect` compare the holders' copies of every sealed extent, to
+// the byte. It returns how many copies those were.
 func (l *load) compareReplicas(c *process.Cluster) (replicas int) {
 	l.t.Helper()
 	stores := make(map[string]*process.Server)

@@ -64,7 +64,8 @@ func TestGroupDelayFollowsUpdates(t *testing.T) {
 	})
 }
 
-// TestSkipOlder has a group get only what is young enough, also what it did not take in time; a retry bypasses the rule.
+// TestSkipOlder has a group get only what is young enough, also what it did not take in time; a retry bypasses the
+// rule.
 func TestSkipOlder(t *testing.T) {
 	const most = 5 * time.Second
 	crashing(t, func(w *world, crash func()) {

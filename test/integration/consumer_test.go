@@ -56,7 +56,8 @@ func TestKilledConsumerHeldMessages(t *testing.T) {
 	})
 }
 
-// TestReturnedUnseen closes a consumer that had 100 messages and showed one: the others come at once, as first attempts.
+// TestReturnedUnseen closes a consumer that had 100 messages and showed one: the others come at once, as first
+// attempts.
 func TestReturnedUnseen(t *testing.T) {
 	const n = 100
 	crashing(t, func(w *world, crash func()) {

@@ -108,9 +108,10 @@ func TestDeadLettersOnce(t *testing.T) {
 	}
 }
 
-// TestDeadLetterKilledAtOnce kills the server as soon as a message is listed as a dead letter, and as soon as a purge is done: just after the restart it is
-// listed once, and not at all after the purge, and it is not delivered again. The server looks for a dead letter whose append it does not know of only
-// dispatch.TransferDoubt, a minute, later: test/cluster tests in virtual time (TestDead_OneOverCrashes) that it is not appended once more then.
+// TestDeadLetterKilledAtOnce kills the server as soon as a message is listed as a dead letter, and as soon as a purge
+// is done: just after the restart it is listed once, and not at all after the purge, and it is not delivered again. The
+// server looks for a dead letter whose append it does not know of only dispatch.TransferDoubt, a minute, later:
+// test/cluster tests in virtual time (TestDead_OneOverCrashes) that it is not appended once more then.
 func TestDeadLetterKilledAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries, g.Breaker = 2, core.BreakerOff })

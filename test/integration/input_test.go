@@ -164,8 +164,9 @@ func TestBadFramesAreRefused(t *testing.T) {
 	w.works()
 }
 
-// TestMutatedFramesAreRefused publishes batches of which a byte was changed, or the end cut off, beside a good publisher. Nothing of
-// them is stored, unless what was changed says so itself: the record's checksum covers every byte.
+// TestMutatedFramesAreRefused publishes batches of which a byte was changed, or the end cut off, beside a good
+// publisher. Nothing of them is stored, unless what was changed says so itself: the record's checksum covers every
+// byte.
 func TestMutatedFramesAreRefused(t *testing.T) {
 	const rounds = 300
 	w := newWorld(t)

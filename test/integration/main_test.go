@@ -1,5 +1,5 @@
-// Package integration tests what a group promises – locks, attempts, delays, dead letters, starts – on real servers, each
-// promise also across a kill -9.
+// Package integration tests what a group promises – locks, attempts, delays, dead letters, starts – on real servers,
+// each promise also across a kill -9.
 package integration
 
 import (

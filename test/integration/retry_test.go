@@ -27,8 +27,8 @@ func TestNackWithDelayComesBackThen(t *testing.T) {
 	})
 }
 
-// TestNackForgottenByCrash kills the server before the nack can have been saved: the message comes again, when its delay or its lock
-// is over or at once, and is not lost.
+// TestNackForgottenByCrash kills the server before the nack can have been saved: the message comes again, when its
+// delay or its lock is over or at once, and is not lost.
 func TestNackForgottenByCrash(t *testing.T) {
 	w := newWorld(t)
 	w.group("g", func(g *core.GroupSpec) { g.LockTimeout = 2 * time.Second })
@@ -134,8 +134,9 @@ func TestExhaustedBlockEndsByUpdate(t *testing.T) {
 	process.Eventually(t, "nothing to be left", func() bool { return w.depth("g") == depth{} })
 }
 
-// TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once per crash.
-// Later attempts have their number before they are handed out. One that a crash interrupts does not count, at most three times.
+// TestExhaustedWithCrashesAnywhere kills the server at once after each failure. A first attempt may be forgotten once
+// per crash. Later attempts have their number before they are handed out. One that a crash interrupts does not count,
+// at most three times.
 func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 	const most, crashes = 5, 4
 	w := newWorld(t)
@@ -166,8 +167,8 @@ func TestExhaustedWithCrashesAnywhere(t *testing.T) {
 	w.none(con, 1500*time.Millisecond)
 }
 
-// TestCrashesUseUpNoAttempts kills the server again and again while a message that has failed once waits for a consumer: only what is
-// handed out counts.
+// TestCrashesUseUpNoAttempts kills the server again and again while a message that has failed once waits for a
+// consumer: only what is handed out counts.
 func TestCrashesUseUpNoAttempts(t *testing.T) {
 	w := newWorld(t)
 	w.group("g", func(g *core.GroupSpec) { g.LockTimeout = time.Second; g.MaxDeliveries = 4 })

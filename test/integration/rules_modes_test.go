@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestRuleByCommand_DeliveryMode kills a consumer that holds messages of a group that delivers at most once: they are lost, with what the server had
-// sent it on top of them, and never come twice; nothing can be given back.
+// TestRuleByCommand_DeliveryMode kills a consumer that holds messages of a group that delivers at most once: they are
+// lost, with what the server had sent it on top of them, and never come twice; nothing can be given back.
 func TestRuleByCommand_DeliveryMode(t *testing.T) {
 	w := newWorld(t)
 	w.make("once", "--at-most-once", "--lock-timeout", "1s")
@@ -44,8 +44,8 @@ func TestRuleByCommand_DeliveryMode(t *testing.T) {
 	}
 }
 
-// TestRuleByCommand_Breaker has all workers nack for several lock timeouts: no dead letter comes of it; when they work again all is done, and only what is
-// truly bad is dead.
+// TestRuleByCommand_Breaker has all workers nack for several lock timeouts: no dead letter comes of it; when they work
+// again all is done, and only what is truly bad is dead.
 func TestRuleByCommand_Breaker(t *testing.T) {
 	const n = 60
 	w := newWorld(t)
@@ -88,7 +88,8 @@ func TestRuleByCommand_Breaker(t *testing.T) {
 	w.settles("g", depth{})
 }
 
-// TestRuleByCommand_NackThrottle has a consumer nack all it gets, in a group that slows it down and in one that does not.
+// TestRuleByCommand_NackThrottle has a consumer nack all it gets, in a group that slows it down and in one that does
+// not.
 func TestRuleByCommand_NackThrottle(t *testing.T) {
 	w := newWorld(t)
 	w.make("slowed", "--breaker", "off", "--max-deliveries", "unlimited")
@@ -105,7 +106,8 @@ func TestRuleByCommand_NackThrottle(t *testing.T) {
 	w.settles("slowed", depth{})
 }
 
-// TestRuleByCommand_OutstandingLimit has a consumer settle nothing of more than may be outstanding: it gets no more, and another group gets all.
+// TestRuleByCommand_OutstandingLimit has a consumer settle nothing of more than may be outstanding: it gets no more,
+// and another group gets all.
 func TestRuleByCommand_OutstandingLimit(t *testing.T) {
 	const limit, n = 10_000, 10_300
 	w := newWorld(t)

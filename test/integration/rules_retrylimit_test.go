@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestRuleByCommand_RetryLimit has all messages of a group fail that may hold 100 retries: no more than these are delivered before a retry ends, or the
-// limit is raised.
+// TestRuleByCommand_RetryLimit has all messages of a group fail that may hold 100 retries: no more than these are
+// delivered before a retry ends, or the limit is raised.
 func TestRuleByCommand_RetryLimit(t *testing.T) {
 	w := newWorld(t)
 	w.make("g", "--max-delayed-retries", "100", "--backoff", "5m,1,5m", "--breaker", "off", "--no-nack-throttle")

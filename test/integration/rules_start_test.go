@@ -134,7 +134,8 @@ func TestRuleByCommand_ExpireAt(t *testing.T) {
 	}
 }
 
-// TestRuleByCommand_Order consumes a cp queue over kills of the server: in the order in which the lines were published. An ap queue has that within an extent.
+// TestRuleByCommand_Order consumes a cp queue over kills of the server: in the order in which the lines were published.
+// An ap queue has that within an extent.
 func TestRuleByCommand_Order(t *testing.T) {
 	const n = 2000
 	w := newWorld(t)

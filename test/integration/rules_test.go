@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// The tests TestRuleByCommand_… are the rows of the table of delivery rules in docs/operations/rules.md, with the binary only: a server, and commands.
+// The tests TestRuleByCommand_… are the rows of the table of delivery rules in docs/operations/rules.md, with the
+// binary only: a server, and commands.
 
 // shown is a line of `columba consume -o json`.
 type shown struct {
@@ -89,8 +90,8 @@ func (w *world) stuck(group, reason string) {
 	}, func() string { return fmt.Sprintf("group %s: why-stuck says %s, want %s", group, out, reason) })
 }
 
-// after checks that something did not come too early; a millisecond is the server's unit. That it does not come late is for virtual time to show:
-// here the machine may have other work.
+// after checks that something did not come too early; a millisecond is the server's unit. That it does not come late is
+// for virtual time to show: here the machine may have other work.
 func (w *world) after(what string, began time.Time, least time.Duration) {
 	w.t.Helper()
 	if took := time.Since(began); took < least-time.Millisecond {
@@ -161,8 +162,8 @@ func TestRuleByCommand_LockTimeout(t *testing.T) {
 	w.settles("g", depth{})
 }
 
-// TestRuleByCommand_MaxDeliveries has a message whose consumer dies of it each time, and others that do not suffer. The attempt that a crash interrupts
-// does not count.
+// TestRuleByCommand_MaxDeliveries has a message whose consumer dies of it each time, and others that do not suffer. The
+// attempt that a crash interrupts does not count.
 func TestRuleByCommand_MaxDeliveries(t *testing.T) {
 	const most = 3
 	crashing(t, func(w *world, crash func()) {
@@ -268,7 +269,8 @@ func TestRuleByCommand_Reject(t *testing.T) {
 	w.silent("g", 500*time.Millisecond)
 }
 
-// TestRuleByCommand_ShortWaits kills the server while a message waits: it comes at its time, and its attempts are known.
+// TestRuleByCommand_ShortWaits kills the server while a message waits: it comes at its time, and its attempts are
+// known.
 func TestRuleByCommand_ShortWaits(t *testing.T) {
 	w := newWorld(t)
 	w.make("g")
@@ -281,7 +283,8 @@ func TestRuleByCommand_ShortWaits(t *testing.T) {
 	w.after("it came again", began, 4*time.Second)
 }
 
-// TestRuleByCommand_LongWaits kills the server while a message is parked: it is listed, counted, and comes back with its next attempt, not earlier.
+// TestRuleByCommand_LongWaits kills the server while a message is parked: it is listed, counted, and comes back with
+// its next attempt, not earlier.
 func TestRuleByCommand_LongWaits(t *testing.T) {
 	const wait = 32 * time.Second
 	w := newWorld(t)
@@ -311,7 +314,8 @@ func TestRuleByCommand_LongWaits(t *testing.T) {
 	w.settles("g", depth{})
 }
 
-// TestRuleByCommand_NotWritable takes the only input host away: what is rejected waits, the rest goes on, and it is buried once.
+// TestRuleByCommand_NotWritable takes the only input host away: what is rejected waits, the rest goes on, and it is
+// buried once.
 func TestRuleByCommand_NotWritable(t *testing.T) {
 	t.Parallel()
 	c := process.StartCluster(t, process.Layout{Stores: 1, Inputs: 1, Outputs: 1})
@@ -359,7 +363,8 @@ func TestRuleByCommand_Credits(t *testing.T) {
 	}
 }
 
-// TestRuleByCommand_ConsumerGoesAway kills a consumer that holds messages: they stay locked until their timeout, and a token settles one meanwhile.
+// TestRuleByCommand_ConsumerGoesAway kills a consumer that holds messages: they stay locked until their timeout, and a
+// token settles one meanwhile.
 func TestRuleByCommand_ConsumerGoesAway(t *testing.T) {
 	const n, lock = 20, 6 * time.Second
 	w := newWorld(t)

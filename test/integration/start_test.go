@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/test/process"
 )
 
-// TestStartIsExact creates groups between two batches of messages; kills in between seal extents, so that a start has to look at
-// more than one.
+// TestStartIsExact creates groups between two batches of messages; kills in between seal extents, so that a start has
+// to look at more than one.
 func TestStartIsExact(t *testing.T) {
 	const n = 20
 	crashing(t, func(w *world, crash func()) {

@@ -211,8 +211,8 @@ func (w *world) letters(group string, n int) []letter {
 	return out
 }
 
-// counted waits until the server, since it was started, has counted so many events of a group, such as "nacked": what consumers have sent it may
-// still be on its way.
+// counted waits until the server, since it was started, has counted so many events of a group, such as "nacked": what
+// consumers have sent it may still be on its way.
 func (w *world) counted(group, event string, n int) {
 	w.t.Helper()
 	got := 0.0
@@ -224,7 +224,8 @@ func (w *world) counted(group, event string, n int) {
 	})
 }
 
-// crash kills the server when all that it has counted is in durable checkpoints, so that nothing of it is forgotten, and starts it again.
+// crash kills the server when all that it has counted is in durable checkpoints, so that nothing of it is forgotten,
+// and starts it again.
 func (w *world) crash() {
 	w.t.Helper()
 	process.AwaitCheckpoints(w.t, w.server)

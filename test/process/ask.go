@@ -8,7 +8,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// AnswerWithin is how long a question may be answered as unavailable: hosts of a cluster that is busy lose each other for a moment.
+// AnswerWithin is how long a question may be answered as unavailable: hosts of a cluster that is busy lose each other
+// for a moment.
 const AnswerWithin = 30 * time.Second
 
 // askAgain is the pause before a question is put again: each is a process.

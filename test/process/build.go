@@ -31,7 +31,8 @@ func Main(m interface{ Run() int }) int {
 // Build builds the binary with more flags of go build, such as -race.
 func Build(to string, flags ...string) error { return BuildPackage(to, "cmd/columba", flags...) }
 
-// BuildPackage is Build of another command of the module. As what is released it is without cgo, which the race detector needs.
+// BuildPackage is Build of another command of the module. As what is released it is without cgo, which the race
+// detector needs.
 func BuildPackage(to, pkg string, flags ...string) error {
 	args := append([]string{"build", "-o", to}, flags...)
 	build := exec.Command("go", append(args, "github.com/columbamq/columba/"+pkg)...)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Layout says what a cluster is made of. The zero one is three stores, two input hosts, two output hosts, and one process that is
-// controller, frontend and metadata.
+// Layout says what a cluster is made of. The zero one is three stores, two input hosts, two output hosts, and one
+// process that is controller, frontend and metadata.
 type Layout struct {
 	Stores, Inputs, Outputs int
 	Controllers             int // each with a frontend; 0 is 1. More than one need Metadata
@@ -23,7 +23,8 @@ type Layout struct {
 	Flags    []string             // of every process
 	FlagsOf  func(i int) []string // more of process i; nil: none. The controllers come first, then stores, input and output hosts
 	Place    func(i int) Net      // where process i is; nil: on loopback. The controller is 0
-	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr itself.
+	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr
+	// itself.
 	Front func(i int, addr string) string
 }
 
@@ -33,8 +34,8 @@ type Net struct {
 	Prefix []string // command that runs another one there; it becomes the other by exec
 }
 
-// Cluster is a cluster of `columba serve` processes, each with a data directory of its own, that found each other by gossip.
-// Commands and clients go to the Controller's address. Not safe for concurrent use.
+// Cluster is a cluster of `columba serve` processes, each with a data directory of its own, that found each other by
+// gossip. Commands and clients go to the Controller's address. Not safe for concurrent use.
 type Cluster struct {
 	Controller  *Server // and frontend, and metadata; the first of Controllers
 	Controllers []*Server
@@ -111,7 +112,8 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 	return c
 }
 
-// Stranger begins a process on a data directory that joins the cluster by gossip, until the test ends. Await or Ended has to follow.
+// Stranger begins a process on a data directory that joins the cluster by gossip, until the test ends. Await or Ended
+// has to follow.
 func (c *Cluster) Stranger(name, data string, flags ...string) *Server {
 	c.t.Helper()
 	s := &Server{
@@ -173,8 +175,8 @@ func (c *Cluster) AwaitHosts() {
 	})
 }
 
-// KillAll kills servers at once, and answers within what time: from the first signal to the last. A process runs nothing
-// more once it has its signal; that it gives back its memory takes longer.
+// KillAll kills servers at once, and answers within what time: from the first signal to the last. A process runs
+// nothing more once it has its signal; that it gives back its memory takes longer.
 func KillAll(servers ...*Server) (within time.Duration) {
 	began := time.Now()
 	for _, s := range servers {

@@ -169,8 +169,8 @@ func Decode[T any](t testing.TB, text string) []T {
 	return out
 }
 
-// Eventually waits until ok, or until the test's patience ends. It looks every 20 ms at first, and less often the longer it waits: most
-// looks are calls of a server, or processes, and cost more than the time in between.
+// Eventually waits until ok, or until the test's patience ends. It looks every 20 ms at first, and less often the
+// longer it waits: most looks are calls of a server, or processes, and cost more than the time in between.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	EventuallyWithin(t, Patience, what, ok)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Metric is the sum of the series of a metric that have these labels, such as `group="g"`; without labels, of all its series.
+// Metric is the sum of the series of a metric that have these labels, such as `group="g"`; without labels, of all its
+// series.
 func (s *Server) Metric(name string, labels ...string) (sum float64) {
 	s.t.Helper()
 	s.eachSeries(name, func(line string, n float64) {
@@ -91,7 +92,8 @@ func (h Histogram) Median() float64 {
 	return 0
 }
 
-// AwaitCheckpoints waits until all that these servers have counted of groups is in durable checkpoints: a kill forgets nothing of it.
+// AwaitCheckpoints waits until all that these servers have counted of groups is in durable checkpoints: a kill forgets
+// nothing of it.
 func AwaitCheckpoints(t testing.TB, servers ...*Server) {
 	t.Helper()
 	Eventually(t, "all changes are in durable checkpoints", func() bool {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Networks are network namespaces on one bridge, in which processes can be cut off from each other. The test itself, outside of them,
-// reaches all of them always. Not safe for concurrent use.
+// Networks are network namespaces on one bridge, in which processes can be cut off from each other. The test itself,
+// outside of them, reaches all of them always. Not safe for concurrent use.
 type Networks struct {
 	t      testing.TB
 	bridge string
@@ -19,8 +19,8 @@ type Networks struct {
 	net    string // of the addresses, "10.1.2."
 }
 
-// NewNetworks makes n namespaces until the test ends. The test is skipped where that cannot be: it needs Linux, root, ip and iptables.
-// As root on a machine of continuous integration (CI is set) it installs them.
+// NewNetworks makes n namespaces until the test ends. The test is skipped where that cannot be: it needs Linux, root,
+// ip and iptables. As root on a machine of continuous integration (CI is set) it installs them.
 func NewNetworks(t testing.TB, n int) *Networks {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Getuid() != 0 {

@@ -16,7 +16,8 @@ const (
 	claimAt    = 10000
 )
 
-// FreePort is a port that nobody listens on, neither by TCP nor by UDP, and that nobody else is given until the test ends.
+// FreePort is a port that nobody listens on, neither by TCP nor by UDP, and that nobody else is given until the test
+// ends.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	return FreePorts(t, 1, 0)

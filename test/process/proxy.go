@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// Proxy passes TCP connections on to a server until the test ends, and ends some of them with a reset on both sides. Safe for concurrent use.
+// Proxy passes TCP connections on to a server until the test ends, and ends some of them with a reset on both sides.
+// Safe for concurrent use.
 type Proxy struct {
 	Addr string
 

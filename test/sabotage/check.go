@@ -37,8 +37,8 @@ var (
 	said   = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: (.*)$`)
 )
 
-// Try runs a check on the sources as an overlay makes them, or as they are when it is "". It is an error when nothing was tested: the
-// build failed, no test matched, or the time was up.
+// Try runs a check on the sources as an overlay makes them, or as they are when it is "". It is an error when nothing
+// was tested: the build failed, no test matched, or the time was up.
 func (c Check) Try(ctx context.Context, root, overlay string) (Verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -15,8 +15,8 @@ type Edit struct {
 	Old, New string // Old has to be there exactly once
 }
 
-// Overlay writes the edited files to dir, and the file that `go build -overlay` takes, whose path it returns. root is the module's. A
-// place that is not found is an error: the code has changed, and the sabotage has to follow it.
+// Overlay writes the edited files to dir, and the file that `go build -overlay` takes, whose path it returns. root is
+// the module's. A place that is not found is an error: the code has changed, and the sabotage has to follow it.
 func Overlay(root, dir string, edits []Edit) (string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {

@@ -33,8 +33,8 @@ func TestOverlay_Refuses(t *testing.T) {
 	}
 }
 
-// TestBuilds_AreCaught breaks the code in each way and wants every check of it to fail, and to pass as it is. Only the quick ones
-// without COLUMBA_FAULTS.
+// TestBuilds_AreCaught breaks the code in each way and wants every check of it to fail, and to pass as it is. Only the
+// quick ones without COLUMBA_FAULTS.
 func TestBuilds_AreCaught(t *testing.T) {
 	all := os.Getenv("COLUMBA_FAULTS") != ""
 	table := []string{"| sabotage | caught by | which says |", "|---|---|---|"}

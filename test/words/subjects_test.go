@@ -1,8 +1,6 @@
 package words
 
 import (
-	"io/fs"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +10,8 @@ import (
 // sentence is a part of a text with the mark that ends it.
 var sentence = regexp.MustCompile(`[^.:;?!]+[.:;?!]*`)
 
-// riddle is the beginning of a sentence whose subject is a clause: the reader cannot know which kind of thing it is about.
+// riddle is the beginning of a sentence whose subject is a clause: the reader cannot know which kind of thing it is
+// about.
 var riddle = regexp.MustCompile(`^(?:What|Whatever|Who|Whoever|That which|Those that|Those who|That an?|That the)\s`)
 
 // riddles are the sentences of a text that begin with a clause as their subject. Questions are none.
@@ -98,21 +97,13 @@ func kept(path string) bool {
 // its subject.
 func TestProse_HasNounsAsSubjects(t *testing.T) {
 	checked := 0
-	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
-		path := filepath.ToSlash(strings.TrimPrefix(name, root))
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && strings.HasPrefix(d.Name(), ".") && name != root:
-			return filepath.SkipDir
-		case kept(path), d.IsDir():
-			return nil
-		}
+	everyFile(t, func(path string) {
 		var texts []string
 		switch {
+		case kept(path):
 		case strings.HasSuffix(path, ".md"):
 			texts = prose(read(t, path))
-		case strings.HasSuffix(path, ".proto"), strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, ".pb.go") && !strings.HasSuffix(path, ".connect.go"):
+		case strings.HasSuffix(path, ".proto"), isSource(path):
 			texts = paragraphs(read(t, path))
 		}
 		for _, text := range texts {
@@ -121,10 +112,9 @@ func TestProse_HasNounsAsSubjects(t *testing.T) {
 				t.Errorf("%s: name the subject of: %s", path, x)
 			}
 		}
-		return nil
 	})
-	if err != nil || checked < 5000 {
-		t.Errorf("%d paragraphs, %v", checked, err)
+	if checked < 5000 {
+		t.Errorf("%d paragraphs", checked)
 	}
 
 	t.Run("made-up texts", func(t *testing.T) {

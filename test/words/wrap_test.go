@@ -14,8 +14,8 @@ const wrapAt = 120
 
 var listItem = regexp.MustCompile(`^\s*([*+-]|\d+\.) `)
 
-// longProse are the numbers of the lines of a Markdown page that are longer than prose may be. Tables, code, headings and
-// lines that cannot be broken are no prose.
+// longProse are the numbers of the lines of a Markdown page that are longer than prose may be. Tables, code, headings
+// and lines that cannot be broken are no prose.
 func longProse(page string) (out []int) {
 	code, number := false, 0
 	for line := range strings.Lines(page) {
@@ -49,20 +49,28 @@ func longComments(source string) (out []int) {
 	return out
 }
 
-// TestProse_Wraps: pages for users, and the comments of the packages that users import, are wrapped.
+// TestProse_Wraps: pages and comments are wrapped, but for the results of benchmarks, which programs write.
 func TestProse_Wraps(t *testing.T) {
-	tell := func(file string, lines []int) {
-		for _, n := range lines {
-			t.Errorf("%s:%d is longer than %d columns", file, n, wrapAt)
+	checked := 0
+	everyFile(t, func(path string) {
+		var long []int
+		switch {
+		case strings.HasPrefix(path, "bench/results/"):
+			return
+		case strings.HasSuffix(path, ".md"):
+			long = longProse(read(t, path))
+		case isSource(path):
+			long = longComments(read(t, path))
+		default:
+			return
 		}
-	}
-	for _, f := range files(t, "README.md", "SECURITY.md", "docs/*.md", "docs/*/*.md") {
-		tell(f, longProse(read(t, f)))
-	}
-	for _, f := range files(t, "client/*.go", "client/clienttest/*.go", "core/*.go") {
-		if !strings.HasSuffix(f, "_test.go") {
-			tell(f, longComments(read(t, f)))
+		checked++
+		for _, n := range long {
+			t.Errorf("%s:%d is longer than %d columns", path, n, wrapAt)
 		}
+	})
+	if checked < 1000 {
+		t.Errorf("%d files", checked)
 	}
 
 	t.Run("made-up texts", func(t *testing.T) {

@@ -175,7 +175,8 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return core.Errorf(core.CodeBadArgument, "unknown command %q for %q; %s", clip(args[0]), cmd.CommandPath(), hint)
 }
 
-// kindOf is the subcommand of cmd for arguments that name a queue or a group, when its name was left out; "" if there is none.
+// kindOf is the subcommand of cmd for arguments that name a queue or a group, when its name was left out; "" if there
+// is none.
 func kindOf(cmd *cobra.Command, args []string) string {
 	kind := "queue"
 	if len(args) == 2 {

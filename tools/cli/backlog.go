@@ -7,8 +7,8 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 )
 
-// wouldLose says what a command would do, and prints what the groups concerned have before them. Without a group these are all of the queue.
-// title stands above that, unless there are no groups.
+// wouldLose says what a command would do, and prints what the groups concerned have before them. Without a group these
+// are all of the queue. title stands above that, unless there are no groups.
 func (a *app) wouldLose(ctx context.Context, queue, group, what, title string) error {
 	res, err := ask(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
 	if err != nil {
@@ -33,8 +33,8 @@ func (a *app) printBacklogs(groups []*pb.Depth, title string) error {
 // namedBacklogs is how many groups a question names.
 const namedBacklogs = 3
 
-// backlogText is what the groups concerned have before them, for a question: " (billing: 105 messages, 3 dead letters)". It is empty while that cannot
-// be counted: the question is asked all the same.
+// backlogText is what the groups concerned have before them, for a question: " (billing: 105 messages, 3 dead
+// letters)". It is empty while that cannot be counted: the question is asked all the same.
 func (a *app) backlogText(ctx context.Context, queue, group string) string {
 	res, err := once(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group})
 	if err != nil {

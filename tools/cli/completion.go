@@ -95,7 +95,8 @@ func completionOf(root *cobra.Command) {
 	}
 }
 
-// bashWords stands in for the one function of the package bash-completion that the script needs, where that package is not loaded.
+// bashWords stands in for the one function of the package bash-completion that the script needs, where that package is
+// not loaded.
 const bashWords = `if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
     _get_comp_words_by_ref()
     {

@@ -48,8 +48,8 @@ func (c *consent) ask(ctx context.Context, a *app, gone string) error {
 	return errFailed
 }
 
-// askOf is ask of what has a name, and had that id when the question was made. It fails if another one has the name when
-// the user has agreed: that one was made while the question stood.
+// askOf is ask of what has a name, and had that id when the question was made. It fails if another one has the name
+// when the user has agreed: that one was made while the question stood.
 func (c *consent) askOf(ctx context.Context, a *app, gone, id string, now func(context.Context) (string, error)) error {
 	if err := c.ask(ctx, a, gone); err != nil {
 		return err

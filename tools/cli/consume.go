@@ -109,7 +109,8 @@ func (a *app) consume(ctx context.Context, args []string, flags consumeFlags) er
 	return run.all(ctx, con)
 }
 
-// bounds divide what may be held unprinted: batch messages of batchBytes are with the printer, the client library has the rest.
+// bounds divide what may be held unprinted: batch messages of batchBytes are with the printer, the client library has
+// the rest.
 func (c *consumeFlags) bounds() (batch, prefetch, batchBytes int) {
 	batch = max(1, min(maxBatch, c.prefetch/2))
 	return batch, max(1, c.prefetch+1-batch), int(max(1, min(handoffBytes, c.prefetchBytes/2)))

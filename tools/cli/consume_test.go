@@ -63,8 +63,8 @@ func TestConsume_SummaryTellsWhatWasNacked(t *testing.T) {
 	}
 }
 
-// TestConsume_SummaryTellsWhatIsLocked: messages that the command does not acknowledge come again, unless they are settled by
-// their tokens. An at-most-once group has no lock, and a command without messages leaves none.
+// TestConsume_SummaryTellsWhatIsLocked: messages that the command does not acknowledge come again, unless they are
+// settled by their tokens. An at-most-once group has no lock, and a command without messages leaves none.
 func TestConsume_SummaryTellsWhatIsLocked(t *testing.T) {
 	for _, c := range []struct {
 		ack   string
@@ -90,7 +90,8 @@ func TestConsume_SummaryTellsWhatIsLocked(t *testing.T) {
 	}
 }
 
-// TestConsume_SummaryCountsTheTimeUntilTheLastMessage, also when an interrupt ends a command that has waited for an hour.
+// TestConsume_SummaryCountsTheTimeUntilTheLastMessage, also when an interrupt ends a command that has waited for an
+// hour.
 func TestConsume_SummaryCountsTheTimeUntilTheLastMessage(t *testing.T) {
 	for _, ended := range []string{"", "idle", "timeout"} {
 		var talk bytes.Buffer

@@ -73,7 +73,8 @@ func (c *consuming) eventually(what string, is func(depthLine) bool) {
 	c.t.Fatalf("%s: the depth is still %+v", what, d)
 }
 
-// intoPipe runs `columba consume` with a pipe as its output, and returns its reading end and what waits for the end of the command.
+// intoPipe runs `columba consume` with a pipe as its output, and returns its reading end and what waits for the end of
+// the command.
 func (c *consuming) intoPipe(ctx context.Context, args ...string) (reader *os.File, wait func() (code int, talk string)) {
 	c.t.Helper()
 	reader, writer, err := os.Pipe()
@@ -162,7 +163,8 @@ func TestConsume_PrefetchBoundsWhatIsHeld(t *testing.T) {
 			q := newConsuming(t, 300, strings.Repeat("x", c.body))
 			reader, _ := q.intoPipe(t.Context(), c.args...)
 			readLines(t, reader, c.lines)
-			// Less than the most may stay: a batch of one line is written when the reader is slow, and credit is granted again by half of the window.
+			// Less than the most may stay: a batch of one line is written when the reader is slow, and credit is granted again
+			// by half of the window.
 			q.eventually("something is held", func(d depthLine) bool { return d.InFlight >= max(c.most/3, 1) })
 			most := 0
 			for range 20 {

@@ -43,7 +43,8 @@ type consumeRun struct {
 const (
 	// maxBatch lines at most are written at once.
 	maxBatch = 512
-	// A batch that was taken within fastBatch is followed by one twice as large, one that took longer than slowBatch by one half as large.
+	// A batch that was taken within fastBatch is followed by one twice as large, one that took longer than slowBatch by
+	// one half as large.
 	fastBatch, slowBatch = 20 * time.Millisecond, 100 * time.Millisecond
 	// readerTime is how long a command that ends waits for its reader to take what was written.
 	readerTime = time.Second
@@ -103,7 +104,8 @@ func (r *consumeRun) receive(ctx context.Context, con *client.Consumer, to *hand
 	return nil
 }
 
-// print writes and settles messages; it calls stop when no more are wanted and returns when no more come, or nobody takes them.
+// print writes and settles messages; it calls stop when no more are wanted and returns when no more come, or nobody
+// takes them.
 func (r *consumeRun) print(ctx context.Context, stop func(), messages *handoff) error {
 	timeout, idle := newLimit(r.flags.timeout), newLimit(r.flags.idle)
 	timeout.startAt(r.started)
@@ -171,8 +173,8 @@ func (r *consumeRun) end(why string, stop func()) {
 	stop()
 }
 
-// write writes the lines of a batch, settles the messages whose lines were taken, and gives the others back. last reports whether the run ends
-// after it: it waits for its reader for readerTime then, else for as long as it takes.
+// write writes the lines of a batch, settles the messages whose lines were taken, and gives the others back. last
+// reports whether the run ends after it: it waits for its reader for readerTime then, else for as long as it takes.
 func (r *consumeRun) write(ctx context.Context, batch []*client.Delivery, last func() bool) error {
 	r.buf, r.ends = r.buf[:0], r.ends[:0]
 	for _, d := range batch {
@@ -186,8 +188,8 @@ func (r *consumeRun) write(ctx context.Context, batch []*client.Delivery, last f
 	return err
 }
 
-// put writes buf and answers how much of it was taken: by the reader, if stdout is a pipe, as what is left in a pipe without a reader is lost;
-// else by the write. While it waits it keeps the batch locked.
+// put writes buf and answers how much of it was taken: by the reader, if stdout is a pipe, as what is left in a pipe
+// without a reader is lost; else by the write. While it waits it keeps the batch locked.
 func (r *consumeRun) put(ctx context.Context, batch []*client.Delivery, last func() bool) (taken int, err error) {
 	type result struct {
 		n   int

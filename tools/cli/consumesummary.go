@@ -13,7 +13,8 @@ import (
 // noHostNote is how long consume waits for an output host before it says so.
 const noHostNote = time.Second
 
-// connect opens the consumer. It waits for an output host as long as --timeout and --idle allow, without them as long as one request may take.
+// connect opens the consumer. It waits for an output host as long as --timeout and --idle allow, without them as long
+// as one request may take.
 func (r *consumeRun) connect(ctx context.Context, c *client.Client) (*client.Consumer, error) {
 	limit, ends := r.app.timeout, ""
 	for _, l := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/columbamq/columba/metadata/migration"
 )
 
-// TestCopyProgress_Lines: without a terminal there is a line every ten seconds, one at the end of each part, and one for a
-// Cassandra that does not answer.
+// TestCopyProgress_Lines: without a terminal there is a line every ten seconds, one at the end of each part, and one
+// for a Cassandra that does not answer.
 func TestCopyProgress_Lines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer

@@ -194,7 +194,8 @@ func (a *app) stores(ctx context.Context) []string {
 	return ids
 }
 
-// noteFewStores says that a queue asks for more copies than there are stores, which is allowed as long as there are min_replicas.
+// noteFewStores says that a queue asks for more copies than there are stores, which is allowed as long as there are
+// min_replicas.
 func (a *app) noteFewStores(ctx context.Context, q *pb.Queue) {
 	want := int(q.GetSpec().GetReplicas())
 	if want <= 1 {

@@ -101,8 +101,8 @@ func (a *app) dlqShowCommand() *cobra.Command {
 	return cmd
 }
 
-// deadLetterLag says when a message that its group gave up is listed: a reject takes about a second, and a failed last attempt waits up to five
-// seconds for the success of another message.
+// deadLetterLag says when a message that its group gave up is listed: a reject takes about a second, and a failed last
+// attempt waits up to five seconds for the success of another message.
 const deadLetterLag = "a message becomes a dead letter up to a second after a reject, up to five seconds after its last attempt failed"
 
 // deadLetters lists dead letters of the group args[0] args[1].

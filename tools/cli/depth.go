@@ -155,8 +155,8 @@ func doNotAnswer(controllers []string) string {
 	return "controllers " + strings.Join(controllers, ", ") + " do not answer"
 }
 
-// narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue goes only when all rows have
-// the same.
+// narrowDepth are the columns that a table of depths leaves out on a narrow terminal, the first one first. The queue
+// goes only when all rows have the same.
 var narrowDepth = []string{"PUBLISH_RATE", "ACK_RATE", "DRAIN_MS", "BREAKER_OPEN_MS", "QUEUE", "BLOCKED", "OLDEST_READY_MS", "DELAYED", "DEAD"}
 
 // lines is how many lines of a terminal a table takes below the names of its columns.
@@ -183,8 +183,8 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 	return a.lines(out), err
 }
 
-// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many rows it printed. While a server
-// cannot answer the watch says so and asks again.
+// watchDepth shows depths until ctx ends; on a terminal a table is drawn over the one before. show answers how many
+// rows it printed. While a server cannot answer the watch says so and asks again.
 func (a *app) watchDepth(ctx context.Context, show func(context.Context) (rows int, err error)) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -236,7 +236,8 @@ func passing(err error) bool {
 	return false
 }
 
-// counted is a number of a depth, or nothing for a 0 while extents could not be counted: 0 would say that nothing is there.
+// counted is a number of a depth, or nothing for a 0 while extents could not be counted: 0 would say that nothing is
+// there.
 func counted[T int64 | uint64](d *pb.Depth, n T) any {
 	if n == 0 && d.GetUnknownExtents() > 0 {
 		return nil

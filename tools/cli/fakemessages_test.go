@@ -184,7 +184,8 @@ func (s *fakeServer) Ack(_ context.Context, r *connect.Request[pb.AckRequest]) (
 	return s.settled(r.Msg, r.Msg.Tokens)
 }
 
-// Cancel implements the service: a message of seq 1 is cancelled for two groups, of seq 2 one of them had it, others do not exist.
+// Cancel implements the service: a message of seq 1 is cancelled for two groups, of seq 2 one of them had it, others do
+// not exist.
 func (s *fakeServer) Cancel(_ context.Context, r *connect.Request[pb.CancelRequest]) (*connect.Response[pb.CancelResponse], error) {
 	s.note(r.Msg)
 	res := &pb.CancelResponse{}

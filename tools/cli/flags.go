@@ -40,7 +40,8 @@ func badFlag(cmd *cobra.Command, err error) error {
 	return core.Errorf(core.CodeBadArgument, "%s; %s `%s --help`", what, see, cmd.CommandPath())
 }
 
-// ownersOf are the subcommands of cmd that have a flag which it has not itself: the name of the subcommand was left out.
+// ownersOf are the subcommands of cmd that have a flag which it has not itself: the name of the subcommand was left
+// out.
 func ownersOf(cmd *cobra.Command, flag string) (out []string) {
 	for _, sub := range cmd.Commands() {
 		if sub.LocalFlags().Lookup(flag) != nil && !sub.Hidden {
@@ -68,7 +69,8 @@ func badValue(kind, value string, cause error) string {
 // mayBeEmpty are flags of which nothing is a value like any other.
 var mayBeEmpty = []string{"prefix", "key", "metadata", "reason", "header", "addr", "output"}
 
-// checkEmpty refuses flags without a value: a script meant to give one, and what the command does without it may be more than was meant.
+// checkEmpty refuses flags without a value: a script meant to give one, and what the command does without it may be
+// more than was meant.
 func checkEmpty(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		list, many := f.Value.(pflag.SliceValue)
@@ -80,7 +82,8 @@ func checkEmpty(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// similarFlag is "did you mean --this? See" for a flag that cmd does not have but that is close to one it has; else "see".
+// similarFlag is "did you mean --this? See" for a flag that cmd does not have but that is close to one it has; else
+// "see".
 func similarFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {

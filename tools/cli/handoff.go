@@ -7,8 +7,9 @@ import (
 	"github.com/columbamq/columba/client"
 )
 
-// handoff passes deliveries from the goroutine that receives them to the one that prints them. The receiver leaves messages with the client
-// library, which gives them back in time, as long as there is no room: it holds none that the output does not take.
+// handoff passes deliveries from the goroutine that receives them to the one that prints them. The receiver leaves
+// messages with the client library, which gives them back in time, as long as there is no room: it holds none that the
+// output does not take.
 type handoff struct {
 	arrived chan struct{} // something was added, or the receiver has ended
 	freed   chan struct{} // there is room again

@@ -18,7 +18,8 @@ func wrapHelp(cmd *cobra.Command) {
 	}
 }
 
-// wrapped joins the lines of each paragraph and breaks them at helpColumns. Lines that begin with a space are examples and stay as they are.
+// wrapped joins the lines of each paragraph and breaks them at helpColumns. Lines that begin with a space are examples
+// and stay as they are.
 func wrapped(text string) string {
 	var out, paragraph []string
 	flush := func() {

@@ -23,8 +23,8 @@ type DemoOptions struct {
 	Progress func(name string, total int) (add func(n int), end func())
 }
 
-// Demo runs the README's main job, DemoWorker a worker process of it; nil leaves the command out. The program sets them before
-// Main.
+// Demo runs the README's main job, DemoWorker a worker process of it; nil leaves the command out. The program sets them
+// before Main.
 var (
 	Demo       func(ctx context.Context, o DemoOptions, s Streams) error
 	DemoWorker func(ctx context.Context, o DemoOptions) error

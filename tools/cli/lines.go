@@ -22,8 +22,8 @@ func newSplitter(r io.Reader, sep byte, most int) *splitter {
 	return &splitter{r: bufio.NewReaderSize(r, readBuffer), sep: sep, most: most}
 }
 
-// next is the next line without its separator, valid until the call after it. io.EOF ends the input; a last line need not
-// end in a separator. A line that is too long is skipped and CodeTooLarge; the one after it can be read.
+// next is the next line without its separator, valid until the call after it. io.EOF ends the input; a last line need
+// not end in a separator. A line that is too long is skipped and CodeTooLarge; the one after it can be read.
 func (s *splitter) next() ([]byte, error) {
 	line, err := s.r.ReadSlice(s.sep)
 	if err == nil {

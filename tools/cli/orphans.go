@@ -64,8 +64,8 @@ func (a *app) deleteOrphansCommand() *cobra.Command {
 	return cmd
 }
 
-// noMoreOrphans fails if there are extents of unknown queues beside those that the user agreed to delete. Fewer are fine:
-// the others belong to queues again, or are gone. Of more extents than an answer holds, the numbers are compared.
+// noMoreOrphans fails if there are extents of unknown queues beside those that the user agreed to delete. Fewer are
+// fine: the others belong to queues again, or are gone. Of more extents than an answer holds, the numbers are compared.
 func (a *app) noMoreOrphans(ctx context.Context, agreed *pb.DeleteOrphansResponse) error {
 	now, err := ask(ctx, a, a.admin().DeleteOrphans, &pb.DeleteOrphansRequest{DryRun: true})
 	if err != nil {

@@ -49,7 +49,8 @@ type printer struct {
 
 func (a *app) printer() *printer { return &printer{w: a.stdout, format: a.format} }
 
-// fitted is a printer whose tables fit the terminal, if stdout is one: it leaves out the columns narrow, the first one first, and says how many.
+// fitted is a printer whose tables fit the terminal, if stdout is one: it leaves out the columns narrow, the first one
+// first, and says how many.
 func (a *app) fitted(narrow ...string) *printer {
 	p := a.printer()
 	p.fit(a.width(a.stdout), narrow)

@@ -17,8 +17,8 @@ func (p *paging) register(cmd *cobra.Command, limit int) {
 	cmd.Flags().StringVar(&p.after, "after", "", "go on after the page token that a call with --limit printed")
 }
 
-// print prints the part. fetch prints at most that many items (0: as many as a page has) after a token, and returns the next token.
-// When the limit ends the part before the list does, print names the token on stderr.
+// print prints the part. fetch prints at most that many items (0: as many as a page has) after a token, and returns the
+// next token. When the limit ends the part before the list does, print names the token on stderr.
 func (p *paging) print(a *app, out *printer, what string, fetch func(after string, most int32) (next string, err error)) error {
 	if p.limit < 0 {
 		return core.Errorf(core.CodeBadArgument, "limit %d is negative; use 0 for all", p.limit)

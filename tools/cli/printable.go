@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// steers reports whether a terminal may obey a character, or hide it, instead of showing it: controls, format characters like U+202E, line
-// and paragraph separators, tags, and what is no character at all. Ordinary spaces and everything that has a shape is shown as it is.
+// steers reports whether a terminal may obey a character, or hide it, instead of showing it: controls, format
+// characters like U+202E, line and paragraph separators, tags, and what is no character at all. Ordinary spaces and
+// everything that has a shape is shown as it is.
 func steers(r rune) bool {
 	switch {
 	case r < utf8.RuneSelf:
@@ -44,7 +45,8 @@ func printable(s string) string {
 	return b.String()
 }
 
-// printableLines replaces what could steer a terminal in text that keeps its line ends and tabs. Bytes that are no UTF-8 count: some terminals obey them.
+// printableLines replaces what could steer a terminal in text that keeps its line ends and tabs. Bytes that are no
+// UTF-8 count: some terminals obey them.
 func printableLines(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for len(text) > 0 {
@@ -62,7 +64,8 @@ func printableLines(text []byte) []byte {
 	return out
 }
 
-// printableJSON escapes in JSON text, whose strings alone can have such characters, what could steer a terminal. It means the same.
+// printableJSON escapes in JSON text, whose strings alone can have such characters, what could steer a terminal. It
+// means the same.
 func printableJSON(text []byte) []byte {
 	return escape(text, func(b []byte, r rune) []byte {
 		for _, unit := range utf16.Encode([]rune{r}) {
@@ -80,7 +83,8 @@ func printableYAML(text []byte) []byte {
 // steersInLines is steers, but for what divides and indents lines of text.
 func steersInLines(r rune) bool { return r != '\n' && r != '\t' && steers(r) }
 
-// escape replaces what could steer a terminal, but line ends and tabs, by what as appends. It returns text itself when there is none.
+// escape replaces what could steer a terminal, but line ends and tabs, by what as appends. It returns text itself when
+// there is none.
 func escape(text []byte, as func(b []byte, r rune) []byte) []byte {
 	var out []byte
 	from := 0 // of what was not copied yet
@@ -101,7 +105,8 @@ func escape(text []byte, as func(b []byte, r rune) []byte) []byte {
 	return append(out, text[from:]...)
 }
 
-// yamlOfJSON is JSON text as the YAML library reads it: pairs of surrogates, which YAML does not have, become one escape.
+// yamlOfJSON is JSON text as the YAML library reads it: pairs of surrogates, which YAML does not have, become one
+// escape.
 func yamlOfJSON(text []byte) []byte {
 	if !bytes.Contains(text, []byte(`\ud`)) {
 		return text

@@ -10,13 +10,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// hostile are texts that others publish: controls, bidirectional overrides, invisible tags, no characters, and text that looks like an escape.
+// hostile are texts that others publish: controls, bidirectional overrides, invisible tags, no characters, and text
+// that looks like an escape.
 var hostile = []string{
 	"a\u007fb", "\u009b31m", "\ufffe", "\uffff", "\U0001fffe", "\u202etxt.exe", "\ufeffx", "tag\U000e0041\U000e007f", "a\u2028b\u2029c", "\u0085",
 	"\x1b[2J", "tab\there", "two\nlines", "cr\rlf", `\ud83d\ude00`, `\\ud83d`, "\u00ad", "\u200b", "\x00", "世界 🕊 é\u3000x", "- : #", "",
 }
 
-// FuzzOutput prints any text in every format: what is printed steers no terminal, and JSON and YAML mean what was given.
+// FuzzOutput prints any text in every format: what is printed steers no terminal, and JSON and YAML mean what was
+// given.
 func FuzzOutput(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s, s)

@@ -271,7 +271,8 @@ func TestPublish_GivesUpWhenTheServerIsAway(t *testing.T) {
 	})
 }
 
-// TestPublish_EndsWithItsQueue has the queue deleted under a pipe without an end, and under one that ended before its outcomes.
+// TestPublish_EndsWithItsQueue has the queue deleted under a pipe without an end, and under one that ended before its
+// outcomes.
 func TestPublish_EndsWithItsQueue(t *testing.T) {
 	for _, open := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

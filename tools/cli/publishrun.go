@@ -78,7 +78,8 @@ func (p *publishRun) all(ctx context.Context, pub publisher, input io.Reader) er
 	return p.summary(ctx, err)
 }
 
-// wait returns when the input was read, ctx ended, the queue is gone or the server is away, and writes gathered outcomes until then.
+// wait returns when the input was read, ctx ended, the queue is gone or the server is away, and writes gathered
+// outcomes until then.
 func (p *publishRun) wait(ctx context.Context, read <-chan error) error {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()

@@ -74,8 +74,8 @@ func (a *app) purgedText(ctx context.Context, path string) string {
 	return messagesOf(res.GetGroups())
 }
 
-// purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first. It ends
-// if the queue is deleted and made anew meanwhile, and leaves the new one alone.
+// purgeQueue purges until nothing is left: one operation takes a bounded part of a large queue, the oldest first. It
+// ends if the queue is deleted and made anew meanwhile, and leaves the new one alone.
 func (a *app) purgeQueue(ctx context.Context, path string) error {
 	first := ""
 	for {

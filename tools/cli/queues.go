@@ -54,7 +54,8 @@ func (q *queueFlags) registerStatus(cmd *cobra.Command) {
 // unsettable are the numbers of which 0 means nothing.
 var unsettable = []string{"replicas", "min-replicas", "max-message"}
 
-// spec is what was set, checked as far as it can be without the server. In an update a retention of 0 is left out: the names of the fields say it.
+// spec is what was set, checked as far as it can be without the server. In an update a retention of 0 is left out: the
+// names of the fields say it.
 func (q *queueFlags) spec(creates bool) (*pb.QueueSpec, error) {
 	for _, name := range unsettable {
 		if f := q.set.Lookup(name); f.Changed && (f.Value.String() == "0" || f.Value.String() == "0s") {

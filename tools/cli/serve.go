@@ -67,8 +67,8 @@ func (a *app) loadConfig(flags *pflag.FlagSet) (node.Config, error) {
 	return cfg, err
 }
 
-// noteUnknownVariables says which variables of the environment look like settings and are none. They are not refused: Kubernetes makes some for a
-// service of the name columba, of which those are not mentioned that it always makes.
+// noteUnknownVariables says which variables of the environment look like settings and are none. They are not refused:
+// Kubernetes makes some for a service of the name columba, of which those are not mentioned that it always makes.
 func (a *app) noteUnknownVariables() {
 	known := append(node.EnvNames(), "COLUMBA_ADDR")
 	for _, kv := range a.env {
@@ -126,7 +126,8 @@ func (a *app) configPrintCommand() *cobra.Command {
 	return cmd
 }
 
-// yamlFields are the keys and values of a YAML mapping, in their order: the keys as they are, so that JSON of them is a configuration file, too.
+// yamlFields are the keys and values of a YAML mapping, in their order: the keys as they are, so that JSON of them is a
+// configuration file, too.
 func yamlFields(text []byte) ([]field, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {

@@ -94,8 +94,8 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// ask asks a question, which changes nothing, within --timeout: a server that cannot answer just now is asked again for a while. Its errors are of
-// the catalogue.
+// ask asks a question, which changes nothing, within --timeout: a server that cannot answer just now is asked again for
+// a while. Its errors are of the catalogue.
 func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	for until := time.Now().Add(min(a.patience, a.timeout)); ; {
 		res, err := once(ctx, a, call, req)
@@ -147,8 +147,8 @@ type answeredError struct{ error }
 func (e answeredError) Unwrap() error { return e.error }
 
 const (
-	// retryTime is how long a question is asked again that a server cannot answer just now: an output host's messages are another's after two
-	// seconds or three.
+	// retryTime is how long a question is asked again that a server cannot answer just now: an output host's messages are
+	// another's after two seconds or three.
 	retryTime = 5 * time.Second
 	retryEach = 250 * time.Millisecond
 )

@@ -8,19 +8,21 @@ import (
 )
 
 const (
-	// startTime is how long a command waits for a server where connections are refused: a server that was started in the background needs a
-	// moment before it listens.
+	// startTime is how long a command waits for a server where connections are refused: a server that was started in the
+	// background needs a moment before it listens.
 	startTime = 10 * time.Second
 	// startNote is how long a command waits for a server before it says so.
 	startNote = time.Second
 	startEach = 100 * time.Millisecond
 )
 
-// startingError is the answer of a server that does not serve requests yet, or does not any more. The request had no effect.
+// startingError is the answer of a server that does not serve requests yet, or does not any more. The request had no
+// effect.
 type startingError struct{ error }
 
-// whenServing repeats try while the server is starting: for startTime where connections are refused, until ctx ends where the server answers that it is
-// not ready. Neither has any effect, so that requests that change something are repeated, too. It returns the error of the last try.
+// whenServing repeats try while the server is starting: for startTime where connections are refused, until ctx ends
+// where the server answers that it is not ready. Neither has any effect, so that requests that change something are
+// repeated, too. It returns the error of the last try.
 func (a *app) whenServing(ctx context.Context, try func() error) error {
 	began, said := time.Now(), false
 	for {

@@ -15,7 +15,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// A command that is given while its server starts waits for it, also one that changes something: nothing is done before.
+// A command that is given while its server starts waits for it, also one that changes something: nothing is done
+// before.
 func TestCommands_WaitForTheStartOfAServer(t *testing.T) {
 	s, addr := newFakeServer(t)
 	var refused, unready atomic.Int32

@@ -11,8 +11,9 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// transcript runs the command lines of a file in testdata, one after another, and compares what a user would see, with the exit codes; -rewrite
-// accepts what is seen. Words in quotes, and the quoted text below a line, which is its standard input, are Go's.
+// transcript runs the command lines of a file in testdata, one after another, and compares what a user would see, with
+// the exit codes; -rewrite accepts what is seen. Words in quotes, and the quoted text below a line, which is its
+// standard input, are Go's.
 func transcript(t *testing.T, addr, name string) {
 	t.Helper()
 	datadriven.RunTest(t, filepath.Join("testdata", name), func(t *testing.T, d *datadriven.TestData) string {

@@ -129,8 +129,8 @@ func extentFields(e *pb.ExtentInfo) []field {
 	}
 }
 
-// listedExtent is extentFields for a table. It counts the copies, and those on stores that are not there; with nil stores the latter are not
-// known.
+// listedExtent is extentFields for a table. It counts the copies, and those on stores that are not there; with nil
+// stores the latter are not known.
 func listedExtent(e *pb.ExtentInfo, stores []string) []field {
 	copies := ""
 	if n := len(e.GetCopies()); n > 0 {

@@ -1,6 +1,7 @@
-// Command cluster runs a whole Columba cluster on this machine, in the foreground: three stores, two input hosts, two output hosts and
-// a controller with the frontend, or three of these if the metadata are in Cassandra. Each is a process of its own. SIGINT, SIGTERM and SIGHUP stop them in order; on Linux they drain also when this process
-// is killed.
+// Command cluster runs a whole Columba cluster on this machine, in the foreground: three stores, two input hosts, two
+// output hosts and a controller with the frontend, or three of these if the metadata are in Cassandra. Each is a
+// process of its own. SIGINT, SIGTERM and SIGHUP stop them in order; on Linux they drain also when this process is
+// killed.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package demo owns the main job that shows Columba at work: every file of a tree becomes a task, two groups of workers compute
-// on it, processes are killed on the way, and the result is compared with a direct walk.
+// Package demo owns the main job that shows Columba at work: every file of a tree becomes a task, two groups of workers
+// compute on it, processes are killed on the way, and the result is compared with a direct walk.
 package demo
 
 import (
@@ -263,8 +263,8 @@ func (r *run) logf(format string, args ...any) {
 	fmt.Fprintf(r.o.Log, "demo: "+format+"\n", args...)
 }
 
-// listFiles walks the roots below dir for regular files. A root that is not there is passed over: some Go installations come
-// without their tests.
+// listFiles walks the roots below dir for regular files. A root that is not there is passed over: some Go installations
+// come without their tests.
 func listFiles(dir string, roots []string) ([]string, error) {
 	var out []string
 	for _, root := range roots {

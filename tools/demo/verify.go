@@ -81,7 +81,8 @@ func (r *run) verify(ctx context.Context) error {
 	return nil
 }
 
-// deadLetters of the parse group: path → the parser's message. A duplicate is counted; a foreign reason is left for the comparison.
+// deadLetters of the parse group: path → the parser's message. A duplicate is counted; a foreign reason is left for the
+// comparison.
 func (r *run) deadLetters(ctx context.Context) (map[string]string, error) {
 	out := make(map[string]string)
 	for d, err := range r.c.Admin().DeadLetters(ctx, filesQueue, parseGroup) {

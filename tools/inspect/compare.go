@@ -37,8 +37,8 @@ func (c Comparison) Err() error {
 	return nil
 }
 
-// Compare reads the same extent in several stores' directories and compares every byte up to its end. Takes all directories' locks.
-// CodeNotFound when none knows the extent.
+// Compare reads the same extent in several stores' directories and compares every byte up to its end. Takes all
+// directories' locks. CodeNotFound when none knows the extent.
 func Compare(dirs []string, id core.ExtentID) (c Comparison, err error) {
 	c = Comparison{Extent: id, Replicas: make([]Replica, len(dirs))}
 	var present []*reader

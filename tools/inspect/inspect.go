@@ -24,8 +24,8 @@ const readBytes = 4 << 20
 // Store is a store's directory, opened while no server has it. Not safe for concurrent use.
 type Store struct{ log extentlog.Log }
 
-// Open opens a server's data directory, or the store directory inside it. It takes the directory's lock: CodeLocked while a server runs on
-// it, CodeNotFound when there is no store.
+// Open opens a server's data directory, or the store directory inside it. It takes the directory's lock: CodeLocked
+// while a server runs on it, CodeNotFound when there is no store.
 func Open(dir string) (*Store, error) {
 	for _, store := range []string{filepath.Join(dir, "store"), dir} {
 		if _, err := os.Stat(filepath.Join(store, "log")); err == nil {
@@ -41,7 +41,8 @@ func Open(dir string) (*Store, error) {
 	return nil, core.Errorf(core.CodeNotFound, "%s holds no store; name the data directory of a stopped server", dir)
 }
 
-// named is err; of a directory that is in use it names the process, which its server has written into the file of its own lock.
+// named is err; of a directory that is in use it names the process, which its server has written into the file of its
+// own lock.
 func named(dir string, err error) error {
 	if core.CodeOf(err) != core.CodeLocked {
 		return err
@@ -87,8 +88,8 @@ type Report struct {
 	Damage   error    // what stands after it; nil when the whole extent is good
 }
 
-// Extent reads a whole extent and verifies headers, checksums and order. visit, if not nil, gets each record until it returns
-// an error, which ends the reading and is returned. CodeNotFound when the store does not know the extent.
+// Extent reads a whole extent and verifies headers, checksums and order. visit, if not nil, gets each record until it
+// returns an error, which ends the reading and is returned. CodeNotFound when the store does not know the extent.
 func (s *Store) Extent(id core.ExtentID, visit func(Record) error) (Report, error) {
 	st, err := s.log.State(id)
 	if err != nil {

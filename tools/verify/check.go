@@ -63,8 +63,8 @@ func (r *Report) Of(k Kind) []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Kind != k })
 }
 
-// Check compares the ledgers of a history with what its groups received. slack is for how long before a crash an acknowledgement
-// may be forgotten, and for how long after one its effects may be seen.
+// Check compares the ledgers of a history with what its groups received. slack is for how long before a crash an
+// acknowledgement may be forgotten, and for how long after one its effects may be seen.
 func Check(h *History, slack time.Duration) *Report {
 	c := &checker{h: h, slack: slack, ledger: make(map[Key]*Published, len(h.Published)), retries: make(map[core.ExtentID]string)}
 	for i := range h.Published {
@@ -162,8 +162,8 @@ func (c *checker) group(g Left, received []*Received) {
 	c.report.Counts = append(c.report.Counts, count)
 }
 
-// message checks the deliveries of one message to one group. A publisher that lost an answer stores a message twice: each copy has a
-// life of its own. One that was parked goes on with its life elsewhere.
+// message checks the deliveries of one message to one group. A publisher that lost an answer stores a message twice:
+// each copy has a life of its own. One that was parked goes on with its life elsewhere.
 func (c *checker) message(count *Count, p *Published, list []*Received) {
 	slices.SortStableFunc(list, func(a, b *Received) int { return a.At.Compare(b.At) })
 	copies := make(map[core.Receipt][]*Received) // by where they were first
@@ -195,10 +195,10 @@ func (c *checker) message(count *Count, p *Published, list []*Received) {
 	}
 }
 
-// parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked, or nacked or dropped and then
-// moved to the retry queue to make room, the one whose next attempt it is; else the one that was parked last, and else itself. One that was parked
-// goes before one that may yet come again where it was. An owner that took over in a crash may have delivered it once more where it was parked from,
-// to one that did not settle it.
+// parkedFrom is where the copy was first that a delivery from a new place goes on with: of those that were parked, or
+// nacked or dropped and then moved to the retry queue to make room, the one whose next attempt it is; else the one that
+// was parked last, and else itself. One that was parked goes before one that may yet come again where it was. An owner
+// that took over in a crash may have delivered it once more where it was parked from, to one that did not settle it.
 func (c *checker) parkedFrom(copies map[core.Receipt][]*Received, r *Received) core.Receipt {
 	home, at, best := r.Receipt, time.Time{}, 0
 	for first, list := range copies {
@@ -273,9 +273,9 @@ func (c *checker) again(count *Count, before, r *Received) {
 	}
 }
 
-// attempt checks the count of two deliveries from the same place: a first attempt may be forgotten by a crash, later ones are
-// durable before they are handed out. Attempts may be left out: a consumer that died had them. Two owners of a share count apart, if the
-// first of the two deliveries was about when there were two.
+// attempt checks the count of two deliveries from the same place: a first attempt may be forgotten by a crash, later
+// ones are durable before they are handed out. Attempts may be left out: a consumer that died had them. Two owners of a
+// share count apart, if the first of the two deliveries was about when there were two.
 func (c *checker) attempt(count *Count, before, r *Received) {
 	if r.Attempt > before.Attempt {
 		return

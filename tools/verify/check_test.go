@@ -42,8 +42,8 @@ func (r Received) change(f func(*Received)) Received {
 	return r
 }
 
-// good is a run of ten messages and two groups with nothing wrong: 3 was nacked and came again; 4 was dropped, was given back and
-// died; 9 has an unknown outcome and is stored, 10 is not; 8 failed. One crash at 100 s.
+// good is a run of ten messages and two groups with nothing wrong: 3 was nacked and came again; 4 was dropped, was
+// given back and died; 9 has an unknown outcome and is stored, 10 is not; 8 failed. One crash at 100 s.
 func good() *History {
 	h := &History{
 		Groups:  []Left{{Queue: queue, Group: "g", Dead: 1}, {Queue: queue, Group: "h"}},
@@ -204,8 +204,8 @@ func TestCheck_Crash(t *testing.T) {
 	}
 }
 
-// TestCheck_SecondCopyIsSeenFirstWithASecondAttempt: a message was stored twice, as another group shows, and nobody lived to tell of the first
-// attempt of the second copy.
+// TestCheck_SecondCopyIsSeenFirstWithASecondAttempt: a message was stored twice, as another group shows, and nobody
+// lived to tell of the first attempt of the second copy.
 func TestCheck_SecondCopyIsSeenFirstWithASecondAttempt(t *testing.T) {
 	h := good()
 	h.Published[6].At = at(103) // it was acknowledged after the crash
@@ -222,8 +222,8 @@ func TestCheck_SecondCopyIsSeenFirstWithASecondAttempt(t *testing.T) {
 	}
 }
 
-// TestCheck_SecondCopyOfOneGroup: one group alone received the second copy, whose first attempt nobody lived to tell of. It is no message of the retry
-// queue: others of its extent came with first attempts.
+// TestCheck_SecondCopyOfOneGroup: one group alone received the second copy, whose first attempt nobody lived to tell
+// of. It is no message of the retry queue: others of its extent came with first attempts.
 func TestCheck_SecondCopyOfOneGroup(t *testing.T) {
 	h := good()
 	h.Published[6].At = at(100.5) // it was acknowledged after the crash
@@ -237,7 +237,8 @@ func TestCheck_SecondCopyOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestCheck_Split has two hosts hand out what they both counted, and a duplicate given back after its first delivery was acknowledged.
+// TestCheck_Split has two hosts hand out what they both counted, and a duplicate given back after its first delivery
+// was acknowledged.
 func TestCheck_Split(t *testing.T) {
 	h := good()
 	h.Received = append(h.Received,
@@ -328,7 +329,8 @@ func TestCheck_Parked(t *testing.T) {
 	}
 }
 
-// TestCheck_Displaced has what was nacked, or dropped, come from the retry queue, to which it was moved to make room: with the next attempt, and with no other.
+// TestCheck_Displaced has what was nacked, or dropped, come from the retry queue, to which it was moved to make room:
+// with the next attempt, and with no other.
 func TestCheck_Displaced(t *testing.T) {
 	for _, how := range []Settled{Back, Dropped} {
 		for attempt, ok := range map[int]bool{1: false, 2: true, 3: false} {

@@ -68,8 +68,8 @@ type Crash struct {
 	What string    `json:"what"`
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Split says that it was cut off or stood still instead, and went on: for a moment two hosts may have handed out the same messages,
-	// each with a count of its own.
+	// Split says that it was cut off or stood still instead, and went on: for a moment two hosts may have handed out the
+	// same messages, each with a count of its own.
 	Split bool `json:"split,omitempty"`
 }
 
@@ -81,8 +81,8 @@ type Left struct {
 	Dead   uint64 `json:"dead"`
 }
 
-// History is one run: the ledgers of its publishers and what became of their messages. Deliveries are in the order in which
-// they were seen. Every group of a run is in Groups, so that one that received nothing is not forgotten.
+// History is one run: the ledgers of its publishers and what became of their messages. Deliveries are in the order in
+// which they were seen. Every group of a run is in Groups, so that one that received nothing is not forgotten.
 type History struct {
 	Groups    []Left
 	Published []Published
@@ -131,8 +131,8 @@ func (h *History) Write(to io.Writer) error {
 	return nil
 }
 
-// Read adds the lines of from to the history; the parts of a run may be in several files. A line that ends in the middle, as of
-// a process that was killed, is an error: its writer's ledger is not whole.
+// Read adds the lines of from to the history; the parts of a run may be in several files. A line that ends in the
+// middle, as of a process that was killed, is an error: its writer's ledger is not whole.
 func (h *History) Read(from io.Reader) error {
 	dec := json.NewDecoder(from)
 	dec.DisallowUnknownFields()

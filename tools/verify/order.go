@@ -24,8 +24,9 @@ func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(a.extent, b.extent), cmp.Compare(a.seq, b.seq))
 }
 
-// order checks what a CP queue promises: each publisher's messages appear for the first time in the order they were published, and a group
-// with one consumer at a time gets first attempts in the order of the chain, but for what a fault held up on its way.
+// order checks what a CP queue promises: each publisher's messages appear for the first time in the order they were
+// published, and a group with one consumer at a time gets first attempts in the order of the chain, but for what a
+// fault held up on its way.
 func (c *checker) order(chain Chain) {
 	extents := make(map[core.ExtentID]int)
 	for i, e := range chain.Extents {

@@ -28,8 +28,8 @@ func TestCheck_ParkedCopies(t *testing.T) {
 	}
 }
 
-// TestCheck_CopiesBesideADroppedOne: of two copies one is in the retry queue and one was dropped where it was. The next attempt at another place is
-// of the first: the second may come again where it was.
+// TestCheck_CopiesBesideADroppedOne: of two copies one is in the retry queue and one was dropped where it was. The next
+// attempt at another place is of the first: the second may come again where it was.
 func TestCheck_CopiesBesideADroppedOne(t *testing.T) {
 	h := good()
 	h.Published[1].At = at(100.5) // an answer was lost in the crash
@@ -50,8 +50,8 @@ func TestCheck_CopiesBesideADroppedOne(t *testing.T) {
 	}
 }
 
-// TestCheck_ParkedAndDeliveredOnce has an owner that took over deliver once more what was parked, to a consumer that gives it back: it goes on where it
-// was parked. Without a crash that is another copy, which nobody stored.
+// TestCheck_ParkedAndDeliveredOnce has an owner that took over deliver once more what was parked, to a consumer that
+// gives it back: it goes on where it was parked. Without a crash that is another copy, which nobody stored.
 func TestCheck_ParkedAndDeliveredOnce(t *testing.T) {
 	for at, ok := range map[float64]bool{99: true, 20: false} {
 		h := good()

@@ -22,19 +22,21 @@ type Limits struct {
 // fewStreams is how many streams any connection may open while its address has any left.
 const fewStreams = 16
 
-// openingsAtOnce is how many streams of one kind are opened at once on a host. Openings that wait for the metadata need many, to be opened by the
-// thousand a second. Openings that compute need few: the scheduler serves all goroutines in turn, so more keep everybody else from the processors.
+// openingsAtOnce is how many streams of one kind are opened at once on a host. Openings that wait for the metadata need
+// many, to be opened by the thousand a second. Openings that compute need few: the scheduler serves all goroutines in
+// turn, so more keep everybody else from the processors.
 const openingsAtOnce = 64
 
 // refusedFor is how long an address gets no connection after one was ended for a flood.
 const refusedFor = time.Second
 
-// Admission decides which connections and streams a host takes, and opens its streams. Each kind of connection has its own, so that clients
-// of one kind never take the room of another. Safe for concurrent use.
+// Admission decides which connections and streams a host takes, and opens its streams. Each kind of connection has its
+// own, so that clients of one kind never take the room of another. Safe for concurrent use.
 //
-// A remote address may hold at most as many connections, and as many streams, as are free. So one address takes no more than half, two take a
-// third each, and whoever comes next finds room. The connections of one address share its streams by the same rule, and the last of these
-// streams, a sixteenth of the host's, are for connections with few. All in-process connections are of one address, as are all of an IPv6 /64.
+// A remote address may hold at most as many connections, and as many streams, as are free. So one address takes no more
+// than half, two take a third each, and whoever comes next finds room. The connections of one address share its streams
+// by the same rule, and the last of these streams, a sixteenth of the host's, are for connections with few. All
+// in-process connections are of one address, as are all of an IPv6 /64.
 //
 // It also bounds the memory of messages that are being received: see receiveRoom.
 type Admission struct {
@@ -81,8 +83,8 @@ type place struct {
 	moves    bool                        // counts in moving
 }
 
-// NewAdmission makes an Admission. spawn runs a function on a goroutine whose context ends when the host stops, or answers false when it has
-// stopped.
+// NewAdmission makes an Admission. spawn runs a function on a goroutine whose context ends when the host stops, or
+// answers false when it has stopped.
 func NewAdmission(l Limits, spawn func(f func(ctx context.Context)) bool) *Admission {
 	a := &Admission{limits: l, spawn: spawn}
 	a.mu.addresses = make(map[netip.Prefix]*remote)
@@ -133,7 +135,8 @@ func (a *Admission) connect(hostPort string) (*place, error) {
 	return p, nil
 }
 
-// flooded refuses the address new connections for a while: to connect again at once would make a flood of what it has at the beginning.
+// flooded refuses the address new connections for a while: to connect again at once would make a flood of what it has
+// at the beginning.
 func (p *place) flooded() {
 	now := time.Now()
 	a := p.a
@@ -197,8 +200,8 @@ func (p *place) giveBackLocked(streams int) {
 	p.a.mu.streams -= streams
 }
 
-// do runs f on another goroutine when it is the connection's turn. f is dropped when the connection ends first. CodeThrottled when too many
-// wait already, CodeDraining when the host has stopped.
+// do runs f on another goroutine when it is the connection's turn. f is dropped when the connection ends first.
+// CodeThrottled when too many wait already, CodeDraining when the host has stopped.
 func (p *place) do(f func(ctx context.Context)) error {
 	a := p.a
 	a.mu.Lock()

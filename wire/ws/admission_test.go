@@ -103,8 +103,8 @@ func TestAdmission_LeavesStreamsForOthers(t *testing.T) {
 	}
 }
 
-// TestAdmission_OpensInTurn has one connection open many streams, each of which takes a second, and another one few: these do not wait for
-// all of those.
+// TestAdmission_OpensInTurn has one connection open many streams, each of which takes a second, and another one few:
+// these do not wait for all of those.
 func TestAdmission_OpensInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -196,7 +196,8 @@ func TestAdmission_CountsStreamsOfAMux(t *testing.T) {
 	})
 }
 
-// TestUpgrade_RefusesByItsAdmission: whoever dials is told that there are too many connections, not that something broke.
+// TestUpgrade_RefusesByItsAdmission: whoever dials is told that there are too many connections, not that something
+// broke.
 func TestUpgrade_RefusesByItsAdmission(t *testing.T) {
 	a := NewAdmission(Limits{Connections: 2, Streams: 1, PerConnection: 1}, nil)
 	o := Options{Admission: a}
@@ -211,7 +212,8 @@ func TestUpgrade_RefusesByItsAdmission(t *testing.T) {
 	}
 }
 
-// TestConn_EndsWhenItsHandlerPanics: the HTTP server recovers, so the process lives, and nobody else would give back what the connection holds.
+// TestConn_EndsWhenItsHandlerPanics: the HTTP server recovers, so the process lives, and nobody else would give back
+// what the connection holds.
 func TestConn_EndsWhenItsHandlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)

@@ -67,8 +67,8 @@ func (c *Conn) teardown() {
 	}
 }
 
-// beginClose refuses new frames, and has the writer send a close message after those queued. It reports whether Run runs,
-// and whether the connection has ended before.
+// beginClose refuses new frames, and has the writer send a close message after those queued. It reports whether Run
+// runs, and whether the connection has ended before.
 func (c *Conn) beginClose(code int, text string) (running, ended bool) {
 	c.mu.Lock()
 	running, ended = c.mu.running, c.mu.ended != nil
@@ -112,8 +112,8 @@ func (c *Conn) refuse(why error) {
 	c.end(why)
 }
 
-// cancelled tells the peer, if that is possible at once, and ends the connection. The cause comes first: the peer's answer must
-// not make it a clean close.
+// cancelled tells the peer, if that is possible at once, and ends the connection. The cause comes first: the peer's
+// answer must not make it a clean close.
 func (c *Conn) cancelled(cause error) {
 	if c.decide(core.Errorf(core.CodeUnavailable, "connection to %s was cancelled: %w", c.RemoteAddr(), cause)) {
 		c.sendClose(websocket.CloseGoingAway)

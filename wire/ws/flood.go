@@ -9,8 +9,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Limits of frames that cost the host more than they carry: pings, pongs, messages without bytes, and small fragments. A peer of this package sends
-// at most a ping a second, fragments of 256 KiB, and no empty message.
+// Limits of frames that cost the host more than they carry: pings, pongs, messages without bytes, and small fragments.
+// A peer of this package sends at most a ping a second, fragments of 256 KiB, and no empty message.
 const (
 	cheapFrames   = 10  // a second
 	cheapAtOnce   = 100 // after a pause
@@ -23,8 +23,9 @@ var (
 	errEmptyFragment = core.Errorf(core.CodeThrottled, "the peer sends an empty fragment; send messages in one frame")
 )
 
-// floodGuard reads a socket, counts cheap frames, and fails when there are too many. It parses the heads of frames itself: the library handles
-// control frames and empty fragments in a loop that its user does not see. Whether a head is valid is the library's matter.
+// floodGuard reads a socket, counts cheap frames, and fails when there are too many. It parses the heads of frames
+// itself: the library handles control frames and empty fragments in a loop that its user does not see. Whether a head
+// is valid is the library's matter.
 type floodGuard struct {
 	from    io.Reader
 	head    [14]byte

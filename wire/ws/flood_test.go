@@ -17,7 +17,8 @@ func small(first byte, payload int) []byte {
 	return append([]byte{first, 0x80 | byte(payload), 0, 0, 0, 0}, make([]byte, payload)...)
 }
 
-// TestConn_EndsFloods sends frames that cost more than they carry. The connection ends, and for a while the address gets no other.
+// TestConn_EndsFloods sends frames that cost more than they carry. The connection ends, and for a while the address
+// gets no other.
 func TestConn_EndsFloods(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, next []byte
@@ -86,7 +87,8 @@ func TestConn_LetsFewCheapFramesPass(t *testing.T) {
 	})
 }
 
-// TestConn_PingsWithoutAnswerAreFew asks a peer whose reader stands still for signs of life, again and again. That must not look like a flood to it.
+// TestConn_PingsWithoutAnswerAreFew asks a peer whose reader stands still for signs of life, again and again. That must
+// not look like a flood to it.
 func TestConn_PingsWithoutAnswerAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := serveAdmitted(t).connect(one)

@@ -17,8 +17,8 @@ import (
 // Write buffers are lent to a client's connection for the time of one message. Nothing is taken from serverBuffers.
 var clientBuffers, serverBuffers sync.Pool
 
-// Dial connects to ws://addr+path. ctx bounds the handshake only. CodeThrottled when the host takes no more connections from here, CodeUnavailable
-// when nobody answers, or not with a websocket.
+// Dial connects to ws://addr+path. ctx bounds the handshake only. CodeThrottled when the host takes no more connections
+// from here, CodeUnavailable when nobody answers, or not with a websocket.
 func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 	o = o.withDefaults()
 	dialer := websocket.Dialer{
@@ -43,8 +43,8 @@ func Dial(ctx context.Context, addr, path string, o Options) (*Conn, error) {
 	return newConn(c, o), nil
 }
 
-// Upgrade turns an HTTP request into a connection. On failure it has answered the request. Requests of web pages of another
-// origin are refused, and with status 429 and CodeThrottled those that the Admission does not take.
+// Upgrade turns an HTTP request into a connection. On failure it has answered the request. Requests of web pages of
+// another origin are refused, and with status 429 and CodeThrottled those that the Admission does not take.
 func Upgrade(w http.ResponseWriter, r *http.Request, o Options) (*Conn, error) {
 	var held *place
 	if o.Admission != nil {

@@ -50,8 +50,8 @@ func roundUp(size int) int {
 	return 1 << class
 }
 
-// Copy is a message of its own with one reference, for whoever needs a small part of another one for long. One below the
-// smallest pooled buffer takes its size only.
+// Copy is a message of its own with one reference, for whoever needs a small part of another one for long. One below
+// the smallest pooled buffer takes its size only.
 func Copy(b []byte) *Message {
 	if len(b) < 1<<minClass {
 		m := &Message{Bytes: bytes.Clone(b)}
@@ -90,8 +90,9 @@ type receiver struct {
 	spill    [512]byte
 }
 
-// receive reads r to its end. A buffer is at most twice the size of what has been read into it, or that of the message before: if that is no larger
-// than MaxMessage, or than 16 times what has been read. There is no buffer before the first bytes have come. CodeThrottled: there was no room for it.
+// receive reads r to its end. A buffer is at most twice the size of what has been read into it, or that of the message
+// before: if that is no larger than MaxMessage, or than 16 times what has been read. There is no buffer before the
+// first bytes have come. CodeThrottled: there was no room for it.
 func (v *receiver) receive(r io.Reader) (*Message, error) {
 	m, n, err := v.readAll(r)
 	if v.held > 0 {

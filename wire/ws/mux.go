@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// StreamHandler takes the frames of one stream of a Mux. Both methods are called on the connection's reader goroutine and
-// must not block; HandleFrame keeps f.Body past its return only under m.Retain.
+// StreamHandler takes the frames of one stream of a Mux. Both methods are called on the connection's reader goroutine
+// and must not block; HandleFrame keeps f.Body past its return only under m.Retain.
 type StreamHandler interface {
 	HandleFrame(f wire.Frame, m *Message)
 	// Closed is called once, last, when the connection has ended. Not after Forget.
@@ -30,9 +30,9 @@ type Mux struct {
 	}
 }
 
-// NewMux wraps a connection. accept is asked about the first frame of a stream this side does not know: it answers the handler
-// (which then gets that frame too), or nil to ignore the frame. It calls Admit, last, for each handler that it answers. nil accept: ignore all of
-// them (they belong to streams just forgotten).
+// NewMux wraps a connection. accept is asked about the first frame of a stream this side does not know: it answers the
+// handler (which then gets that frame too), or nil to ignore the frame. It calls Admit, last, for each handler that it
+// answers. nil accept: ignore all of them (they belong to streams just forgotten).
 func NewMux(c *Conn, accept func(f wire.Frame, m *Message) StreamHandler) *Mux {
 	m := &Mux{Conn: c, accept: accept}
 	m.mu.streams = make(map[uint32]StreamHandler)
@@ -67,7 +67,8 @@ func (m *Mux) Forget(stream uint32) {
 	}
 }
 
-// Admit counts a stream that the peer opens, until it is forgotten or the connection ends. CodeThrottled: there are too many.
+// Admit counts a stream that the peer opens, until it is forgotten or the connection ends. CodeThrottled: there are too
+// many.
 func (m *Mux) Admit() error {
 	if m.Conn.place == nil {
 		return nil
@@ -75,9 +76,9 @@ func (m *Mux) Admit() error {
 	return m.Conn.place.open()
 }
 
-// Begin runs f, which opens a stream, beside the connection's reader: a bounded number at once on the host, the connections in turn. f is
-// dropped when the connection ends first. CodeThrottled: too many of this connection wait; CodeDraining: the host is stopping. Only for
-// connections with an Admission.
+// Begin runs f, which opens a stream, beside the connection's reader: a bounded number at once on the host, the
+// connections in turn. f is dropped when the connection ends first. CodeThrottled: too many of this connection wait;
+// CodeDraining: the host is stopping. Only for connections with an Admission.
 func (m *Mux) Begin(f func(ctx context.Context)) error { return m.Conn.place.do(f) }
 
 // Ended is why no stream can be opened any more; nil while it runs.

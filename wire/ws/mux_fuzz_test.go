@@ -21,7 +21,8 @@ func (s *fuzzed) HandleFrame(f wire.Frame, _ *Message) {
 
 func (s *fuzzed) Closed(error) {}
 
-// FuzzMux feeds a mux messages of any content: it never panics, its streams stay within their limit and are counted right, and what it refuses has a code.
+// FuzzMux feeds a mux messages of any content: it never panics, its streams stay within their limit and are counted
+// right, and what it refuses has a code.
 func FuzzMux(f *testing.F) {
 	open := wire.AppendFrame(nil, wire.TypeOpenAppend, 1, []byte("x"))
 	f.Add(open, wire.AppendFrame(nil, wire.TypeCloseAppend, 1, nil))

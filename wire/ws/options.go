@@ -11,17 +11,20 @@ import (
 
 // Options of a connection. Zero fields take the defaults of DefaultOptions.
 type Options struct {
-	// ReadLimit is the largest message taken, bytes. A peer coalesces frames up to MaxMessage, so it should not be below that.
+	// ReadLimit is the largest message taken, bytes. A peer coalesces frames up to MaxMessage, so it should not be below
+	// that.
 	ReadLimit int64
 	SendBytes int // bound of what waits to be sent; Send blocks (until its context ends) above it
-	// ControlBytes is the room for control frames beside SendBytes. A peer that leaves more of them unread loses the connection.
+	// ControlBytes is the room for control frames beside SendBytes. A peer that leaves more of them unread loses the
+	// connection.
 	ControlBytes int
 	// Together (may be nil) bounds what waits to be sent on all connections that have the same one: Full minds it.
 	Together Bound
-	// Drained (may be nil) is called after Full answered true, once half of the room is free again. It is called on the writer goroutine
-	// and must not block.
+	// Drained (may be nil) is called after Full answered true, once half of the room is free again. It is called on the
+	// writer goroutine and must not block.
 	Drained func()
-	// Admission decides whether Upgrade takes the connection, and counts its streams; nil: without limits. Dial ignores it.
+	// Admission decides whether Upgrade takes the connection, and counts its streams; nil: without limits. Dial ignores
+	// it.
 	Admission *Admission
 	// Header goes with the handshake of Dial; nil: nothing beside what the protocol wants. Upgrade ignores it.
 	Header http.Header
@@ -29,8 +32,8 @@ type Options struct {
 	NetDial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Bound divides a number of bytes among connections. It is safe for concurrent use. Its methods are called under the mutex of a connection, and
-// must not wait.
+// Bound divides a number of bytes among connections. It is safe for concurrent use. Its methods are called under the
+// mutex of a connection, and must not wait.
 type Bound interface {
 	// Count notes that a connection has queued so many bytes, after so many before.
 	Count(before, now int)
@@ -71,8 +74,8 @@ const (
 // LateAfter is for how long a peer that is well and connected is silent at most: it pings more often.
 const LateAfter = 20 * time.Second
 
-// Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the write buffer,
-// in fragments of its size.
+// Buffers of the library. Reads beyond the small one go straight to ours. A client masks what it sends, through the
+// write buffer, in fragments of its size.
 const (
 	readBufferSize   = 4 << 10
 	clientBufferSize = 256 << 10

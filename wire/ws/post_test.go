@@ -8,8 +8,8 @@ import (
 	"github.com/columbamq/columba/wire"
 )
 
-// TestConn_PostIsNotDroppedByAFullQueue fills the queue far beyond its bound, with a sender that waits for room besides: what is posted
-// then still arrives, in its order.
+// TestConn_PostIsNotDroppedByAFullQueue fills the queue far beyond its bound, with a sender that waits for room
+// besides: what is posted then still arrives, in its order.
 func TestConn_PostIsNotDroppedByAFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := memoryLink(t, Options{SendBytes: 1000, ControlBytes: 4000}, Options{})

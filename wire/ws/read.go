@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second unless bytes of a slow message gain more. It belongs
-// to the reader goroutine, but for the atomic fields.
+// lifeSign remembers when the peer was heard, and moves the read deadline on, at most once a second unless bytes of a
+// slow message gain more. It belongs to the reader goroutine, but for the atomic fields.
 type lifeSign struct {
 	began    time.Time
 	heard    atomic.Int64  // nanoseconds after began
@@ -29,7 +29,8 @@ type lifeSign struct {
 	earlier  bool         // the read deadline is that of the message
 }
 
-// A message may take so long: by itself, and while others wait for its room. Sums of a pause and the time at a rate in bytes per second.
+// A message may take so long: by itself, and while others wait for its room. Sums of a pause and the time at a rate in
+// bytes per second.
 const (
 	calmPause, calmRate       = 10 * time.Second, 64 << 10
 	pressedPause, pressedRate = time.Second, 1 << 20
@@ -109,8 +110,9 @@ func (c *Conn) Silent() time.Duration {
 	return max(0, time.Since(c.lived.began)-time.Duration(c.lived.heard.Load()))
 }
 
-// Late reports whether nothing was read from the peer for LateAfter at some time, since one of the two stood still or the network kept what was sent. A message
-// that is handled after that may have been sent long ago. Only the Handler may call it.
+// Late reports whether nothing was read from the peer for LateAfter at some time, since one of the two stood still or
+// the network kept what was sent. A message that is handled after that may have been sent long ago. Only the Handler
+// may call it.
 func (c *Conn) Late() bool { return c.lived.late }
 
 // aliveReader notes a sign of life with every piece of a message.

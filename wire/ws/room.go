@@ -8,23 +8,26 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// Memory for the messages that the connections of an Admission receive. It is counted from the first bytes of a message until its last one has come: the
-// handler bounds what it keeps.
+// Memory for the messages that the connections of an Admission receive. It is counted from the first bytes of a message
+// until its last one has come: the handler bounds what it keeps.
 //
-// A peer sends messages of up to 1 MiB, unless one record is larger. So 48 MiB let 48 connections be in the middle of such a message at once, and the
-// three quarters of one address hold two of the largest messages. The hosts of a process have 144 MiB together, and garbage makes it twice as much.
+// A peer sends messages of up to 1 MiB, unless one record is larger. So 48 MiB let 48 connections be in the middle of
+// such a message at once, and the three quarters of one address hold two of the largest messages. The hosts of a
+// process have 144 MiB together, and garbage makes it twice as much.
 const (
 	receiveRoom = 48 << 20
-	// uncounted is what each message may take without being counted: 8,192 connections of one address hold 128 MiB that way. Small messages never wait.
+	// uncounted is what each message may take without being counted: 8,192 connections of one address hold 128 MiB that
+	// way. Small messages never wait.
 	uncounted = 16 << 10
 	// roomWait is how long a message waits for room. Its sender gives up at the same time.
 	roomWait = writeTimeout
-	// exemptAfter is how long a message waits before it may go on without room. One at a time may: else messages that all hold a part and wait for more
-	// would wait for each other.
+	// exemptAfter is how long a message waits before it may go on without room. One at a time may: else messages that all
+	// hold a part and wait for more would wait for each other.
 	exemptAfter = time.Second // at once when all messages of its address wait
 	// pressEvery is how often slow messages are looked for while others wait.
 	pressEvery = 100 * time.Millisecond
-	// signEvery is how often a message that waits gives its sender a sign of life. Publishers count a host as lost after 3 s.
+	// signEvery is how often a message that waits gives its sender a sign of life. Publishers count a host as lost after 3
+	// s.
 	signEvery = time.Second
 )
 
@@ -39,8 +42,8 @@ type roomWaiter struct {
 	ready chan error // buffered
 }
 
-// reserve takes n more bytes for the message that arrives, and waits for room until the connection has ended. CodeThrottled: there was none in time.
-// Only the reader goroutine calls it, take and release.
+// reserve takes n more bytes for the message that arrives, and waits for room until the connection has ended.
+// CodeThrottled: there was none in time. Only the reader goroutine calls it, take and release.
 func (p *place) reserve(n int64, ended <-chan struct{}) error {
 	a := p.a
 	a.mu.Lock()
@@ -166,8 +169,9 @@ func (a *Admission) dequeueLocked(r *remote, i, j int) {
 	}
 }
 
-// serveLocked gives room to waiting messages: to the address that holds least, and of its messages to the oldest that fits. It exempts one if none is.
-// It looks at the messages of an address only when there is room for one: else thousands that wait would make each one that comes dear.
+// serveLocked gives room to waiting messages: to the address that holds least, and of its messages to the oldest that
+// fits. It exempts one if none is. It looks at the messages of an address only when there is room for one: else
+// thousands that wait would make each one that comes dear.
 func (a *Admission) serveLocked(now time.Time) {
 	for r := a.nextLocked(); r != nil; r = a.nextLocked() {
 		i := slices.IndexFunc(r.waiting, func(w *roomWaiter) bool { return a.fitsLocked(r, w.n) })
@@ -222,7 +226,8 @@ func (w *roomWaiter) end(now time.Time, err error) {
 	w.ready <- err
 }
 
-// press looks after the messages that wait: it refuses those that have waited long enough, and ends slow messages that are in the way.
+// press looks after the messages that wait: it refuses those that have waited long enough, and ends slow messages that
+// are in the way.
 func (a *Admission) press() {
 	now := time.Now()
 	a.mu.Lock()
@@ -244,8 +249,9 @@ func (a *Admission) press() {
 	}
 }
 
-// slowLocked returns the connections whose message comes too slowly while others wait for its room: those of an address that has its share and wants more,
-// those of the address that holds most when the whole room is full, and the exempt one.
+// slowLocked returns the connections whose message comes too slowly while others wait for its room: those of an address
+// that has its share and wants more, those of the address that holds most when the whole room is full, and the exempt
+// one.
 func (a *Admission) slowLocked(now time.Time) (slow []*Conn) {
 	if len(a.mu.waiting) == 0 {
 		return nil

@@ -101,8 +101,8 @@ const (
 	other = "192.0.2.2:1"
 )
 
-// TestAdmission_BoundsHalfReceivedMessages has connections of one address send all but the end of large messages. Their memory is bounded, another
-// address goes on, and at last they are ended.
+// TestAdmission_BoundsHalfReceivedMessages has connections of one address send all but the end of large messages. Their
+// memory is bounded, another address goes on, and at last they are ended.
 func TestAdmission_BoundsHalfReceivedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)
@@ -147,7 +147,8 @@ func TestAdmission_BoundsHalfReceivedMessages(t *testing.T) {
 	})
 }
 
-// TestAdmission_MessagesDoNotWaitForEachOther: each of many messages holds half of what it needs when there is no more room. All of them come.
+// TestAdmission_MessagesDoNotWaitForEachOther: each of many messages holds half of what it needs when there is no more
+// room. All of them come.
 func TestAdmission_MessagesDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)
@@ -181,7 +182,8 @@ func TestAdmission_MessagesDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-// TestAdmission_EndsSlowMessagesWhileOthersWait: messages that stall hold all that their address may have, and another of its connections wants to send.
+// TestAdmission_EndsSlowMessagesWhileOthersWait: messages that stall hold all that their address may have, and another
+// of its connections wants to send.
 func TestAdmission_EndsSlowMessagesWhileOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)
@@ -271,7 +273,8 @@ func TestAdmission_ServesWhoHoldsLeast(t *testing.T) {
 	})
 }
 
-// TestAdmission_SmallMessagesDoNotWait: a message without bytes above uncounted comes at once though there is no room, whatever came before it.
+// TestAdmission_SmallMessagesDoNotWait: a message without bytes above uncounted comes at once though there is no room,
+// whatever came before it.
 func TestAdmission_SmallMessagesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)

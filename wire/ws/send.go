@@ -13,9 +13,9 @@ func (c *Conn) Send(ctx context.Context, b []byte) error {
 	return c.enqueue(ctx, b, nil, nil)
 }
 
-// SendOwned queues header and body without copying them; release (may be nil) is called once when they are written or the
-// connection has ended – or, when it fails, before it returns. header holds the frame header (small, copied), body the bulk bytes.
-// release may run on another goroutine, and must not block.
+// SendOwned queues header and body without copying them; release (may be nil) is called once when they are written or
+// the connection has ended – or, when it fails, before it returns. header holds the frame header (small, copied), body
+// the bulk bytes. release may run on another goroutine, and must not block.
 func (c *Conn) SendOwned(ctx context.Context, header, body []byte, release func()) error {
 	err := c.enqueue(ctx, header, body, release)
 	if err != nil && release != nil {
@@ -43,8 +43,8 @@ func (c *Conn) PushOwned(header, body []byte, release func()) error {
 	return nil
 }
 
-// Full reports that SendBytes or more wait to be sent, or more than the part of the connection in Options.Together. A caller of PushOwned whose frames have no other bound checks
-// Full before, and goes on when Options.Drained is called.
+// Full reports that SendBytes or more wait to be sent, or more than the part of the connection in Options.Together. A
+// caller of PushOwned whose frames have no other bound checks Full before, and goes on when Options.Drained is called.
 func (c *Conn) Full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,9 +73,10 @@ func (c *Conn) countLocked() {
 	}
 }
 
-// Post queues a small control frame: an answer, a position, the end of a stream. It copies b and never waits. Control frames have
-// ControlBytes of room beside the bulk, so a full queue does not drop them. A peer that leaves that much unread loses the connection.
-// So a posted frame is either written, or its stream ends with the connection: callers have nothing to check or to repeat.
+// Post queues a small control frame: an answer, a position, the end of a stream. It copies b and never waits. Control
+// frames have ControlBytes of room beside the bulk, so a full queue does not drop them. A peer that leaves that much
+// unread loses the connection. So a posted frame is either written, or its stream ends with the connection: callers
+// have nothing to check or to repeat.
 func (c *Conn) Post(b []byte) {
 	c.mu.Lock()
 	if c.refusalLocked() != nil {
@@ -95,8 +96,9 @@ func (c *Conn) Post(b []byte) {
 	c.wakeWriter()
 }
 
-// Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by themselves. For a second no other
-// goes out while one is not answered: its answer tells as much, and a peer that stood still must not find a flood of pings.
+// Ping asks the peer for a sign of life, which Silent tells of. It does not wait; other pings go out now and then by
+// themselves. For a second no other goes out while one is not answered: its answer tells as much, and a peer that stood
+// still must not find a flood of pings.
 func (c *Conn) Ping() {
 	c.mu.Lock()
 	now := time.Now()

@@ -100,7 +100,8 @@ func TestConn_IdleAfterASlowMessage(t *testing.T) {
 	})
 }
 
-// TestConn_GivesSignsOfLifeWhileItWaits: a peer asks a host that does not read, since its message waits for room. It must not count as lost.
+// TestConn_GivesSignsOfLifeWhileItWaits: a peer asks a host that does not read, since its message waits for room. It
+// must not count as lost.
 func TestConn_GivesSignsOfLifeWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)
@@ -130,7 +131,8 @@ func TestConn_GivesSignsOfLifeWhileItWaits(t *testing.T) {
 	})
 }
 
-// TestConn_WaitForRoomDoesNotCount: a message that has nearly used up its time waits for room, and has as much time after it.
+// TestConn_WaitForRoomDoesNotCount: a message that has nearly used up its time waits for room, and has as much time
+// after it.
 func TestConn_WaitForRoomDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveAdmitted(t)

@@ -67,8 +67,8 @@ func TestSocket_WritesAMessageAsOneFrame(t *testing.T) {
 	}
 }
 
-// TestSocket_ControlFrameWaitsForTheMessage: the library sets the deadline of a control frame while a message is being written. The frame comes
-// after the message, or not at all, and the message keeps its own deadline.
+// TestSocket_ControlFrameWaitsForTheMessage: the library sets the deadline of a control frame while a message is being
+// written. The frame comes after the message, or not at all, and the message keeps its own deadline.
 func TestSocket_ControlFrameWaitsForTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()

@@ -192,8 +192,8 @@ func TestConn_PingTellsLife(t *testing.T) {
 	})
 }
 
-// TestConn_LateSaysThatTheReaderStoodStill reads on after a time in which nothing was read, although the peer sent: from then on what comes may be old. An
-// idle connection is not late.
+// TestConn_LateSaysThatTheReaderStoodStill reads on after a time in which nothing was read, although the peer sent:
+// from then on what comes may be old. An idle connection is not late.
 func TestConn_LateSaysThatTheReaderStoodStill(t *testing.T) {
 	for _, stood := range []time.Duration{0, LateAfter + time.Second} {
 		synctest.Test(t, func(t *testing.T) {

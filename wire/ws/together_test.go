@@ -12,8 +12,8 @@ func (b *thirds) Count(before, now int) { b.queued += now - before }
 
 func (b *thirds) Room(queued int) int { return max(b.bound/3-queued, 0) }
 
-// TestConn_QueuesAPartOfWhatIsBoundTogether: peers that do not read cost less than SendBytes each, one that reads again gets its part, and a
-// connection that ends gives its own back.
+// TestConn_QueuesAPartOfWhatIsBoundTogether: peers that do not read cost less than SendBytes each, one that reads again
+// gets its part, and a connection that ends gives its own back.
 func TestConn_QueuesAPartOfWhatIsBoundTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		together := &thirds{bound: 300_000}

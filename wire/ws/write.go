@@ -145,8 +145,9 @@ func (c *Conn) written(segments []segment) {
 	}
 }
 
-// writeFailed ends the connection. When the close message has gone out, the reader is about to do so. When the peer has closed the
-// socket, its last words may still wait to be read and tell why: the reader has a second to come across them.
+// writeFailed ends the connection. When the close message has gone out, the reader is about to do so. When the peer has
+// closed the socket, its last words may still wait to be read and tell why: the reader has a second to come across
+// them.
 func (c *Conn) writeFailed(err error) {
 	if errors.Is(err, websocket.ErrCloseSent) {
 		return

@@ -66,10 +66,10 @@ func newConn(c *websocket.Conn, o Options) *Conn {
 }
 
 // Run reads until the connection ends, the handler fails or ctx is cancelled, and joins both goroutines.
-// nil after a clean close by either side; the handler's error as it is, after up to a second for what is queued (an Error frame,
-// say). Anything else has a code: CodeBadFrame for what is not a binary websocket message, CodeTooLarge beyond the read limit,
-// CodeUnavailable for a lost, silent or cancelled connection, CodeThrottled for a flood of frames, or a message that came too slowly or found no room.
-// The handler runs on the caller's goroutine.
+// nil after a clean close by either side; the handler's error as it is, after up to a second for what is queued (an
+// Error frame, say). Anything else has a code: CodeBadFrame for what is not a binary websocket message, CodeTooLarge
+// beyond the read limit, CodeUnavailable for a lost, silent or cancelled connection, CodeThrottled for a flood of
+// frames, or a message that came too slowly or found no room. The handler runs on the caller's goroutine.
 func (c *Conn) Run(ctx context.Context, h Handler) error {
 	c.mu.Lock()
 	twice, cause := c.mu.running, c.mu.cause
@@ -107,8 +107,9 @@ func (c *Conn) Run(ctx context.Context, h Handler) error {
 	return unlessClean(c.mu.cause)
 }
 
-// Close sends a close message, waits for what is queued for up to a second, and ends the connection. It fails when something
-// queued was not sent, as nothing is before Run. A handler that calls it waits the whole second: it should return an error instead.
+// Close sends a close message, waits for what is queued for up to a second, and ends the connection. It fails when
+// something queued was not sent, as nothing is before Run. A handler that calls it waits the whole second: it should
+// return an error instead.
 func (c *Conn) Close() error {
 	running, ended := c.beginClose(websocket.CloseNormalClosure, "")
 	switch {

@@ -1,4 +1,5 @@
-// Command natsload drives a NATS JetStream stream the way bench's own workers drive Columba: the same job, the same outcome, as JSON.
+// Command natsload drives a NATS JetStream stream the way bench's own workers drive Columba: the same job, the same
+// outcome, as JSON.
 package main
 
 import (
@@ -106,7 +107,8 @@ func produce(j measure.Job) (measure.Outcome, error) {
 	})
 }
 
-// produceOne keeps up to InFlight messages without an answer. A goroutine awaits the answers in order, which costs least.
+// produceOne keeps up to InFlight messages without an answer. A goroutine awaits the answers in order, which costs
+// least.
 func produceOne(ctx context.Context, j measure.Job, t *measure.Tally) error {
 	nc, js, err := connect(j, j.InFlight+1)
 	if err != nil {
@@ -206,8 +208,8 @@ func steady(j measure.Job) (measure.Outcome, error) {
 	})
 }
 
-// drain takes what is stored with several connections that share one durable consumer, and acknowledges each message by itself. The time is
-// from the first delivery until the last acknowledgement has been handed to the server.
+// drain takes what is stored with several connections that share one durable consumer, and acknowledges each message by
+// itself. The time is from the first delivery until the last acknowledgement has been handed to the server.
 func drain(j measure.Job) (measure.Outcome, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), j.Warm+j.For+3*patience)
 	defer cancel()

@@ -119,7 +119,8 @@ func (b *Backlog) Below(id core.ExtentID) {
 	}
 }
 
-// Next takes an urgent extent, or another, that may be looked at now, and marks it busy until Ended. stop ends the look, when it has become urgent.
+// Next takes an urgent extent, or another, that may be looked at now, and marks it busy until Ended. stop ends the
+// look, when it has become urgent.
 func (b *Backlog) Next(urgent bool, now time.Time, stop context.CancelCauseFunc) (core.ExtentID, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// Place is what a removal of many rows has removed for good: extents of a group, or deleted groups of an extent. The next
-// try leaves that out. Safe for concurrent use.
+// Place is what a removal of many rows has removed for good: extents of a group, or deleted groups of an extent. The
+// next try leaves that out. Safe for concurrent use.
 type Place struct {
 	mu struct {
 		sync.Mutex
@@ -83,8 +83,9 @@ func (s *shares) remove(f func() error) (more bool) {
 	return !s.failed.Load()
 }
 
-// ForgetGroup removes all rows of a deleted group: in extents, and in those that its rows name. It may be done again, and by several callers at
-// once. Nothing lists the shares that have checkpoints, so the rows that name an extent go after its checkpoints.
+// ForgetGroup removes all rows of a deleted group: in extents, and in those that its rows name. It may be done again,
+// and by several callers at once. Nothing lists the shares that have checkpoints, so the rows that name an extent go
+// after its checkpoints.
 func ForgetGroup(ctx context.Context, meta metadata.Store, group core.GroupID, extents []core.ExtentID, place *Place, now time.Time) error {
 	forget := func(id core.ID) error {
 		return place.once(id, func() error { return forgetShare(ctx, meta, group, core.ExtentID{ID: id}, now) })

@@ -55,8 +55,8 @@ func Read(ctx context.Context, meta metadata.Store, queue core.QueueID, before N
 	return out, names, nil
 }
 
-// consumedAt is when a group had consumed the extents that it has, in its present epoch; nothing for one that is half made, or on
-// its way to another epoch.
+// consumedAt is when a group had consumed the extents that it has, in its present epoch; nothing for one that is half
+// made, or on its way to another epoch.
 func consumedAt(ctx context.Context, meta metadata.Store, g metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {
 	if !g.Started || g.Rewind != nil {
 		return nil, nil
@@ -106,19 +106,21 @@ func frontier(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, 
 	return state.Frontier(), err
 }
 
-// Settled is how many messages of an extent of its queue a group has consumed, as of its checkpoints of the last second or so.
+// Settled is how many messages of an extent of its queue a group has consumed, as of its checkpoints of the last second
+// or so.
 func Settled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, id core.ExtentID) (uint64, error) {
 	state, err := saved(ctx, meta, g, core.Extent{ID: id, Queue: g.Queue}, metadata.One)
 	return state.Consumed(), err
 }
 
-// Saved is how far a group is with an extent, which ends at l if it has its end, in its present epoch, as of the last second or so; where a rewind changes
-// nothing, in any.
+// Saved is how far a group is with an extent, which ends at l if it has its end, in its present epoch, as of the last
+// second or so; where a rewind changes nothing, in any.
 func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq) (dispatch.State, error) {
 	return present(ctx, meta, g, e, l, metadata.One)
 }
 
-// saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One that cannot be read counts as nothing consumed.
+// saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One
+// that cannot be read counts as nothing consumed.
 func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
 	epoch := fmt.Sprintf("%020d/", g.Epoch)
 	for row, err := range metadata.Rows(ctx, meta, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e.ID), c) {
@@ -132,8 +134,8 @@ func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e c
 	return state, nil
 }
 
-// CarryUntil takes a group's progress up to a seq of an extent, which ends at l if it has its end, over to another epoch; all above it is to come once
-// more.
+// CarryUntil takes a group's progress up to a seq of an extent, which ends at l if it has its end, over to another
+// epoch; all above it is to come once more.
 func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, epoch uint64, e core.Extent, l, seq core.Seq, now time.Time) error {
 	state, err := present(ctx, meta, g, e, l, metadata.Quorum)
 	if err != nil {
@@ -143,7 +145,8 @@ func CarryUntil(ctx context.Context, meta metadata.Store, g metadata.GroupRecord
 	return meta.Put(ctx, metadata.Checkpoints, metadata.CheckpointKey(g.ID, e.ID, epoch, core.RunID{}), state.Append(nil), now, 0, metadata.Quorum)
 }
 
-// Unsettled is how many messages of an extent, which ends at l if it has its end, a group has not consumed up to a seq in its present epoch.
+// Unsettled is how many messages of an extent, which ends at l if it has its end, a group has not consumed up to a seq
+// in its present epoch.
 func Unsettled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l, seq core.Seq) (uint64, error) {
 	state, err := present(ctx, meta, g, e, l, metadata.Quorum)
 	if err != nil {
@@ -153,7 +156,8 @@ func Unsettled(ctx context.Context, meta metadata.Store, g metadata.GroupRecord,
 	return uint64(seq) - min(state.Consumed(), uint64(seq)), nil
 }
 
-// present is how far a group is with an extent in its present epoch. An owner that has consumed an extent removes its checkpoint: the done row says so.
+// present is how far a group is with an extent in its present epoch. An owner that has consumed an extent removes its
+// checkpoint: the done row says so.
 func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, l core.Seq, c metadata.Consistency) (dispatch.State, error) {
 	state, err := saved(ctx, meta, g, e, c)
 	if err != nil || l == 0 || state.Consumed() >= uint64(l) { // without an end it cannot be consumed
@@ -165,7 +169,8 @@ func present(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e
 	return state, nil
 }
 
-// DoneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of before may still be about.
+// DoneFor is how long it stays known that a group is past an extent that was removed: lists of shares and tokens of
+// before may still be about.
 const DoneFor = 24 * time.Hour
 
 // Forget removes the checkpoints of a retired extent, and has the done row of the present epoch expire; those of other

@@ -12,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestProgress has a group that has consumed an extent, one that was rewound since, one that is half made, one that was deleted, and one
-// that is on its way.
+// TestProgress has a group that has consumed an extent, one that was rewound since, one that is half made, one that was
+// deleted, and one that is on its way.
 func TestProgress(t *testing.T) {
 	ctx, meta, now := t.Context(), memory.New(), time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
 	defer meta.Close()

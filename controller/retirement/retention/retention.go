@@ -63,7 +63,8 @@ func (e Extent) consumed() (last time.Time, all bool) {
 	return last, len(e.Groups) > 0
 }
 
-// MayGo reports whether an extent with that end may be due at all, whatever its groups did: those that may not need no look at their groups.
+// MayGo reports whether an extent with that end may be due at all, whatever its groups did: those that may not need no
+// look at their groups.
 func (p Policy) MayGo(ended, now time.Time) bool {
 	age := now.Sub(ended)
 	return !ended.IsZero() && (age > p.Consumed || p.Unconsumed > 0 && age > p.Unconsumed)
@@ -72,8 +73,9 @@ func (p Policy) MayGo(ended, now time.Time) bool {
 // MaxSkew is how far apart the clocks of two hosts may be while anything is retired.
 const MaxSkew = time.Minute
 
-// Trust reports whether this host's clock may decide: gaps are how far those of the hosts that answered are ahead of it, its own process
-// among them, silent is how many others did not answer. One that is far off is enough to stop; so is hearing nobody but oneself.
+// Trust reports whether this host's clock may decide: gaps are how far those of the hosts that answered are ahead of
+// it, its own process among them, silent is how many others did not answer. One that is far off is enough to stop; so
+// is hearing nobody but oneself.
 func Trust(gaps []time.Duration, silent int) bool {
 	for _, gap := range gaps {
 		if gap > MaxSkew || gap < -MaxSkew {

@@ -45,7 +45,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudge_Properties: nothing goes early, another group or a later instant never makes an extent go sooner, and what stays does not for ever.
+// TestJudge_Properties: nothing goes early, another group or a later instant never makes an extent go sooner, and what
+// stays does not for ever.
 func TestJudge_Properties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		span := rapid.Custom(func(t *rapid.T) time.Duration {

@@ -28,8 +28,8 @@ func encode(t *testing.T, r *wire.Record) []byte {
 	return b
 }
 
-// TestParked_AndOn follows a message through two parkings to its dead letter: attempts, first enqueue time, origin and id go on, and so do those of
-// a life before it was merged back.
+// TestParked_AndOn follows a message through two parkings to its dead letter: attempts, first enqueue time, origin and
+// id go on, and so do those of a life before it was merged back.
 func TestParked_AndOn(t *testing.T) {
 	id := core.MessageID{ID: core.NewID(now)}
 	due := now.Add(10 * time.Minute)
@@ -61,7 +61,8 @@ func TestParked_AndOn(t *testing.T) {
 	}
 }
 
-// TestParked_ShareGivenUp parks a message of the retry queue whose share is given up while it is on its way: its record is the same, so that whoever has the share next finds it.
+// TestParked_ShareGivenUp parks a message of the retry queue whose share is given up while it is on its way: its record
+// is the same, so that whoever has the share next finds it.
 func TestParked_ShareGivenUp(t *testing.T) {
 	origin := core.Receipt{Extent: core.ExtentID{ID: core.ID{7}}, Seq: 70}
 	record := encode(t, &wire.Record{
@@ -119,8 +120,8 @@ func TestLetter_HasNoTime(t *testing.T) {
 	}
 }
 
-// TestRecords_LargestPublishedFits: a message with as many attributes as one may be published with becomes a dead letter,
-// also after a time in the retry queue and a merge. Else it would stay where it is for good.
+// TestRecords_LargestPublishedFits: a message with as many attributes as one may be published with becomes a dead
+// letter, also after a time in the retry queue and a merge. Else it would stay where it is for good.
 func TestRecords_LargestPublishedFits(t *testing.T) {
 	r := &wire.Record{ID: core.MessageID{ID: core.NewID(now)}, Payload: []byte("x")}
 	for size := wire.MaxPublished - 64; ; size++ {
@@ -179,8 +180,8 @@ func TestRecords_AlwaysFit(t *testing.T) {
 	}
 }
 
-// TestParked_MergedInAnyEpoch: a seek leaves a merged message as it is, so its record says the same before it and after it, and an append that is repeated is
-// known as such.
+// TestParked_MergedInAnyEpoch: a seek leaves a merged message as it is, so its record says the same before it and after
+// it, and an append that is repeated is known as such.
 func TestParked_MergedInAnyEpoch(t *testing.T) {
 	p := dispatch.Transfer{To: dispatch.RetryQueue, Of: dispatch.Source{Extent: own.Extent, Merged: true}, Seq: 9, Attempts: 1, Due: now, Record: encode(t, &wire.Record{Attempts: 5, Payload: []byte("x")})}
 	before, err := Record(p, "", 3)

@@ -20,7 +20,8 @@ const (
 // maxTries bounds how often the name is looked at again because others changed it.
 const maxTries = 8
 
-// Ensure makes the retry queue of a group, unless it is there. It may be done again, and by several hosts at once. CodeNotFound: the group was deleted.
+// Ensure makes the retry queue of a group, unless it is there. It may be done again, and by several hosts at once.
+// CodeNotFound: the group was deleted.
 func Ensure(ctx context.Context, meta metadata.Store, group metadata.GroupRecord, now time.Time) error {
 	key := metadata.GroupKey(group.Queue, group.Spec.Name)
 	g, err := metadata.Change(ctx, meta, metadata.Groups, key, func(r *metadata.GroupRecord) error {
@@ -111,8 +112,8 @@ func followCopies(ctx context.Context, meta metadata.Store, queue, retry core.Qu
 	return core.Errorf(core.CodeUnavailable, "queue %s is being changed all the time; try again", queue)
 }
 
-// claim makes the path name the queue of a group. That of another group goes while the name is this group's: the other one was deleted before. Ids do not say
-// which is the newer one, for they come from several clocks.
+// claim makes the path name the queue of a group. That of another group goes while the name is this group's: the other
+// one was deleted before. Ids do not say which is the newer one, for they come from several clocks.
 func claim(ctx context.Context, meta metadata.Store, name metadata.NameRecord, g metadata.GroupRecord) error {
 	key := metadata.NameKey(name.Spec.Path)
 	for range maxTries {

@@ -37,8 +37,8 @@ func group(t *testing.T, meta metadata.Store, queue core.QueueID, generation int
 	return g
 }
 
-// TestEnsure_OneQueueAGroup makes it twice, takes the name over from an older group that left it behind, and leaves it to a newer one; also when the older one was made by a
-// clock that is ahead.
+// TestEnsure_OneQueueAGroup makes it twice, takes the name over from an older group that left it behind, and leaves it
+// to a newer one; also when the older one was made by a clock that is ahead.
 func TestEnsure_OneQueueAGroup(t *testing.T) {
 	for name, second := range map[string]int{"clocks agree": 2, "the first is ahead": -60} {
 		t.Run(name, func(t *testing.T) { oneQueueAGroup(t, second) })

@@ -1,5 +1,5 @@
-// Package enginefs is the file system that the storage engine writes to: it zeroes its logs ahead, spreads out the writing of tables, slows
-// down an engine that cannot write them, and cuts off one that has failed.
+// Package enginefs is the file system that the storage engine writes to: it zeroes its logs ahead, spreads out the
+// writing of tables, slows down an engine that cannot write them, and cuts off one that has failed.
 package enginefs
 
 import (
@@ -14,7 +14,8 @@ import (
 // retryPause goes before a table is made after one has failed: the engine tries again at once.
 const retryPause = 100 * time.Millisecond
 
-// flush is Pebble's category of what it makes of memtables. Compactions are not paced: they have to rewrite a multiple of what the log takes.
+// flush is Pebble's category of what it makes of memtables. Compactions are not paced: they have to rewrite a multiple
+// of what the log takes.
 const flush = "pebble-memtable-flush"
 
 // Options of an FS.

@@ -13,14 +13,15 @@ import (
 // ErrSevered is what all changes get once the gate is shut.
 var ErrSevered = errors.New("the storage engine was cut off from its files")
 
-// Gate cuts a database off from its files, so that another one can use them: what is left of a failed one, on goroutines that
-// nobody can end, changes nothing any more. Reads go on. Safe for concurrent use.
+// Gate cuts a database off from its files, so that another one can use them: what is left of a failed one, on
+// goroutines that nobody can end, changes nothing any more. Reads go on. Safe for concurrent use.
 type Gate struct {
 	mu   sync.RWMutex // held for reading while a change is under way
 	shut bool
 }
 
-// Sever shuts the gate for ever. It is false when changes are still under way after patience; the gate shuts when they end.
+// Sever shuts the gate for ever. It is false when changes are still under way after patience; the gate shuts when they
+// end.
 func (g *Gate) Sever(patience time.Duration) bool {
 	done := make(chan struct{})
 	go func() {
@@ -115,7 +116,8 @@ func (s gatedFS) MkdirAll(dir string, perm os.FileMode) error {
 	return s.gate.change(func() error { return s.FS.MkdirAll(dir, perm) })
 }
 
-// Lock implements vfs.FS. The store's directory is locked by its owner; a lock of the database's own would outlive a database that cannot be closed.
+// Lock implements vfs.FS. The store's directory is locked by its owner; a lock of the database's own would outlive a
+// database that cannot be closed.
 func (s gatedFS) Lock(string) (io.Closer, error) { return unlocked{}, nil }
 
 type unlocked struct{}

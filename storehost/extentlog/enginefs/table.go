@@ -7,8 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// How slowly a table is written while there is time: with a pause after each step, which makes 16 MiB last a third of a second. Not if the log takes nearly
-// as much meanwhile, nor if it lately took paceMost, for then the next memtable is full before.
+// How slowly a table is written while there is time: with a pause after each step, which makes 16 MiB last a third of a
+// second. Not if the log takes nearly as much meanwhile, nor if it lately took paceMost, for then the next memtable is
+// full before.
 const (
 	paceStep  = 64 << 10
 	pacePause = time.Millisecond
@@ -36,9 +37,10 @@ func (i *intake) busy(now time.Time, taken int64) bool {
 	return i.rate > paceMost
 }
 
-// table is written by one goroutine, with pauses. A memtable written as fast as it goes keeps a processor and the disk busy for a tenth of a second, every
-// time one is full, and appends take five times as long meanwhile: of a load that fills one in a second, that is the slowest tenth. Nothing waits for
-// a table, as long as it is done before the next memtable is full.
+// table is written by one goroutine, with pauses. A memtable written as fast as it goes keeps a processor and the disk
+// busy for a tenth of a second, every time one is full, and appends take five times as long meanwhile: of a load that
+// fills one in a second, that is the slowest tenth. Nothing waits for a table, as long as it is done before the next
+// memtable is full.
 type table struct {
 	vfs.File
 	o       Options

@@ -33,7 +33,8 @@ func writeTable(t *testing.T, fs FS, name string, category vfs.DiskWriteCategory
 	return took
 }
 
-// A table takes its time while appends leave it some, none when they need the next memtable soon, and none when the store closes.
+// A table takes its time while appends leave it some, none when they need the next memtable soon, and none when the
+// store closes.
 func TestTable_IsPaced(t *testing.T) {
 	const size = 16 << 20
 	for _, c := range []struct {

@@ -2,7 +2,8 @@ package enginefs
 
 import "github.com/cockroachdb/pebble/v2/vfs"
 
-// How far ahead of its end a fresh write-ahead log is zeroed, and up to which size of a write: a large one pays for its own blocks.
+// How far ahead of its end a fresh write-ahead log is zeroed, and up to which size of a write: a large one pays for its
+// own blocks.
 const (
 	zeroAhead  = 64 << 10
 	zeroWrites = 16 << 10
@@ -10,9 +11,10 @@ const (
 
 var zeroes [zeroAhead]byte
 
-// zeroed is a write-ahead log, zeroed ahead of what is written, from its beginning on, by one goroutine. The sync of a block that the file has on disk
-// already costs one write; that of a new one, allocated before or not, also costs a commit of the file system's journal. Pebble gets there by using its
-// logs again, but only once some are full, and not across a restart. To a reader the zeroes are what the rest of a log used again is: its end.
+// zeroed is a write-ahead log, zeroed ahead of what is written, from its beginning on, by one goroutine. The sync of a
+// block that the file has on disk already costs one write; that of a new one, allocated before or not, also costs a
+// commit of the file system's journal. Pebble gets there by using its logs again, but only once some are full, and not
+// across a restart. To a reader the zeroes are what the rest of a log used again is: its end.
 type zeroed struct {
 	vfs.File
 	end  int64 // of what was written

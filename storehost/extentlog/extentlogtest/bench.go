@@ -15,7 +15,8 @@ import (
 // rollAt is where the benchmarks go on in a fresh extent, as input hosts do.
 const rollAt = 256 << 20
 
-// RunBench measures an engine opened by open: appends of several batch sizes and depths, readers at the head and behind.
+// RunBench measures an engine opened by open: appends of several batch sizes and depths, readers at the head and
+// behind.
 func RunBench(b *testing.B, open func(b *testing.B) extentlog.Log) {
 	for _, c := range []struct{ record, batch, depth int }{
 		{1 << 10, 1 << 10, 1}, {1 << 10, 16 << 10, 4}, {1 << 10, 256 << 10, 1}, {1 << 10, 256 << 10, 8}, {1 << 10, wire.BatchTarget, 8}, {1 << 10, 1 << 20, 8}, {100, 256 << 10, 8},
@@ -69,7 +70,8 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 // timersAtMost is how many records an extent of timers holds.
 const timersAtMost = 131_072
 
-// benchTimers keeps depth batches of timers that are due, at random, within one minute in flight in one extent at a time.
+// benchTimers keeps depth batches of timers that are due, at random, within one minute in flight in one extent at a
+// time.
 func benchTimers(b *testing.B, l extentlog.Log, record, count, depth int) {
 	window := make(chan error, depth)
 	for range depth {

@@ -201,7 +201,8 @@ func fenceUnknown(f *fixture) {
 	}
 }
 
-// fenceCountsAccepted: the fence answers the last append that is acknowledged; all behind it are refused, none is forgotten.
+// fenceCountsAccepted: the fence answers the last append that is acknowledged; all behind it are refused, none is
+// forgotten.
 func fenceCountsAccepted(f *fixture) {
 	e, w := f.opened(0)
 	var answers sync.WaitGroup

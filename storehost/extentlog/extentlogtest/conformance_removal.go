@@ -43,7 +43,8 @@ func (f *fixture) expectVersion(id core.ExtentID, want uint64) {
 	}
 }
 
-// removedStaysAway: nothing that was on its way brings a removed extent back, only a newer decision does, and never its writer.
+// removedStaysAway: nothing that was on its way brings a removed extent back, only a newer decision does, and never its
+// writer.
 func removedStaysAway(f *fixture) {
 	e, w := f.opened(2)
 	unheard := Extent()
@@ -155,7 +156,8 @@ func removalNeedsTheSealRow(f *fixture) {
 	removalOfTheUnknown(f, large)
 }
 
-// removalOfTheUnknown: a version that nobody told keeps no copy away from a store that does not have the extent, or had it before.
+// removalOfTheUnknown: a version that nobody told keeps no copy away from a store that does not have the extent, or had
+// it before.
 func removalOfTheUnknown(f *fixture, large uint64) {
 	unheard, gone := Extent(), Extent()
 	must(f.t, Remove(f, gone, 3))

@@ -61,8 +61,8 @@ type crash struct {
 	promised map[core.ExtentID]promise
 }
 
-// RunCrash stops the machine before every sync of a workload, with all and with part of the unsynced bytes lost, and checks
-// that everything acknowledged is there, without gaps and with right checksums.
+// RunCrash stops the machine before every sync of a workload, with all and with part of the unsynced bytes lost, and
+// checks that everything acknowledged is there, without gaps and with right checksums.
 func RunCrash(t *testing.T, open OpenFunc) {
 	for _, keep := range []int{0, 50, 100} {
 		t.Run(fmt.Sprintf("Unsynced%d", keep), func(t *testing.T) {
@@ -85,8 +85,8 @@ func record(t *testing.T, open OpenFunc, keep int, random *rand.Rand) (crashes [
 	disk := vfs.NewCrashableMem()
 	p := &promises{all: make(map[core.ExtentID]promise)}
 	var mu sync.Mutex
-	// With part of the unsynced bytes kept, also of directories, entries may survive in an order that no journaling file system
-	// allows and that databases do not expect while they open: such crashes begin after it.
+	// With part of the unsynced bytes kept, also of directories, entries may survive in an order that no journaling file
+	// system allows and that databases do not expect while they open: such crashes begin after it.
 	var recording atomic.Bool
 	recording.Store(keep == 0 || keep == 100)
 	fs := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -201,9 +201,10 @@ func refusal(s extentlog.State) core.Code {
 	return core.CodeExists
 }
 
-// RunDamage flips bytes all over a closed log's files in dir: each flip is refused at open, met as CodeCorrupt by a reader, or harmless.
-// Nothing wrong is ever read, and nothing acknowledged is silently gone – except behind damage in the newest file that ends in
-// journal, where an engine may take the damage for the end of an unclean stop: then a prefix without gaps must be left.
+// RunDamage flips bytes all over a closed log's files in dir: each flip is refused at open, met as CodeCorrupt by a
+// reader, or harmless. Nothing wrong is ever read, and nothing acknowledged is silently gone – except behind damage in
+// the newest file that ends in journal, where an engine may take the damage for the end of an unclean stop: then a
+// prefix without gaps must be left.
 func RunDamage(t *testing.T, open OpenFunc, dir, journal string) {
 	disk := vfs.NewMem()
 	l, err := open(disk)
@@ -282,7 +283,8 @@ func readsDamage(t *testing.T, open OpenFunc, fs vfs.FS, promised map[core.Exten
 	return false
 }
 
-// RunTornTail cuts the end off the newest file of dir that ends in suffix (the engine's log): what comes back is a prefix without gaps.
+// RunTornTail cuts the end off the newest file of dir that ends in suffix (the engine's log): what comes back is a
+// prefix without gaps.
 func RunTornTail(t *testing.T, open OpenFunc, dir, suffix string) {
 	disk := vfs.NewCrashableMem()
 	l, err := open(disk)

@@ -1,5 +1,5 @@
-// Package memdisk owns disks in memory for the logs of stores: they outlive the processes that use them, lose what a crash loses, fill up
-// and break.
+// Package memdisk owns disks in memory for the logs of stores: they outlive the processes that use them, lose what a
+// crash loses, fill up and break.
 package memdisk
 
 import (
@@ -21,8 +21,8 @@ import (
 // Dir is where a log is on its disk.
 const Dir = "store"
 
-// Disk outlives the processes that use it, one after another, and can be damaged. A process that is killed goes on with a disk that nobody
-// looks at any more. Safe for concurrent use, but for opening and damaging it.
+// Disk outlives the processes that use it, one after another, and can be damaged. A process that is killed goes on with
+// a disk that nobody looks at any more. Safe for concurrent use, but for opening and damaging it.
 type Disk struct {
 	mu    sync.Mutex
 	fs    *crashable
@@ -106,7 +106,8 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 	return extentlog.Open(Dir, o)
 }
 
-// sync comes before a sync of the journal. On a disk that fails, it does not return before the process is gone: its sync never was.
+// sync comes before a sync of the journal. On a disk that fails, it does not return before the process is gone: its
+// sync never was.
 func (d *Disk) sync(gone chan struct{}) {
 	if wait := d.slow.Load(); wait > 0 {
 		select {
@@ -123,8 +124,9 @@ func (d *Disk) sync(gone chan struct{}) {
 // Slow makes each sync of the journal take longer, until it is called with 0.
 func (d *Disk) Slow(by time.Duration) { d.slow.Store(int64(by)) }
 
-// FailAt makes the n-th sync of the journal from now on the last thing that the process does to the disk, as an error of the
-// device would: failed is called, on the process's goroutine, and must see to it that Crash or Cut is. 0 calls it off.
+// FailAt makes the n-th sync of the journal from now on the last thing that the process does to the disk, as an error
+// of the device would: failed is called, on the process's goroutine, and must see to it that Crash or Cut is. 0 calls
+// it off.
 func (d *Disk) FailAt(n int, failed func()) {
 	d.syncs.Store(0)
 	d.fails = failed
@@ -224,7 +226,8 @@ func (d *Disk) Wipe() {
 	d.fs = newCrashable(vfs.NewCrashableMem())
 }
 
-// Damage flips a bit of a file of the database, or cuts its end off, and says which; "" when there is none. No process uses it.
+// Damage flips a bit of a file of the database, or cuts its end off, and says which; "" when there is none. No process
+// uses it.
 func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// crashable is a file system in memory with the same crashes as vfs.NewCrashableMem, and journals whose syncs are cheap. There each sync copies
-// the whole file, and a store syncs its journal all the time.
+// crashable is a file system in memory with the same crashes as vfs.NewCrashableMem, and journals whose syncs are
+// cheap. There each sync copies the whole file, and a store syncs its journal all the time.
 type crashable struct {
 	*vfs.MemFS
 	mu   sync.Mutex
@@ -82,8 +82,8 @@ func (c *crashable) crash(cfg vfs.CrashCloneCfg) *crashable {
 	return newCrashable(c.CrashClone(cfg))
 }
 
-// syncedFile holds back what was written since its last sync. So all that the file beneath has is synced, and need not be copied
-// before somebody looks.
+// syncedFile holds back what was written since its last sync. So all that the file beneath has is synced, and need not
+// be copied before somebody looks.
 type syncedFile struct {
 	vfs.File
 	of    *crashable
