@@ -16,7 +16,7 @@ type Check struct {
 	Package string   // from the module's root
 	Run     string   // the pattern of -run
 	Args    []string // flags of these tests
-	Sign    string   // what the failure has to say; "" for any
+	Sign    string   // a pattern of what the failure has to say; "" for any
 }
 
 func (c Check) String() string { return c.Package + " " + c.Run }
@@ -64,7 +64,7 @@ func (c Check) Try(ctx context.Context, root, overlay string) (Verdict, error) {
 		return v, nil
 	case m == nil:
 		return v, fmt.Errorf("%s: nothing was tested: %w\n%.2000s", c, err, v.Output)
-	case !strings.Contains(v.Output, c.Sign):
+	case !regexp.MustCompile(c.Sign).MatchString(v.Output):
 		return v, nil // it fails for another reason
 	default:
 		v.Caught, v.Test = true, m[1]
@@ -75,9 +75,9 @@ func (c Check) Try(ctx context.Context, root, overlay string) (Verdict, error) {
 
 // says is the first message of a failed test, in one line, or the one with the sign.
 func says(output, sign string) string {
-	text := ""
+	text, signs := "", regexp.MustCompile(sign)
 	for line := range strings.Lines(output) {
-		if sign != "" && strings.Contains(line, sign) {
+		if sign != "" && signs.MatchString(line) {
 			return shortened(strings.TrimSpace(line))
 		}
 	}
