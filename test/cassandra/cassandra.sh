@@ -160,7 +160,7 @@ become() {
   # As root Cassandra locks its memory, 400 MB more than it needs.
   if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then drop=(setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock); fi
   exec ${drop[@]+"${drop[@]}"} "$java" "-Xms$heap" "-Xmx$heap" -Xss256k -XX:+UseSerialGC -XX:TieredStopAtLevel=1 \
-    -XX:ReservedCodeCacheSize=48M -XX:MaxDirectMemorySize=64M -XX:+ExitOnOutOfMemoryError -XX:+PerfDisableSharedMem \
+    -XX:ReservedCodeCacheSize=48M -XX:MaxDirectMemorySize=192M -XX:+ExitOnOutOfMemoryError -XX:+PerfDisableSharedMem \
     -javaagent:"$(ls "$dir"/lib/jamm-*.jar)" "${modules[@]}" -Djava.net.preferIPv4Stack=true \
     -Djava.io.tmpdir="$node/tmp" -Djna.tmpdir="$node/tmp" -Dlogback.configurationFile="file://$node/conf/logback.xml" \
     -Dcassandra.config="file://$node/conf/cassandra.yaml" \
