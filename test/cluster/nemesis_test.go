@@ -70,8 +70,7 @@ func (n *nemesis) until(end time.Time) {
 			timer.Reset(left)
 			select {
 			case id := <-n.broken:
-				n.say("the disk of %s breaks", id)
-				n.kill(id, (*memdisk.Disk).Cut, 3*time.Second)
+				n.breaks(id)
 				continue
 			case <-timer.C:
 			}
@@ -201,15 +200,24 @@ func (n *nemesis) kill(id core.HostID, left func(*memdisk.Disk), lasts time.Dura
 	n.at(time.Now().Add(lasts), func() { n.up(id) })
 }
 
+// breaks ends a host in the middle of a sync.
+func (n *nemesis) breaks(id core.HostID) {
+	n.say("the disk of %s breaks", id)
+	n.kill(id, (*memdisk.Disk).Cut, 3*time.Second)
+}
+
 func (n *nemesis) restart(id core.HostID) {
 	h := n.hosts[id]
+	if h.disk != nil {
+		h.disk.FailAt(0, nil)
+		for len(n.broken) > 0 { // in the same moment; a host would wait for its sync until it is killed
+			n.breaks(<-n.broken)
+		}
+	}
 	if h.process == nil {
 		return
 	}
 	n.down[id] = time.Now()
-	if h.disk != nil {
-		h.disk.FailAt(0, nil)
-	}
 	h.stop()
 	n.up(id)
 }
