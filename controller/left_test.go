@@ -155,8 +155,8 @@ func TestLeft_AnotherContentIsKept(t *testing.T) {
 	})
 }
 
-// TestLeft_IsLostInTurn: all that have what is left lose it, or a part. That is reported, and given up by an operator's
-// word once more.
+// TestLeft_IsLostInTurn: all stores with what is left lose it, or a part. The loss is reported, and an operator gives
+// the messages up once more.
 func TestLeft_IsLostInTurn(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(4, 3)

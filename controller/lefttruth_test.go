@@ -67,7 +67,7 @@ func TestLeft_BeyondAnAcceptedEnd(t *testing.T) {
 }
 
 // TestLeft_LongerOfAnotherContent: all that is left is lost, and a store turns up that goes beyond it with another
-// content. That is none of it: an operator is asked, and may give it up.
+// content. Its messages are not the lost ones: an operator is asked, and may give these up.
 func TestLeft_LongerOfAnotherContent(t *testing.T) {
 	bubble(t, harnessOptions{stores: 3}, func(r *harness) {
 		e, _ := r.leftOf(3, 3)

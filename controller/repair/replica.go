@@ -135,9 +135,8 @@ func (r *Runner) removeUseless(ctx context.Context, row metadata.SealRecord, sou
 	return row, r.replicas.Remove(ctx, row, from)
 }
 
-// decideRemoval makes the version of the holders new, by which a store that is none of them gives up what it has: a
-// store refuses what was decided before it heard of a newer one, and has a controller confirm the decision from the
-// row.
+// decideRemoval gives the holders a new version. A store that is no holder removes its replica by that version. It
+// refuses an older one than it has heard of, and asks a controller to confirm the decision from the row.
 func (r *Runner) decideRemoval(ctx context.Context, row metadata.SealRecord, from core.Place) (metadata.SealRecord, error) {
 	next, err := metadata.Change(ctx, r.cfg.Meta, metadata.Seals, metadata.SealKey(row.Extent.ID), func(s *metadata.SealRecord) error {
 		if s.State != core.ExtentSealed || s.Version != row.Version || slices.ContainsFunc(s.Places(), from.Same) {

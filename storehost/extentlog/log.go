@@ -85,10 +85,10 @@ type Log interface {
 	Vitals() Vitals
 	// Inventory answers which replicas changed, in memory alone.
 	Inventory(q InventoryQuery) Inventory
-	// Remove forgets the extent and gives its space back. version is of the holders, by which that was decided; it must be
-	// the one that Seal told last. CodeConflict for another version, for an extent that takes appends, and for one that
-	// was never told an end, or is not here. That it was removed is remembered. Idempotent: CodeConflict does not come for
-	// one that is remembered as removed by that version or a newer one.
+	// Remove forgets the extent and gives its space back. version is that of the holders for which the removal was
+	// decided; it must be the one that Seal told last. CodeConflict for another version, for an extent that takes appends,
+	// and for one that was never told an end, or is not here. The log remembers the removal. So Remove is idempotent: no
+	// CodeConflict for an extent that was removed by that version or a newer one.
 	Remove(id core.ExtentID, version uint64) error
 	// Failed is closed once the log has failed to write: it takes nothing more, answers everything that waits, and goes
 	// on reading. The writes under way may be on the disk or not; the next Open of the directory finds out. The cause

@@ -198,8 +198,8 @@ func TestLost_WhatOneReplicaHas(t *testing.T) {
 	})
 }
 
-// TestLost_Timers: the end of a timer extent is lost, long before what is left is due. That is listed and counted
-// meanwhile, and delivered when it is due.
+// TestLost_Timers: the end of a timer extent is lost, long before the other messages are due. These are listed and
+// counted meanwhile, and delivered when they are due.
 func TestLost_Timers(t *testing.T) {
 	bubbleOf(t, Options{Stores: 3}, core.QueueSpec{Path: queue}, func(w *world) {
 		w.group("g", nil)

@@ -10,7 +10,7 @@ import (
 )
 
 // TestStoreRolledBack puts an older copy of the directory of a queue's only store back: half of a sealed extent is
-// lost. That is an alarm, and what survives is delivered.
+// lost. The loss raises an alarm, and the messages that survive are delivered.
 func TestStoreRolledBack(t *testing.T) {
 	byCommands(t)
 	waits(t)

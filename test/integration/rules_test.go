@@ -90,8 +90,8 @@ func (w *world) stuck(group, reason string) {
 	}, func() string { return fmt.Sprintf("group %s: why-stuck says %s, want %s", group, out, reason) })
 }
 
-// after checks that something did not come too early; a millisecond is the server's unit. That it does not come late is
-// for virtual time to show: here the machine may have other work.
+// after checks that something did not come too early; a millisecond is the server's unit. Tests in virtual time show
+// that it does not come late: here the machine may have other work.
 func (w *world) after(what string, began time.Time, least time.Duration) {
 	w.t.Helper()
 	if took := time.Since(began); took < least-time.Millisecond {
