@@ -87,7 +87,7 @@ else
 endif
 
 .PHONY: test
-test: ## all tests but attacks, about 3 minutes on 2 cores
+test: ## all tests but attacks, about 4 minutes on 2 cores
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 4 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(tests)
 
 .PHONY: race
