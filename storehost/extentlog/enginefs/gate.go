@@ -16,45 +16,62 @@ var ErrSevered = errors.New("the storage engine was cut off from its files")
 // Gate cuts a database off from its files, so that another one can use them: what is left of a failed one, on
 // goroutines that nobody can end, changes nothing any more. Reads go on. Safe for concurrent use.
 type Gate struct {
-	mu   sync.RWMutex // held for reading while a change is under way
-	shut bool
+	mu      sync.Mutex // not held over a change
+	changes int        // under way
+	shut    bool
+	ended   chan struct{} // made by Sever, closed when the last change has ended
 }
 
-// Sever shuts the gate for ever. It is false when changes are still under way after patience; the gate shuts when they
-// end.
+// Sever shuts the gate for ever. It is false when changes that began before are still under way after patience.
 func (g *Gate) Sever(patience time.Duration) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.shut = true
-	}()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-done:
+	case <-g.close():
 		return true
 	case <-timer.C:
 		return false
 	}
 }
 
-// enter begins a change.
+// close shuts the gate and answers what is closed once no change is under way.
+func (g *Gate) close() (ended <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+	if g.ended == nil {
+		g.ended = make(chan struct{})
+		if g.changes == 0 {
+			close(g.ended)
+		}
+	}
+	return g.ended
+}
+
+// enter begins a change, which leave ends.
 func (g *Gate) enter() error {
-	g.mu.RLock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.shut {
-		g.mu.RUnlock()
 		return ErrSevered
 	}
+	g.changes++
 	return nil
+}
+
+func (g *Gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.changes--; g.changes == 0 && g.shut {
+		close(g.ended)
+	}
 }
 
 func (g *Gate) change(f func() error) error {
 	if err := g.enter(); err != nil {
 		return err
 	}
-	defer g.mu.RUnlock()
+	defer g.leave()
 	return f()
 }
 
@@ -68,7 +85,7 @@ func (s gatedFS) open(open func() (vfs.File, error)) (vfs.File, error) {
 	if err := s.gate.enter(); err != nil {
 		return nil, err
 	}
-	defer s.gate.mu.RUnlock()
+	defer s.gate.leave()
 	f, err := open()
 	if err != nil {
 		return nil, err
@@ -135,7 +152,7 @@ func (f *gatedFile) Write(b []byte) (int, error) {
 	if err := f.gate.enter(); err != nil {
 		return 0, err
 	}
-	defer f.gate.mu.RUnlock()
+	defer f.gate.leave()
 	return f.File.Write(b)
 }
 
@@ -144,7 +161,7 @@ func (f *gatedFile) WriteAt(b []byte, at int64) (int, error) {
 	if err := f.gate.enter(); err != nil {
 		return 0, err
 	}
-	defer f.gate.mu.RUnlock()
+	defer f.gate.leave()
 	return f.File.WriteAt(b, at)
 }
 
@@ -158,7 +175,7 @@ func (f *gatedFile) Sync() error {
 	if err := f.gate.enter(); err != nil {
 		return err
 	}
-	defer f.gate.mu.RUnlock()
+	defer f.gate.leave()
 	return f.File.Sync()
 }
 
@@ -167,7 +184,7 @@ func (f *gatedFile) SyncData() error {
 	if err := f.gate.enter(); err != nil {
 		return err
 	}
-	defer f.gate.mu.RUnlock()
+	defer f.gate.leave()
 	return f.File.SyncData()
 }
 
@@ -176,6 +193,6 @@ func (f *gatedFile) SyncTo(length int64) (full bool, err error) {
 	if err := f.gate.enter(); err != nil {
 		return false, err
 	}
-	defer f.gate.mu.RUnlock()
+	defer f.gate.leave()
 	return f.File.SyncTo(length)
 }

@@ -82,7 +82,10 @@ func TestGate_WaitsForWhatIsUnderWay(t *testing.T) {
 	if gate.Sever(time.Millisecond) {
 		t.Fatal("severed while a change is under way")
 	}
-	gate.mu.RUnlock()
+	if gate.enter() == nil {
+		t.Fatal("a change begins behind one that hangs")
+	}
+	gate.leave()
 	if !gate.Sever(10*time.Second) || gate.enter() == nil {
 		t.Error("not severed afterwards")
 	}
