@@ -231,3 +231,23 @@ func TestReopen_EndsWithItsContext(t *testing.T) {
 		_ = h.Stop(t.Context())
 	})
 }
+
+// TestStop_OnADiskThatHangs: a host ends all the same.
+func TestStop_OnADiskThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, disk, stop, ran := hostOn(t)
+		must(t, h.current().Open(extent("s1")))
+		release := disk.Hang()
+		stop()
+		must(t, <-ran)
+		began := time.Now()
+		if err := h.Stop(t.Context()); !errors.Is(err, extentlog.ErrHangs) {
+			t.Errorf("stop: %v, want %v", err, extentlog.ErrHangs)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it took %s, want a minute at most", took)
+		}
+		release()
+		synctest.Wait()
+	})
+}

@@ -155,7 +155,9 @@ func (h *Host) drain() {
 	h.mu.draining = true
 }
 
-// Stop ends all connections, joins all goroutines and closes the extents.
+// Stop ends all connections, joins all goroutines and closes the extents. On a disk that hangs it takes a minute at
+// most and answers extentlog.ErrHangs or ErrLeft: what was not acknowledged is on the disk or not, and the next start
+// finds out.
 func (h *Host) Stop(context.Context) error {
 	h.cancel(core.Errorf(core.CodeDraining, "store is stopping"))
 	h.mu.Lock()

@@ -136,7 +136,7 @@ func (e *Engine) Close() error {
 	if e.broken.Load() != nil {
 		return e.leave(joined)
 	}
-	return e.release()
+	return e.closeWorking()
 }
 
 // housekeep looks at the disk, drops idle tails and gives cut-out space back, once a second.

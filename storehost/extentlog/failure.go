@@ -16,9 +16,12 @@ const (
 	maxFailures = 10
 	// closePatience is how long Close waits for a commitLoop that may wait in the database for ever.
 	closePatience = 5 * time.Second
+	// closeMost is how long Close waits in a log that works: for what is under way, and then for the database. A disk that
+	// has not answered by then hangs, and the log fails.
+	closeMost = 20 * time.Second
 )
 
-// Close returns one of these errors for a log that has failed and cannot be closed.
+// Close returns one of these errors for a log that cannot be closed, because it has failed or its disk hangs.
 var (
 	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and
 	// the directory can be opened anew.
@@ -86,7 +89,7 @@ func (e *Engine) giveUp() {
 }
 
 // join waits for all goroutines, readers and guarded calls, so that nobody is in the database any more; false when the
-// log has failed and they do not end.
+// log has failed and they do not end. The log fails when they have not ended after closeMost.
 func (e *Engine) join() bool {
 	joined := make(chan struct{})
 	go func() {
@@ -95,10 +98,14 @@ func (e *Engine) join() bool {
 		e.mu.readers.Wait()
 		e.calls.Wait()
 	}()
+	most := time.NewTimer(closeMost)
+	defer most.Stop()
 	select {
 	case <-joined:
 		return true
 	case <-e.failed:
+	case <-most.C:
+		e.fail(errCloseHangs())
 	}
 	timer := time.NewTimer(e.patience)
 	defer timer.Stop()
@@ -129,29 +136,52 @@ func (e *Engine) leave(joined bool) error {
 	return why
 }
 
+// closeWorking closes the database of a log that works. The log fails when it does not close in time.
+func (e *Engine) closeWorking() error {
+	ended, err := callWithin(closeMost, e.closeDatabase)
+	if !ended {
+		e.fail(errCloseHangs())
+		return e.leave(false)
+	}
+	e.db = nil
+	return errors.Join(err, e.release())
+}
+
 // closeFailed closes the database of a log that has failed; false when it does not close in time.
 func (e *Engine) closeFailed() bool {
-	closed := make(chan bool, 1)
-	go func() {
+	ended, err := callWithin(e.patience, func() (err error) {
 		defer func() {
 			if p := recover(); p != nil { // it counts on what a failure left undone
-				closed <- false
+				err = core.Errorf(core.CodeInternal, "close a database that has failed: %v", p)
 			}
 		}()
 		_ = e.closeDatabase() // it failed, and is cut off
-		closed <- true
-	}()
-	timer := time.NewTimer(e.patience)
-	defer timer.Stop()
-	select {
-	case ok := <-closed:
-		if ok {
-			e.db = nil
-		}
-		return ok
-	case <-timer.C:
+		return nil
+	})
+	if !ended || err != nil {
 		return false
 	}
+	e.db = nil
+	return true
+}
+
+// callWithin calls f and waits for it for that long at most. When f has not ended by then, it goes on without its
+// caller.
+func callWithin(patience time.Duration, f func() error) (ended bool, err error) {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return true, err
+	case <-timer.C:
+		return false, nil
+	}
+}
+
+func errCloseHangs() error {
+	return core.Errorf(core.CodeUnavailable, "what was under way as the log was closed has not ended within %s", closeMost)
 }
 
 // probeSize is what Probe writes.

@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"errors"
 	"path"
 	"sync"
 	"sync/atomic"
@@ -209,6 +210,41 @@ func TestHang_OfReads(t *testing.T) {
 		synctest.Wait()
 		if _, err := e.Seek(x.ID, 0); err != nil {
 			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+// TestHang_OfClose: Close of a log that works does not wait for ever for a disk that hangs. The append under way is
+// answered when its sync has ended, and the fence behind it before.
+func TestHang_OfClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, hang, release := hanging()
+		e := newEngine(t, "store", disk)
+		x := newExtent()
+		must(t, e.Open(x))
+		hang()
+		appended, fenced := make(chan error, 1), make(chan error, 1)
+		e.Append(x.ID, nextBatch(t, new(wire.BatchHeader), 100), 0, func(_ core.Seq, err error) { appended <- err })
+		go func() {
+			_, err := e.Fence(x, 0)
+			fenced <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		if err := e.Close(); !errors.Is(err, ErrHangs) {
+			t.Errorf("close: %v, want %v", err, ErrHangs)
+		}
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it took %s, want a minute at most", took)
+		}
+		if err := <-fenced; err == nil {
+			t.Error("the fence was answered as if the disk had")
+		}
+		release()
+		<-appended
+		e.tasks.Wait()
+		if !e.closeFailed() {
+			t.Error("the database does not close after the hang")
 		}
 	})
 }

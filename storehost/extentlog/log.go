@@ -97,8 +97,8 @@ type Log interface {
 	// Probe writes, syncs and removes a small file beside the log: whether it is worth while to open a failed log anew. It
 	// may hang with the disk.
 	Probe() error
-	// Close syncs and releases; appends waiting are answered first. A log that has failed is cut off from its files. It
-	// may answer ErrHangs: the directory must not be opened again by this process; or ErrLeft: it can be, but some memory
-	// is lost.
+	// Close syncs and releases; appends waiting are answered first. A log that has failed is cut off from its files; so is
+	// one whose disk hangs, and Close takes a minute at most. It may answer ErrHangs: the directory must not be opened
+	// again by this process; or ErrLeft: it can be, but some memory is lost.
 	Close() error
 }
