@@ -65,7 +65,7 @@ func ParseAnyQueuePath(path string) (string, error) {
 
 // ParseGroupName checks a group name: one label, not reserved.
 func ParseGroupName(name string) (string, error) {
-	if err := checkLabel(name); err != nil {
+	if err := checkLabel("group name", name); err != nil {
 		return "", err
 	}
 	if reserved(name) {
@@ -76,7 +76,7 @@ func ParseGroupName(name string) (string, error) {
 
 // ParseHostID checks a host id: one label.
 func ParseHostID(s string) (HostID, error) {
-	if err := checkLabel(s); err != nil {
+	if err := checkLabel("host id", s); err != nil {
 		return "", err
 	}
 	return HostID(s), nil
@@ -129,7 +129,7 @@ func splitPath(path string) ([]string, error) {
 		if l == "" {
 			return nil, Errorf(CodeBadName, "queue path %q has two slashes in a row, or one at its end; write it like /namespace/name", clip(path))
 		}
-		if err := checkLabel(unsuffixed(l)); err != nil {
+		if err := checkLabel("label of a queue path", unsuffixed(l)); err != nil {
 			return nil, err
 		}
 	}
@@ -139,10 +139,11 @@ func splitPath(path string) ([]string, error) {
 	return labels, nil
 }
 
-func checkLabel(l string) error {
+// checkLabel says what is empty; the other texts quote the label.
+func checkLabel(what, l string) error {
 	switch {
 	case l == "":
-		return Errorf(CodeBadName, "a name is empty; use letters, digits, '_', '.', '-'")
+		return Errorf(CodeBadName, "the %s is empty; use letters, digits, '_', '.', '-'", what)
 	case len(l) > MaxLabel:
 		return Errorf(CodeBadName, "name %q has %d characters; at most %d are allowed", clip(l), len(l), MaxLabel)
 	case !alnum(l[0]):

@@ -26,6 +26,19 @@ func TestParseQueuePath(t *testing.T) {
 	}
 }
 
+// TestParse_SaysWhatIsEmpty: a request holds several names.
+func TestParse_SaysWhatIsEmpty(t *testing.T) {
+	_, group := core.ParseGroupName("")
+	_, host := core.ParseHostID("")
+	_, namespace := core.ParseNamespace("/")
+	_, path := core.ParseQueuePath("/orders/.dlq")
+	for what, err := range map[string]error{"group name": group, "host id": host, "label of the namespace": namespace, "label of a queue path": path} {
+		if core.CodeOf(err) != core.CodeBadName || !strings.Contains(err.Error(), "the "+what+" is empty") {
+			t.Errorf("%s: %v, want %q that says what is empty", what, err, core.CodeBadName)
+		}
+	}
+}
+
 // TestParseQueuePath_SaysWhichSlash: a path of many labels does not say by itself which of them is empty.
 func TestParseQueuePath_SaysWhichSlash(t *testing.T) {
 	for _, path := range []string{"/a/b/", "/a//b"} {

@@ -32,7 +32,7 @@ func ParseNamespace(name string) (string, error) {
 	if !ok || strings.Contains(label, "/") {
 		return "", Errorf(CodeBadName, "namespace %q is not a slash and one label; write it like /acme", clip(name))
 	}
-	if err := checkLabel(label); err != nil {
+	if err := checkLabel("label of the namespace", label); err != nil {
 		return "", err
 	}
 	if reserved(label) {
