@@ -43,6 +43,7 @@ func serve(ctx context.Context, cfg Config, version string, stdout, stderr io.Wr
 	if build != nil {
 		n.build = build
 	}
+	defer tuneCollector(cfg.Roles)()
 	reclaiming, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { reclaim(reclaiming, log) })
