@@ -81,8 +81,8 @@ func TestPowerCutAndReplacedDisk(t *testing.T) {
 }
 
 // TestPowerCutAndLostDirectory: after a power cut one of three stores comes back with an empty directory, and so under
-// another name. Nothing proves that the first one is gone: the extents that were open stay sealing. An alarm says
-// so, `columba why-stuck` says what to do, and one command ends them all without a loss.
+// another name. Nothing proves that the first one is gone: the extents that were open stay sealing. An alarm says so,
+// `columba why-stuck` says what to do, and one command ends them all without a loss.
 func TestPowerCutAndLostDirectory(t *testing.T) {
 	byCommands(t)
 	var gone string
