@@ -38,6 +38,30 @@ func BenchmarkPublishAsync(b *testing.B) {
 	p.Close(ctx)
 }
 
+// TestPublishAsync_AllocatesNothing is about what each message costs: batches and answers, which allocate, are of many.
+func TestPublishAsync_AllocatesNothing(t *testing.T) {
+	f := startFake(t, &fake{input: &publishtest.Host{Unchecked: true, OnBatch: func(b *publishtest.Batch) { b.AckAt(1) }}})
+	ctx := t.Context()
+	p, err := dial(t, f).Publisher(ctx, "/t/q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Message{Body: bytes.Repeat([]byte("x"), 100)}
+	done := func(Receipt, error) {}
+	if n := testing.AllocsPerRun(100, func() {
+		for range 100 {
+			if err := p.PublishAsync(ctx, m, done); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}); n > 50 {
+		t.Errorf("100 messages cost %v allocations, want at most 50", n)
+	}
+	if err := p.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // BenchmarkConsume is the rate of 100-byte messages acknowledged one by one.
 func BenchmarkConsume(b *testing.B) {
 	f := startFake(b, &fake{})

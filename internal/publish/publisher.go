@@ -122,11 +122,7 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 	if r.ID.IsZero() {
 		r.ID = p.mu.ids.next(b.epoch + now/int64(time.Millisecond))
 	}
-	encode := wire.AppendPublished
-	if p.cfg.Internal {
-		encode = wire.AppendRecord
-	}
-	buf, err := encode(b.buf, r)
+	buf, err := p.encode(b.buf, r)
 	if err != nil {
 		p.dropEmptyLocked(b)
 		p.mu.Unlock()
@@ -135,6 +131,15 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 	urgent := p.addLocked(b, buf, r.ID, now, p.deadline(ctx, now, timeout), done)
 	p.unlockAndWake(urgent)
 	return nil
+}
+
+// encode appends a record. Two calls by name let the records of callers stay on their stacks; a call of a function value
+// moves each to the heap.
+func (p *Publisher) encode(buf []byte, r *wire.Record) ([]byte, error) {
+	if p.cfg.Internal {
+		return wire.AppendRecord(buf, r)
+	}
+	return wire.AppendPublished(buf, r)
 }
 
 // AppendEncoded is Append for a record that is encoded already, under the id it holds.
