@@ -253,3 +253,21 @@ func (s *Session) tellHiddenLocked(now time.Time, holds bool) {
 		s.mu.hides.Succeeded()
 	}
 }
+
+// asks notes how a question for the lease ended. The log is told that this controller has no lease because it cannot be
+// written, though it is read: full disks, or a user who may only read. What cannot be read either is told elsewhere.
+func (s *Session) asks(err error) {
+	now := s.cfg.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err == nil || s.heldLocked() > 0:
+		s.mu.unwritten = time.Time{}
+		s.mu.refused.Succeeded()
+	case s.mu.unwritten.IsZero():
+		s.mu.unwritten = now
+	case now.Sub(s.mu.unwritten) >= patience && now.Sub(s.mu.looked) < patience && s.mu.refused.Failed(now):
+		s.cfg.Log.Warn("the session lease of this controller cannot be written, though the metadata can be read: until it is, the controller does nothing for any queue; "+
+			"see that the disks of the Cassandra nodes have room, that the nodes are not overloaded, and that the user may change rows", "err", err)
+	}
+}

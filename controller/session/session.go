@@ -69,6 +69,8 @@ type Session struct {
 		full      bool           // it was said that all slots are taken
 		blocked   time.Time      // since when another controller is the reason to have no lease; zero: none is
 		waits     core.Recurring // the log is told so
+		unwritten time.Time      // since when the lease cannot be written; zero: it can
+		refused   core.Recurring // the log is told so
 		hides     core.Recurring // the log is told of controllers that the membership lacks
 	}
 }
@@ -369,7 +371,8 @@ func (s *Session) contend() (l *lease.Lease, ok bool) {
 		return nil, false
 	}
 	s.mu.slot, s.mu.lease = slot, lease.New(s.cfg.Meta, slotName(slot), s.cfg.Self, s.cfg.Run, s.cfg.Now)
-	s.mu.lease.May, s.mu.lease.Sees = s.may.Load, s.owner.Sees
+	s.mu.lease.May, s.mu.lease.Sees, s.mu.lease.Asked = s.may.Load, s.owner.Sees, s.asks
+	s.mu.unwritten = time.Time{}
 	m.end()
 	s.showLocked()
 	return s.mu.lease, true

@@ -59,6 +59,9 @@ type Lease struct {
 	May func() bool
 	// Sees is Record.Sees; nil: 0. Set before Run.
 	Sees func() uint32
+	// Asked gets how each question to the metadata ended; that another contender has the lease is no error. nil: nobody
+	// listens. Set before Run, whose goroutine calls it.
+	Asked func(err error)
 
 	meta  metadata.Store
 	name  string
@@ -135,7 +138,8 @@ func (l *Lease) step(ctx context.Context) time.Duration {
 	var err error
 	switch {
 	case l.May != nil && !l.May():
-		if l.abstain(ctx) != nil {
+		err = l.abstain(ctx)
+		if l.tell(err); err != nil {
 			return retry
 		}
 		return look
@@ -144,13 +148,22 @@ func (l *Lease) step(ctx context.Context) time.Duration {
 	default:
 		err = l.contend(ctx)
 	}
-	switch {
+	switch l.tell(err); {
 	case err != nil:
 		return retry
 	case l.last.Run == l.run:
 		return max(renewal-l.now().Sub(asked), retry)
 	}
 	return max(min(look, l.seen.Since().Add(TTL).Sub(l.now())), time.Millisecond)
+}
+
+func (l *Lease) tell(err error) {
+	if errors.Is(err, errOther) {
+		err = nil
+	}
+	if l.Asked != nil {
+		l.Asked(err)
+	}
 }
 
 var errOther = errors.New("another contender has changed the lease")
