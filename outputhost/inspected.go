@@ -187,6 +187,13 @@ func (x inspectedShare) Lister() core.HostID { return x.s.group.lister() }
 
 func (x inspectedShare) Trouble() error { return x.s.trouble }
 
+func (x inspectedShare) ClaimError() error {
+	if x.s.claim == nil {
+		return nil
+	}
+	return x.s.claim.Err()
+}
+
 func (x inspectedShare) Failed(err error) { x.s.trouble = err }
 
 func (x inspectedShare) Counted() *inspect.CountedShare { return &x.s.counted }

@@ -77,7 +77,7 @@ func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 	s.mu.Unlock()
 	switch {
 	case warn:
-		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the controller and its disk", "shares", len(unstored), "for", now.Sub(since).Round(time.Second), "err", err)
+		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the metadata: the controller and its disk, or the Cassandra nodes and theirs", "shares", len(unstored), "for", now.Sub(since).Round(time.Second), "err", err)
 	case over:
 		s.h.log.Info("checkpoints are saved again", "after", now.Sub(since).Round(time.Millisecond))
 	}

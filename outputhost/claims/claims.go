@@ -4,6 +4,7 @@ package claims
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
@@ -18,6 +19,8 @@ type Claim struct {
 	meta metadata.Store
 	key  metadata.Key
 	term core.ID
+
+	failed atomic.Pointer[error] // by the last Save; nil: it succeeded
 }
 
 // Take makes the record of a share this run's own, and answers what the owners before it have claimed: a checkpoint's
@@ -42,7 +45,21 @@ func Take(ctx context.Context, meta metadata.Store, key metadata.Key, run core.R
 // Save makes durable what is done, and with it what may be handed out. CodeStale when the share has another owner:
 // nothing more may be handed out here that was not before. After any other error it may be saved.
 func (c *Claim) Save(ctx context.Context, state []byte) error {
-	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State = state })
+	err := c.change(ctx, func(r *metadata.ClaimRecord) { r.State = state })
+	if err == nil {
+		c.failed.Store(nil)
+	} else {
+		c.failed.Store(&err)
+	}
+	return err
+}
+
+// Err is why the last Save failed; nil: it succeeded, or there was none.
+func (c *Claim) Err() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // change alters the record while it is this claim's.

@@ -106,6 +106,8 @@ type Share interface {
 	// Trouble is why the extent could not be read last, Failed sets it.
 	Trouble() error
 	Failed(err error)
+	// ClaimError is why what the share claims could not be saved last; nil: it was, or it claims nothing.
+	ClaimError() error
 	Counted() *CountedShare
 }
 

@@ -55,6 +55,9 @@ func (x *Inspector) WhyStuck(ctx context.Context, g Group) (*pb.WhyStuckResponse
 	g.Lock()
 	defer g.Unlock()
 	v := view(g, worst, now)
+	if err := worst.s.ClaimError(); err != nil { // its messages wait for it, though checkpoints are saved
+		failed, saveErr = true, err
+	}
 	v.SaveFails = failed
 	reasons := v.Reasons()
 	out.Reason, out.Text = string(reasons[0]), reasons[0].Text()
