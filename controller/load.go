@@ -24,6 +24,9 @@ const (
 	reloadTimeout = 5 * time.Minute
 	// sealRowsAtOnce bounds the seal rows of one call.
 	sealRowsAtOnce = 500
+	// sealRowsTimeout bounds such a call. Each row is a read of its own, of which a store does a few side by side: slow
+	// metadata need more than the time of another call.
+	sealRowsTimeout = time.Minute
 )
 
 // reloadLoop takes in what this controller does not know. A predecessor's last writes, or those of a controller that
@@ -184,7 +187,9 @@ func (h *Host) registered(ctx context.Context, all []metadata.ExtentRecord) (out
 		for i, r := range some {
 			keys[i] = metadata.ExtentKey(r.Queue, r.ID)
 		}
+		ctx, cancel := context.WithTimeout(ctx, sealRowsTimeout)
 		rows, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
+		cancel()
 		if err != nil {
 			return nil, err
 		}
@@ -302,6 +307,8 @@ func (h *Host) sealRows(ctx context.Context, ids []core.ExtentID) (map[core.Exte
 	for i, id := range ids {
 		keys[i] = metadata.SealKey(id)
 	}
+	ctx, cancel := context.WithTimeout(ctx, sealRowsTimeout)
+	defer cancel()
 	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Seals, keys, metadata.Quorum)
 	if err != nil {
 		return nil, err
