@@ -53,21 +53,12 @@ type slot struct {
 	lease.Record
 	sighting lease.Sighting
 	asked    time.Time // before the last answer was asked for
+	damaged  bool      // the row cannot be decoded: nobody takes or renews the lease
 	reach
 }
 
 // lives reports whether the run in the slot may hold its lease.
 func (s *slot) lives() bool { return !s.Run.IsZero() && s.asked.Sub(s.sighting.Since()) < memberFor }
-
-// seesAgain takes an answer about a slot, unless it has news of it.
-func (m *members) seesAgain(i int, v metadata.Version, asked time.Time) (ok bool) {
-	s := &m.slots[i]
-	if s.sighting.News(v) {
-		return false
-	}
-	s.see(asked)
-	return true
-}
 
 func (s *slot) see(asked time.Time) {
 	if asked.After(s.asked) {
@@ -77,11 +68,11 @@ func (s *slot) see(asked time.Time) {
 
 // sees takes an answer about a slot.
 func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answered time.Time) {
-	if m.seesAgain(i, v, asked) {
-		return
-	}
 	s := &m.slots[i]
 	s.see(asked)
+	if !s.sighting.News(v) {
+		return
+	}
 	s.sighting.See(v, answered)
 	if r.Run != s.Run {
 		s.reach = reach{}
@@ -91,6 +82,15 @@ func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answere
 		m.know[r.Run] = struct{}{}
 	}
 	s.Record = r
+}
+
+// seesDamage takes an answer about a slot whose row cannot be decoded. It may hide a renewal by the run that was seen
+// last, which holds its lease until that has ended, but it is the last one: a change needs the row as it was.
+func (m *members) seesDamage(i int, v metadata.Version, asked, answered time.Time) {
+	s := &m.slots[i]
+	s.damaged = true
+	s.see(asked)
+	s.sighting.See(v, answered)
 }
 
 // begin a session. All rows were asked for and seen after its lease was taken.
@@ -134,10 +134,12 @@ func (m *members) termOf(run core.RunID) (term uint64, ok bool) {
 }
 
 // choose a slot to contend for: the one that the host had last, else a free one, in an order that differs by the host,
-// else the one whose holder has been silent for longest. full: all are other hosts'.
+// else the one whose holder has been silent for longest. full: all are other hosts', but for damaged ones.
 func (m *members) choose(self core.HostID, first int) (best int, full bool) {
 	rank := func(i int) int {
 		switch s := &m.slots[i]; {
+		case s.damaged:
+			return 3
 		case s.Owner == self:
 			return 0
 		case !s.lives():
@@ -153,5 +155,5 @@ func (m *members) choose(self core.HostID, first int) (best int, full bool) {
 			best = i
 		}
 	}
-	return best, rank(best) == 2
+	return best, rank(best) >= 2
 }

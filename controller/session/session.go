@@ -72,6 +72,7 @@ type Session struct {
 		unwritten time.Time      // since when the lease cannot be written; zero: it can
 		refused   core.Recurring // the log is told so
 		hides     core.Recurring // the log is told of controllers that the membership lacks
+		damages   core.Recurring // the log is told of rows that cannot be decoded
 	}
 }
 
@@ -301,17 +302,24 @@ func (s *Session) look(ctx context.Context, begin bool) error {
 func (s *Session) sees(rows []metadata.Row, asked, answered time.Time, term uint64) (changed, shrunk bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	whole := true
+	for i := range s.mu.members.slots { // of which the row may be gone, too
+		s.mu.members.slots[i].damaged = false
+	}
 	for _, row := range rows {
-		slot := slotOf[row.Key]
-		if s.mu.members.seesAgain(slot, row.Version, asked) {
-			continue
-		}
 		r, err := metadata.Decode[lease.Record](metadata.Leases, row)
-		if err != nil {
-			s.cfg.Log.Error("a session lease cannot be decoded", "row", row.Key.Row, "err", err)
+		if err == nil {
+			s.mu.members.sees(slotOf[row.Key], r, row.Version, asked, answered)
 			continue
 		}
-		s.mu.members.sees(slot, r, row.Version, asked, answered)
+		whole = false
+		s.mu.members.seesDamage(slotOf[row.Key], row.Version, asked, answered)
+		if s.mu.damages.Failed(answered) {
+			s.cfg.Log.Error("a session lease cannot be decoded: its row in the metadata is damaged; no controller uses it, and all others can be taken", "row", row.Key.Row, "err", err)
+		}
+	}
+	if whole {
+		s.mu.damages.Succeeded()
 	}
 	if term > 0 {
 		changed = s.mu.members.term > 0       // it lapsed
@@ -350,13 +358,13 @@ func (s *Session) showLocked() (changed, shrunk bool) {
 	return changed, shrunk
 }
 
-// contend chooses a slot, unless this run contends for one that no other run has.
+// contend chooses a slot, unless this run contends for one that no other run has, and whose row can be decoded.
 func (s *Session) contend() (l *lease.Lease, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := &s.mu.members
 	if s.mu.lease != nil {
-		if x := &m.slots[s.mu.slot]; !x.lives() || x.Run == s.cfg.Run || x.Owner == s.cfg.Self {
+		if x := &m.slots[s.mu.slot]; !x.damaged && (!x.lives() || x.Run == s.cfg.Run || x.Owner == s.cfg.Self) {
 			return nil, false
 		}
 	}
