@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/columbamq/columba/core"
 )
 
 const (
@@ -13,19 +15,26 @@ const (
 )
 
 // All yields the records of a partition in the order of their rows, page by page. A change made meanwhile may be seen
-// or not. An error is yielded once, as the last element.
+// or not. An error is yielded once, as the last element; but CodeCorrupt of a row that is no T has the key of the row,
+// and the reader may go on behind it.
 func All[T any](ctx context.Context, s Store, t Table, partition string, c Consistency) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		for row, err := range pages(ctx, s, t, partition, listPage, c) {
 			var v T
-			if err == nil {
+			failed := err != nil
+			if !failed {
 				v, err = decode[T](t, row)
 			}
-			if !yield(Record[T]{row.Key, v, row.Version, row.Written}, err) || err != nil {
+			if !yield(Record[T]{row.Key, v, row.Version, row.Written}, err) || failed {
 				return
 			}
 		}
 	}
+}
+
+// Damaged reports whether an error of All is of one row, so that its reader may go on behind it.
+func (r Record[T]) Damaged(err error) bool {
+	return core.CodeOf(err) == core.CodeCorrupt && r.Key != Key{}
 }
 
 // Rows is All for rows that are no records.

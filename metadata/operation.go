@@ -96,15 +96,23 @@ type SelectedRecord struct {
 // Ended reports whether the operation has ended.
 func (r OperationRecord) Ended() bool { return r.State != OperationRunning }
 
-// FindOperation reads an operation by its id; CodeNotFound.
+// FindOperation reads an operation by its id; CodeNotFound. CodeCorrupt: a row that may be the operation's is damaged.
 func FindOperation(ctx context.Context, s Store, id core.ID) (OperationRecord, error) {
+	var damaged error
 	for r, err := range All[OperationRecord](ctx, s, Operations, PartitionOperation, Serial) {
-		if err != nil || r.Value.ID == id {
+		switch {
+		case r.Damaged(err):
+			damaged = err
+		case err != nil || r.Value.ID == id:
 			return r.Value, err
 		}
 	}
 	r, _, err := Read[OperationRecord](ctx, s, Operations, EndedOperationKey(id), Serial)
-	if core.CodeOf(err) == core.CodeNotFound {
+	switch {
+	case core.CodeOf(err) != core.CodeNotFound:
+	case damaged != nil:
+		err = core.Errorf(core.CodeCorrupt, "operation %s is not among those that can be read: %w", id, damaged)
+	default:
 		err = core.Errorf(core.CodeNotFound, "operation %s does not exist, or ended long ago", id)
 	}
 	return r, err

@@ -132,7 +132,11 @@ func (r *Runner) Start(ctx context.Context, o Order) (metadata.OperationRecord, 
 	if o.Kind != metadata.OperationMerge && o.Kind != metadata.OperationPurge {
 		return metadata.OperationRecord{}, core.Errorf(core.CodeBadArgument, "operation %.80q is not merge or purge", o.Kind)
 	}
-	if old, err := metadata.FindOperation(ctx, r.Meta, o.ID); core.CodeOf(err) != core.CodeNotFound {
+	old, err := metadata.FindOperation(ctx, r.Meta, o.ID)
+	if core.CodeOf(err) == core.CodeCorrupt { // a damaged row holds up its own object alone, see place
+		old, _, err = metadata.Read[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.EndedOperationKey(o.ID), metadata.Serial)
+	}
+	if core.CodeOf(err) != core.CodeNotFound {
 		return old, err
 	}
 	fresh, err := r.record(ctx, o)

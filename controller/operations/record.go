@@ -133,11 +133,16 @@ func (r *Runner) note(ctx context.Context, o metadata.OperationRecord, what stri
 	}
 }
 
-// sweep removes the operations of this controller's objects that ended long ago.
-func (r *Runner) sweep(ctx context.Context) error {
+// sweep removes the operations of this controller's objects that ended long ago. As with round, a damaged row holds up
+// no other.
+func (r *Runner) sweep(ctx context.Context) (damaged error) {
 	before := r.Now().Add(-keptFor)
 	for _, partition := range []string{metadata.PartitionEnded, metadata.PartitionOperation} {
 		for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, partition, metadata.Quorum) {
+			if o.Damaged(err) {
+				damaged = err
+				continue
+			}
 			if err != nil {
 				return err
 			}
@@ -152,5 +157,5 @@ func (r *Runner) sweep(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	return damaged
 }

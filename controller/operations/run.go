@@ -47,14 +47,19 @@ func (r *Runner) Run(ctx context.Context) {
 		if err := r.round(ctx, &wg); err == nil {
 			failures.Succeeded()
 		} else if ctx.Err() == nil && failures.Failed(r.Now()) {
-			r.Log.Info("cannot list operations; they are listed again with the next round", "err", err)
+			r.Log.Warn("operations cannot be read, and wait; they are read again with the next round", "err", err)
 		}
 	}
 }
 
-// round takes on the operations of this controller's objects that run and are not worked on yet.
-func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
+// round takes on the operations of this controller's objects that run and are not worked on yet. A row that is damaged
+// holds up no other; the round answers why it cannot be decoded.
+func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) (damaged error) {
 	for o, err := range metadata.All[metadata.OperationRecord](ctx, r.Meta, metadata.Operations, metadata.PartitionOperation, metadata.One) {
+		if o.Damaged(err) {
+			damaged = err
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -71,7 +76,7 @@ func (r *Runner) round(ctx context.Context, wg *sync.WaitGroup) error {
 			r.work(ctx, o.Value.Object)
 		})
 	}
-	return nil
+	return damaged
 }
 
 func (r *Runner) enter(object core.QueueID) bool {
