@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/gocql/gocql"
 
@@ -32,6 +33,9 @@ func Apply(ctx context.Context, cfg Config) error {
 // unless the schema is the newest already. Changing a schema takes seconds for each table: ctx needs a deadline of
 // minutes. changed is called after each change.
 //
+// A node that has just started does not know all others yet. So a new keyspace without a number of replicas waits, for at
+// most half a minute, until three nodes are known, or as many as the configuration names.
+//
 // Errors: CodeBadArgument when the replication is not possible, or the user has no permission. CodeVersion when the
 // schema is newer than this binary. CodeUnavailable: run it again.
 func ApplySchema(ctx context.Context, cfg Config, changed func()) (Applied, error) {
@@ -45,6 +49,22 @@ func ApplySchema(ctx context.Context, cfg Config, changed func()) (Applied, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxCall)
 	defer cancel()
+	until := time.Now().Add(schemaTimeout)
+	for {
+		out, err := applyOnce(ctx, cfg, all, changed)
+		if !errors.Is(err, errUnknownNodes) || time.Now().After(until) {
+			return out, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return out, err
+		}
+	}
+}
+
+// applyOnce asks the nodes anew which of them there are.
+func applyOnce(ctx context.Context, cfg Config, all []step, changed func()) (Applied, error) {
 	c, err := cfg.connectEach(schemaTimeout)
 	if err != nil {
 		return Applied{}, err

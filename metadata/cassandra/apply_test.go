@@ -224,10 +224,18 @@ func TestPlacement(t *testing.T) {
 		cfg   Config
 		want  map[string]int // nil: refused
 		says  string
+		later bool // refused as CodeUnavailable, else as CodeBadArgument
 	}{
 		{name: "one node", nodes: one, want: map[string]int{"x": 1}},
 		{name: "two nodes", nodes: three[:2], want: map[string]int{"x": 1}},
 		{name: "three nodes", nodes: three, want: map[string]int{"x": 3}},
+		{
+			name: "two nodes of three that the URL names", nodes: three[:2], cfg: Config{Hosts: []string{"a:1", "b:1", "c:1"}},
+			says: "know 2 nodes of their cluster, and the URL names 3", later: true,
+		},
+		{name: "a node that the URL names twice", nodes: one, cfg: Config{Hosts: []string{"a:1", "a:1"}}, want: map[string]int{"x": 1}},
+		{name: "more names than replicas", nodes: three, cfg: Config{Hosts: []string{"a:1", "b:1", "c:1", "d:1"}}, want: map[string]int{"x": 3}},
+		{name: "a number that two nodes of three can have", nodes: three[:2], cfg: Config{Hosts: []string{"a:1", "b:1", "c:1"}, Replicas: 1}, want: map[string]int{"x": 1}},
 		{name: "a number", nodes: three, cfg: Config{Replicas: 2}, want: map[string]int{"x": 2}},
 		{name: "two data centres", nodes: two, says: "x=3,y=3"},
 		{name: "two data centres and a local one", nodes: local, want: map[string]int{"x": 3}},
@@ -238,10 +246,14 @@ func TestPlacement(t *testing.T) {
 		{name: "less than none", nodes: one, cfg: Config{Replicas: -1}, says: "not possible"},
 	} {
 		got, err := test.cfg.placement(test.nodes)
+		refusal := core.CodeBadArgument
+		if test.later {
+			refusal = core.CodeUnavailable
+		}
 		switch {
 		case test.want != nil && (err != nil || !maps.Equal(got, test.want)):
 			t.Errorf("%s: got %v, %v; want %v", test.name, got, err, test.want)
-		case test.want == nil && (core.CodeOf(err) != core.CodeBadArgument || !strings.Contains(err.Error(), test.says)):
+		case test.want == nil && (core.CodeOf(err) != refusal || !strings.Contains(err.Error(), test.says)):
 			t.Errorf("%s: got %v, %v; want %q", test.name, got, err, test.says)
 		}
 	}

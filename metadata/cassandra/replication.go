@@ -16,7 +16,11 @@ import (
 
 const defaultReplicas = 3
 
-// placement decides how many replicas a new keyspace has in each data centre. CodeBadArgument.
+// errUnknownNodes: a node that has just started does not know all others yet.
+var errUnknownNodes = errors.New("wait until `nodetool status` lists all nodes on each of them, and apply the schema again, or choose the number with --replicas")
+
+// placement decides how many replicas a new keyspace has in each data centre. Errors: CodeBadArgument;
+// errUnknownNodes, CodeUnavailable.
 func (c Config) placement(nodes []NodeInfo) (map[string]int, error) {
 	size := map[string]int{} // of data centres
 	local := ""
@@ -38,6 +42,11 @@ func (c Config) placement(nodes []NodeInfo) (map[string]int, error) {
 		}
 		n := c.Replicas
 		if n == 0 {
+			// The keyspace would have one replica for ever, although the operator has named enough nodes for three.
+			if named := c.named(); len(nodes) < min(named, defaultReplicas) {
+				return nil, core.Errorf(core.CodeUnavailable, "the nodes that answer know %s of their cluster, and the URL names %d, so the number of replicas is not certain; %w",
+					count(len(nodes), "node"), named, errUnknownNodes)
+			}
 			n = 1
 			if size[local] >= defaultReplicas {
 				n = defaultReplicas
@@ -56,6 +65,13 @@ func (c Config) placement(nodes []NodeInfo) (map[string]int, error) {
 		}
 	}
 	return asked, nil
+}
+
+// named is how many nodes the configuration names.
+func (c Config) named() int {
+	hosts := slices.Clone(c.Hosts)
+	slices.Sort(hosts)
+	return len(slices.Compact(hosts))
 }
 
 func count(n int, what string) string {
