@@ -25,8 +25,8 @@ func (s slowSealRows) GetRows(ctx context.Context, t metadata.Table, keys []meta
 	return metadata.GetRows(ctx, s.Store, t, keys, c)
 }
 
-// TestLoading_SlowRows: each row takes a second, which is within the time of a read. A controller that starts reads them
-// all nevertheless.
+// TestLoading_SlowRows: each row takes a second, which is within the time of a read. A controller that starts reads
+// them all nevertheless.
 func TestLoading_SlowRows(t *testing.T) {
 	bubble(t, harnessOptions{edit: beside}, func(r *harness) {
 		r.ctl.end()

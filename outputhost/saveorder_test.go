@@ -11,7 +11,7 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// slowPuts is metadata that stores rowsBeside rows at a time, each in a second, and in their order. Those that are left
+// slowPuts is metadata that stores rowsBeside rows at a time, each in a second, and in their order. Rows that are left
 // when the call ends are not stored.
 type slowPuts struct {
 	metadata.Store
@@ -45,8 +45,8 @@ func (m *slowPuts) PutAll(ctx context.Context, t metadata.Table, rows []metadata
 	return nil
 }
 
-// TestSaver_SlowMetadataForgetNoShare: the metadata store 32 rows in the time of a call, and 300 shares are acked all the
-// time. Each share is saved again and again, rather than some of them always.
+// TestSaver_SlowMetadataForgetNoShare: the metadata store 32 rows in the time of a call, and 300 shares are acked all
+// the time. Each share is saved again and again, rather than some of them always.
 func TestSaver_SlowMetadataForgetNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const shares = 300

@@ -42,10 +42,10 @@ func countBetween(indexes []int, first, end int) int {
 	return to - from
 }
 
-// inTurn are the rows of a write in the order in which they are stored, for the metadata may be too slow for all of them
-// in the time of a call: first those of shares that were given away, then those that something waits for, and of each
-// kind first those of shares that were saved longest ago. Otherwise always the same shares might be saved. was has the
-// index in w.rows of each.
+// inTurn are the rows of a write in the order in which they are stored, for the metadata may be too slow for all of
+// them in the time of a call: first those of shares that were given away, then those that something waits for, and of
+// each kind first those of shares that were saved longest ago. Otherwise always the same shares might be saved. was has
+// the index in w.rows of each.
 func (w write) inTurn(now uint32) (rows []metadata.Row, was []int) {
 	type turn struct {
 		index int

@@ -24,8 +24,8 @@ func (m *noClaims) Update(ctx context.Context, t metadata.Table, k metadata.Key,
 	return m.Store.Update(ctx, t, k, old, value, ttl)
 }
 
-// TestWhyStuck_AClaimThatIsNotSaved: a group delivers at most once, and no majority of the metadata answers. A pull waits
-// for a message that has to be claimed. why-stuck says that it cannot be saved, until it is.
+// TestWhyStuck_AClaimThatIsNotSaved: a group delivers at most once, and no majority of the metadata answers. A pull
+// waits for a message that has to be claimed. why-stuck says that it cannot be saved, until it is.
 func TestWhyStuck_AClaimThatIsNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newHarness(t)

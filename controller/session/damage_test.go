@@ -91,7 +91,8 @@ func TestSession_DamagedLease(t *testing.T) {
 	}
 }
 
-// TestSession_HolderOfADamagedLeaseDies: its lease cannot be decoded, so nobody sees that it ends. It ends all the same.
+// TestSession_HolderOfADamagedLeaseDies: its lease cannot be decoded, so nobody sees that it ends. It ends all the
+// same.
 func TestSession_HolderOfADamagedLeaseDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := memory.New()

@@ -255,7 +255,8 @@ func (s *Session) tellHiddenLocked(now time.Time, holds bool) {
 }
 
 // asks notes how a question for the lease ended. The log is told that this controller has no lease because it cannot be
-// written, though it is read: full disks, or a user who may only read. What cannot be read either is told elsewhere.
+// written, though it is read: full disks, or a user who may only read. Another warning tells of rows that cannot be
+// read either.
 func (s *Session) asks(err error) {
 	now := s.cfg.Now()
 	s.mu.Lock()

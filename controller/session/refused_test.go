@@ -12,7 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// readOnly is metadata that refuse all changes, as Cassandra does whose disks are full, or for a user who may only read.
+// readOnly is metadata that refuse all changes, as Cassandra does whose disks are full, or for a user who may only
+// read.
 type readOnly struct{ metadata.Store }
 
 var errReadOnly = core.Errorf(core.CodeInternal, "Cassandra refuses to change metadata: disk usage exceeds failure threshold")
@@ -25,8 +26,8 @@ func (readOnly) Update(context.Context, metadata.Table, metadata.Key, metadata.V
 	return errReadOnly
 }
 
-// TestSession_SaysThatItsLeaseIsRefused: the metadata can be read, and refuse changes. A controller that starts then, and
-// one that loses its lease by it, tell the log why they do nothing, once a minute, and go on by themselves.
+// TestSession_SaysThatItsLeaseIsRefused: the metadata can be read, and refuse changes. A controller that starts then,
+// and one that loses its lease by it, tell the log why they do nothing, once a minute, and go on by themselves.
 func TestSession_SaysThatItsLeaseIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := memory.New()

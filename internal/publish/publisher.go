@@ -133,8 +133,8 @@ func (p *Publisher) Append(ctx context.Context, r *wire.Record, timeout time.Dur
 	return nil
 }
 
-// encode appends a record. Two calls by name let the records of callers stay on their stacks; a call of a function value
-// moves each to the heap.
+// encode appends a record. Two calls by name let the records of callers stay on their stacks; a call of a function
+// value moves each to the heap.
 func (p *Publisher) encode(buf []byte, r *wire.Record) ([]byte, error) {
 	if p.cfg.Internal {
 		return wire.AppendRecord(buf, r)

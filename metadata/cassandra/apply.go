@@ -33,8 +33,8 @@ func Apply(ctx context.Context, cfg Config) error {
 // unless the schema is the newest already. Changing a schema takes seconds for each table: ctx needs a deadline of
 // minutes. changed is called after each change.
 //
-// A node that has just started does not know all others yet. So a new keyspace without a number of replicas waits, for at
-// most half a minute, until three nodes are known, or as many as the configuration names.
+// A node that has just started does not know all others yet. So a new keyspace without a number of replicas waits, for
+// at most half a minute, until three nodes are known, or as many as the configuration names.
 //
 // Errors: CodeBadArgument when the replication is not possible, or the user has no permission. CodeVersion when the
 // schema is newer than this binary. CodeUnavailable: run it again.
