@@ -251,3 +251,46 @@ func TestStop_OnADiskThatHangs(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// readsHang is a log whose reads are not answered before released is closed.
+type readsHang struct {
+	extentlog.Log
+	released chan struct{}
+	closed   bool
+}
+
+func (l *readsHang) Read(core.ExtentID, core.Seq, core.Seq, int) ([]byte, error) {
+	<-l.released
+	return nil, nil
+}
+
+func (l *readsHang) Close() error {
+	l.closed = true
+	return errors.Join(l.Log.Close(), extentlog.ErrLeft)
+}
+
+// TestStop_WhileAReadHangs: the disk does not answer a consumer's read. The host closes its log all the same.
+func TestStop_WhileAReadHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, stop, ran := hostOn(t)
+		log := &readsHang{Log: h.current(), released: make(chan struct{})}
+		h.mu.Lock()
+		h.mu.log = log
+		h.mu.Unlock()
+		h.run(func() { _, _ = log.Read(extent("s1").ID, 1, 1, 1<<20) })
+		stop()
+		must(t, <-ran)
+		stopped := make(chan error, 1)
+		go func() { stopped <- h.Stop(t.Context()) }()
+		select {
+		case err := <-stopped:
+			if !log.closed || !errors.Is(err, extentlog.ErrLeft) {
+				t.Errorf("stop: %v, log closed: %t; want %v, and a closed log", err, log.closed, extentlog.ErrLeft)
+			}
+		case <-time.After(15 * time.Second): // Close takes up to 45 s more
+			t.Error("the host does not close its log")
+		}
+		close(log.released)
+		synctest.Wait()
+	})
+}

@@ -155,6 +155,10 @@ func (h *Host) drain() {
 	h.mu.draining = true
 }
 
+// stopPatience is how long Stop waits for goroutines before it closes the log. One that is in a read which the disk
+// does not answer is left behind: Close gives the log up then.
+const stopPatience = 10 * time.Second
+
 // Stop ends all connections, joins all goroutines and closes the extents. On a disk that hangs it takes a minute at
 // most and answers extentlog.ErrHangs or ErrLeft: what was not acknowledged is on the disk or not, and the next start
 // finds out.
@@ -164,7 +168,18 @@ func (h *Host) Stop(context.Context) error {
 	h.mu.stopped, h.mu.draining = true, true
 	log := h.mu.log
 	h.mu.Unlock()
-	h.wg.Wait()
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		h.wg.Wait()
+	}()
+	timer := time.NewTimer(stopPatience)
+	defer timer.Stop()
+	select {
+	case <-joined:
+	case <-timer.C:
+		h.log.Warn("work of the store has not ended, and its log is closed beside it: look at the disk, which may hang", "after", stopPatience)
+	}
 	if log == nil {
 		return nil
 	}
