@@ -56,6 +56,7 @@ type Collector struct {
 	cfg     Config
 	book    *book
 	owners  map[core.HostID]*owner // the round's
+	asking  asking                 // the round's
 	listing listing
 }
 
@@ -84,7 +85,10 @@ const (
 
 // New makes a collector; it does no I/O.
 func New(cfg Config) *Collector {
-	return &Collector{cfg: cfg, book: newBook(cfg.Series, cfg.Now()), owners: make(map[core.HostID]*owner)}
+	return &Collector{
+		cfg: cfg, book: newBook(cfg.Series, cfg.Now()), owners: make(map[core.HostID]*owner),
+		asking: asking{here: make(map[core.QueueID]bool), byStore: make(map[core.HostID][]growing)},
+	}
 }
 
 // SetGroups says which groups a queue with live extents has, and what they have not consumed.

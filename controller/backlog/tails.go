@@ -32,6 +32,14 @@ type growing struct {
 // tailsPage is of how many extents one call asks a store.
 const tailsPage = 1000
 
+// asking is memory of the last round for the next one: there are as many extents without an end as queues, at least, and
+// rounds come every few seconds.
+type asking struct {
+	open    []growing
+	here    map[core.QueueID]bool
+	byStore map[core.HostID][]growing
+}
+
 // askTails asks stores how far the extents without an end go, of each the first that tells.
 func (c *Collector) askTails(ctx context.Context) {
 	open := c.growing()
@@ -65,8 +73,8 @@ func (c *Collector) askTails(ctx context.Context) {
 // growing are the extents without an end that are counted here: of queues that this controller is responsible for, of
 // others that their groups read, and of their dead letter queues.
 func (c *Collector) growing() []growing {
-	out := make([]growing, 0, c.book.tailCount()+tailsPage)
-	asked := make(map[core.QueueID]bool) // extents are far more than queues
+	out, asked := c.asking.open[:0], c.asking.here // extents are far more than queues
+	clear(asked)
 	here := func(q core.QueueID) bool {
 		is, known := asked[q]
 		if !known {
@@ -81,12 +89,16 @@ func (c *Collector) growing() []growing {
 			out = append(out, growing{e.ID, e.Queue, reader, e.Replicas})
 		}
 	}
+	c.asking.open = out
 	return out
 }
 
 // byStore are the extents by the store to ask in that try, among those that answer.
 func (c *Collector) byStore(open []growing, try int, stores map[core.HostID]columbav1connect.StoreServiceClient) map[core.HostID][]growing {
-	out := make(map[core.HostID][]growing)
+	out := c.asking.byStore
+	for id, some := range out {
+		out[id] = some[:0]
+	}
 	for _, e := range open {
 		n := 0
 		for _, id := range e.replicas {
@@ -107,6 +119,7 @@ func (c *Collector) byStore(open []growing, try int, stores map[core.HostID]colu
 			n++
 		}
 	}
+	maps.DeleteFunc(out, func(_ core.HostID, some []growing) bool { return len(some) == 0 })
 	return out
 }
 
@@ -163,13 +176,6 @@ func (b *book) keepTails(open []growing) {
 		keep[open[i].id] = struct{}{}
 	}
 	maps.DeleteFunc(b.tails, func(id core.ExtentID, _ tail) bool { _, is := keep[id]; return !is })
-}
-
-// tailCount is of how many extents it is known how far they go.
-func (b *book) tailCount() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.tails)
 }
 
 // isLetters reports whether a queue is the dead letter queue of a group that is counted here.
