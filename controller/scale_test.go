@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
 
+	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/metadata/cassandra"
@@ -192,6 +194,22 @@ func (s *fakeStore) keep(e core.Extent, open bool) {
 	}
 	s.replicas[e.ID] = x
 	s.changed(x)
+}
+
+// GetTails tells how far replicas go. A store that cannot tell has a controller ask the others each time.
+func (s *fakeStore) GetTails(_ context.Context, req *connect.Request[pb.GetTailsRequest]) (*connect.Response[pb.GetTailsResponse], error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &pb.GetTailsResponse{Tails: make([]*pb.GetTailsResponse_Tail, len(req.Msg.Extents))}
+	for i, id := range req.Msg.Extents {
+		x := s.replicas[core.ExtentID{ID: core.ID(id)}]
+		if x == nil {
+			out.Tails[i] = &pb.GetTailsResponse_Tail{Absent: true}
+			continue
+		}
+		out.Tails[i] = &pb.GetTailsResponse_Tail{Committed: uint64(x.committed), Last: uint64(x.last()), Damaged: x.wrong}
+	}
+	return connect.NewResponse(out), nil
 }
 
 // digestsLocked are those of all replicas. They are not computed anew while a store that is still has changed nothing.

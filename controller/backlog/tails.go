@@ -32,8 +32,8 @@ type growing struct {
 // tailsPage is of how many extents one call asks a store.
 const tailsPage = 1000
 
-// asking is memory of the last round for the next one: there are as many extents without an end as queues, at least, and
-// rounds come every few seconds.
+// asking is memory of the last round for the next one: there are as many extents without an end as queues, at least,
+// and rounds come every few seconds.
 type asking struct {
 	open    []growing
 	here    map[core.QueueID]bool
@@ -45,9 +45,10 @@ func (c *Collector) askTails(ctx context.Context) {
 	open := c.growing()
 	c.book.keepTails(open)
 	stores := make(map[core.HostID]columbav1connect.StoreServiceClient) // nil: it does not answer
+	defer maps.DeleteFunc(c.asking.byStore, func(id core.HostID, _ []growing) bool { return stores[id] == nil })
 	for try := 0; len(open) > 0 && ctx.Err() == nil; try++ {
-		byStore := c.byStore(open, try, stores)
-		if len(byStore) == 0 {
+		byStore, found := c.byStore(open, try, stores)
+		if !found {
 			return
 		}
 		var mu sync.Mutex
@@ -93,9 +94,9 @@ func (c *Collector) growing() []growing {
 	return out
 }
 
-// byStore are the extents by the store to ask in that try, among those that answer.
-func (c *Collector) byStore(open []growing, try int, stores map[core.HostID]columbav1connect.StoreServiceClient) map[core.HostID][]growing {
-	out := c.asking.byStore
+// byStore are the extents by the store to ask in that try, among those that answer, until the next call.
+func (c *Collector) byStore(open []growing, try int, stores map[core.HostID]columbav1connect.StoreServiceClient) (out map[core.HostID][]growing, found bool) {
+	out = c.asking.byStore
 	for id, some := range out {
 		out[id] = some[:0]
 	}
@@ -113,14 +114,13 @@ func (c *Collector) byStore(open []growing, try int, stores map[core.HostID]colu
 				continue
 			}
 			if n == try {
-				out[id] = append(out[id], e)
+				out[id], found = append(out[id], e), true
 				break
 			}
 			n++
 		}
 	}
-	maps.DeleteFunc(out, func(_ core.HostID, some []growing) bool { return len(some) == 0 })
-	return out
+	return out, found
 }
 
 // askStore asks one store, and answers the extents of which it does not tell how far they go.
