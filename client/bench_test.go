@@ -38,7 +38,8 @@ func BenchmarkPublishAsync(b *testing.B) {
 	p.Close(ctx)
 }
 
-// TestPublishAsync_AllocatesNothing is about what each message costs: batches and answers, which allocate, are of many.
+// TestPublishAsync_AllocatesNothing: a message needs no allocation of its own. A batch and its answer need some, for
+// many messages together.
 func TestPublishAsync_AllocatesNothing(t *testing.T) {
 	f := startFake(t, &fake{input: &publishtest.Host{Unchecked: true, OnBatch: func(b *publishtest.Batch) { b.AckAt(1) }}})
 	ctx := t.Context()

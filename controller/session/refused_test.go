@@ -54,7 +54,7 @@ func TestSession_SaysThatItsLeaseIsRefused(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if after := a.log.Len() + b.log.Len(); after != before {
-			t.Errorf("they go on to say:\n%s\n%s", a.log.String()[:], b.log.String())
+			t.Errorf("they go on to say:\n%s\n%s", a.log.String(), b.log.String())
 		}
 		a.end()
 		b.end()
