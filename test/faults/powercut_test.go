@@ -25,6 +25,7 @@ func powerCut(t *testing.T, lose func(store *process.Server)) *process.Cluster {
 	t.Helper()
 	c := process.StartCluster(t, process.Layout{Inputs: 1, Outputs: 1, Stores: 3})
 	s := c.Controller
+	process.Eventually(t, "the controller uses all stores", func() bool { return s.Metric("columba_controller_stores") == 3 })
 	for q, flags := range map[string][]string{"/t/ap": nil, "/t/cp": {"--consistency", "cp"}} {
 		s.Must("", append([]string{"create", "queue", q}, flags...)...)
 		s.Must("", "create", "group", q, "g", "--start", "earliest")
