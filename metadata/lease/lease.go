@@ -76,8 +76,9 @@ type Lease struct {
 
 	mu struct {
 		sync.Mutex
-		until time.Time // held until then; zero: not held
-		term  uint64
+		until   time.Time // held until then; zero: not held
+		term    uint64
+		counter uint64
 	}
 }
 
@@ -104,6 +105,13 @@ func (l *Lease) Held(now time.Time) (term uint64, held bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.term, now.Before(l.mu.until)
+}
+
+// Counter is Record.Counter of the newest row of which this contender knows that it wrote it, as holder.
+func (l *Lease) Counter() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mu.counter
 }
 
 func (l *Lease) holding() bool {
@@ -286,7 +294,9 @@ func (l *Lease) sees() uint32 {
 
 func (l *Lease) holds(r Record, asked time.Time) {
 	l.last = r
-	l.set(asked.Add(hold), r.Term)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.until, l.mu.term, l.mu.counter = asked.Add(hold), r.Term, r.Counter
 }
 
 func (l *Lease) set(until time.Time, term uint64) {
