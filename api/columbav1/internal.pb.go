@@ -1281,8 +1281,9 @@ type AcknowledgeSessionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Controller    string                 `protobuf:"bytes,1,opt,name=controller,proto3" json:"controller,omitempty"`
 	Run           []byte                 `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
-	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`  // of the caller's session lease; 0: it has none, and asks whether it would be acknowledged
-	Asked         []byte                 `protobuf:"bytes,4,opt,name=asked,proto3" json:"asked,omitempty"` // the run that is asked, another one refuses; empty: a caller of an earlier version
+	Term          uint64                 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`         // of the caller's session lease; 0: it has none, and asks whether it would be acknowledged
+	Asked         []byte                 `protobuf:"bytes,4,opt,name=asked,proto3" json:"asked,omitempty"`        // the run that is asked, another one refuses; empty: a caller of an earlier version
+	Inquires      bool                   `protobuf:"varint,5,opt,name=inquires,proto3" json:"inquires,omitempty"` // asks only what session lease the other one holds; an earlier version answers as for term 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1345,9 +1346,19 @@ func (x *AcknowledgeSessionRequest) GetAsked() []byte {
 	return nil
 }
 
+func (x *AcknowledgeSessionRequest) GetInquires() bool {
+	if x != nil {
+		return x.Inquires
+	}
+	return false
+}
+
 type AcknowledgeSessionResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Counter       uint64                 `protobuf:"varint,1,opt,name=counter,proto3" json:"counter,omitempty"` // of the newest list of shares that the other has made; those of the caller are newer from now on
+	Counter       uint64                 `protobuf:"varint,1,opt,name=counter,proto3" json:"counter,omitempty"`                               // of the newest list of shares that the other has made; those of the caller are newer from now on
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`                                     // to an inquiry, here and below: of the session lease that the other one holds; 0: it holds none
+	LeaseCounter  uint64                 `protobuf:"varint,3,opt,name=lease_counter,json=leaseCounter,proto3" json:"lease_counter,omitempty"` // of the row of that lease, as it was written last
+	AgeMs         uint64                 `protobuf:"varint,4,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`                      // for how long that one, or a controller before it in its metadata, has held session leases
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1385,6 +1396,27 @@ func (*AcknowledgeSessionResponse) Descriptor() ([]byte, []int) {
 func (x *AcknowledgeSessionResponse) GetCounter() uint64 {
 	if x != nil {
 		return x.Counter
+	}
+	return 0
+}
+
+func (x *AcknowledgeSessionResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *AcknowledgeSessionResponse) GetLeaseCounter() uint64 {
+	if x != nil {
+		return x.LeaseCounter
+	}
+	return 0
+}
+
+func (x *AcknowledgeSessionResponse) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
 	}
 	return 0
 }
@@ -6119,16 +6151,20 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\x0eBreakerOpening\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\fR\x05group\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x12\x16\n" +
-	"\x06number\x18\x03 \x01(\x04R\x06number\"w\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\x93\x01\n" +
 	"\x19AcknowledgeSessionRequest\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x01 \x01(\tR\n" +
 	"controller\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\fR\x03run\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
-	"\x05asked\x18\x04 \x01(\fR\x05asked\"6\n" +
+	"\x05asked\x18\x04 \x01(\fR\x05asked\x12\x1a\n" +
+	"\binquires\x18\x05 \x01(\bR\binquires\"\x86\x01\n" +
 	"\x1aAcknowledgeSessionResponse\x12\x18\n" +
-	"\acounter\x18\x01 \x01(\x04R\acounter\"\x19\n" +
+	"\acounter\x18\x01 \x01(\x04R\acounter\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12#\n" +
+	"\rlease_counter\x18\x03 \x01(\x04R\fleaseCounter\x12\x15\n" +
+	"\x06age_ms\x18\x04 \x01(\x04R\x05ageMs\"\x19\n" +
 	"\x17DescribeMajorityRequest\"\xd6\x01\n" +
 	"\x18DescribeMajorityResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x120\n" +
