@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 
 	"connectrpc.com/connect"
@@ -54,7 +55,7 @@ func (s *service) ConfirmRemoval(ctx context.Context, req *connect.Request[pb.Co
 // rowToConfirm reads the row of an extent. CodeConflict: it has no end, and so confirms nothing.
 func (h *Host) rowToConfirm(ctx context.Context, extent []byte, c metadata.Consistency) (metadata.SealRecord, error) {
 	id, err := core.IDFromBytes(extent)
-	if err != nil {
+	if err = cmp.Or(err, h.duties.StandsBack()); err != nil {
 		return metadata.SealRecord{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)

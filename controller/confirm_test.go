@@ -23,7 +23,7 @@ func confirmed(t *testing.T, row *metadata.SealRecord) *service {
 			t.Fatal(err)
 		}
 	}
-	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: meta}}}
+	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: meta}, duties: alone{}}}
 }
 
 // TestConfirmRemoval: a removal is that of a retired extent, or was decided in the row of just that replica, and
@@ -118,7 +118,7 @@ func TestConfirmEnd(t *testing.T) {
 // TestConfirm_UnknownWithoutTheMetadata: a failure to read is no answer.
 func TestConfirm_UnknownWithoutTheMetadata(t *testing.T) {
 	id := core.NewID(time.Now())
-	s := &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: faulty.New(memory.New(), faulty.Faults{Before: 1})}}}
+	s := &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: faulty.New(memory.New(), faulty.Faults{Before: 1})}, duties: alone{}}}
 	_, err := s.ConfirmRemoval(t.Context(), connect.NewRequest(&pb.ConfirmRemovalRequest{Extent: id[:], Version: 1, Store: &pb.StoreIdentity{Store: "a"}}))
 	if got := core.CodeOf(convert.FromRPC(err)); got != core.CodeUnavailable {
 		t.Errorf("a removal without the metadata: %v, want %s", err, core.CodeUnavailable)

@@ -135,7 +135,7 @@ func (r *harness) use(meta metadata.Store) {
 func (r *harness) asked() *service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.mu.meta}}}
+	return &service{&Host{cfg: DefaultConfig(), deps: Deps{Meta: r.mu.meta}, duties: alone{}}}
 }
 
 func (r *harness) startController(edit func(*Config)) *running { return r.startAs(r.members, edit) }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -41,8 +42,13 @@ func (l *loading) wait(ctx context.Context) bool {
 	}
 }
 
-// whenLoaded is loaded after a wait of loadPatience at most.
+// whenLoaded is waitLoaded, and an error while this controller stands back.
 func (h *Host) whenLoaded(ctx context.Context) error {
+	return cmp.Or(h.duties.StandsBack(), h.waitLoaded(ctx))
+}
+
+// waitLoaded is loaded after a wait of loadPatience at most.
+func (h *Host) waitLoaded(ctx context.Context) error {
 	if h.loaded() == nil {
 		return nil
 	}
@@ -64,7 +70,7 @@ func (h *Host) loaded() error {
 
 // Ready is an error while this controller does not do all of its work yet. Operators do not stop the next controller
 // before that is over.
-func (h *Host) Ready() error { return h.loaded() }
+func (h *Host) Ready() error { return cmp.Or(h.loaded(), h.duties.StandsBack()) }
 
 // firstLoad reads all extents, see load.
 func (h *Host) firstLoad(ctx context.Context, made time.Time) error {

@@ -77,7 +77,7 @@ func (h *Host) ownerOf(ctx context.Context, host string, run []byte) (owner cata
 	if owner.Run.ID, err = core.IDFromBytes(run); err != nil {
 		return owner, err
 	}
-	if err := h.whenLoaded(ctx); err != nil {
+	if err := h.waitLoaded(ctx); err != nil {
 		return owner, err
 	}
 	if !h.shares.isComplete() {

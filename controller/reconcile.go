@@ -107,6 +107,9 @@ func (h *Host) lookInTurn(id core.ExtentID, f func(ctx context.Context)) begun {
 // sealUnasked seals an extent, and logs the first try that fails: many may fail every 30 s, for days. alarmUndecided
 // goes on to tell of them.
 func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
+	if h.duties.StandsBack() != nil {
+		return
+	}
 	level := slog.LevelWarn
 	if h.isStuck(e.ID) {
 		level = slog.LevelDebug

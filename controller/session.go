@@ -33,6 +33,10 @@ type duties interface {
 	Unchanged() time.Duration
 	// Acknowledge counts another controller as a member.
 	Acknowledge(ctx context.Context, run core.RunID, term uint64) (counter uint64, err error)
+	// Holding is what it tells others of its session lease.
+	Holding() session.Holding
+	// StandsBack is an error while it does nothing, because a controller of the cluster uses other metadata.
+	StandsBack() error
 	// Run keeps the duties until ctx ends.
 	Run(ctx context.Context)
 }
@@ -46,6 +50,8 @@ func (alone) Handovers() uint64        { return 0 }
 func (alone) Others() []core.HostID    { return nil }
 func (alone) OtherRuns() []core.RunID  { return nil }
 func (alone) Unchanged() time.Duration { return math.MaxInt64 }
+func (alone) StandsBack() error        { return nil }
+func (alone) Holding() session.Holding { return session.Holding{} }
 func (alone) Run(context.Context)      {}
 
 func (alone) Acknowledge(context.Context, core.RunID, uint64) (uint64, error) {
@@ -179,6 +185,31 @@ func (c colleague) Shows(other core.HostID) bool {
 	return ok
 }
 
+// Peers implements session.Owner.
+func (c colleague) Peers() (out []session.Peer) {
+	for run, id := range c.h.otherRuns() {
+		out = append(out, session.Peer{Host: id, Run: run})
+	}
+	return out
+}
+
+// Inquire implements session.Owner.
+func (c colleague) Inquire(ctx context.Context, other session.Peer) (session.Holding, error) {
+	to, ok := membership.Find(c.h.deps.Members, other.Host)
+	if !ok {
+		return session.Holding{}, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership", other.Host)
+	}
+	self := c.h.deps.Members.Self()
+	resp, err := c.h.deps.Peers.Controller(to.Address).AcknowledgeSession(ctx, connect.NewRequest(&pb.AcknowledgeSessionRequest{
+		Controller: string(self.ID), Run: self.Run.ID[:], Asked: other.Run.ID[:], Inquires: true,
+	}))
+	if err != nil {
+		return session.Holding{}, convert.FromRPC(err)
+	}
+	age := time.Duration(min(resp.Msg.AgeMs, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+	return session.Holding{Term: resp.Msg.Term, Counter: resp.Msg.LeaseCounter, Age: age}, nil
+}
+
 // Newer implements session.Owner.
 func (c colleague) Newer(counter uint64) { c.h.shares.Counter(counter) }
 
@@ -211,25 +242,30 @@ func (h *Host) newDuties() duties {
 }
 
 func (s *service) AcknowledgeSession(ctx context.Context, req *connect.Request[pb.AcknowledgeSessionRequest]) (*connect.Response[pb.AcknowledgeSessionResponse], error) {
-	counter, err := s.h.acknowledge(ctx, req.Msg)
+	out, err := s.h.acknowledge(ctx, req.Msg)
 	if err != nil {
 		return nil, convert.RPCError(err)
 	}
-	return connect.NewResponse(&pb.AcknowledgeSessionResponse{Counter: counter}), nil
+	return connect.NewResponse(out), nil
 }
 
 // acknowledge the session of another controller, if it asks this run, and this one could ask it, too.
-func (h *Host) acknowledge(ctx context.Context, req *pb.AcknowledgeSessionRequest) (counter uint64, err error) {
+func (h *Host) acknowledge(ctx context.Context, req *pb.AcknowledgeSessionRequest) (*pb.AcknowledgeSessionResponse, error) {
 	run, err := core.IDFromBytes(req.Run)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	if self := h.deps.Members.Self(); len(req.Asked) > 0 && !bytes.Equal(req.Asked, self.Run.ID[:]) {
-		return 0, core.Errorf(core.CodeMoved, "another process of controller %s was asked; this one does not answer for it", self.ID)
+		return nil, core.Errorf(core.CodeMoved, "another process of controller %s was asked; this one does not answer for it", self.ID)
+	}
+	if req.Inquires {
+		x := h.duties.Holding()
+		return &pb.AcknowledgeSessionResponse{Term: x.Term, LeaseCounter: x.Counter, AgeMs: uint64(x.Age / time.Millisecond)}, nil
 	}
 	other := core.HostID(req.Controller)
 	if _, ok := membership.Find(h.deps.Members, other); !ok && !h.cfg.Alone {
-		return 0, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership here; see that gossip reaches it both ways", other)
+		return nil, core.Errorf(core.CodeUnavailable, "controller %s is not in the membership here; see that gossip reaches it both ways", other)
 	}
-	return h.duties.Acknowledge(ctx, core.RunID{ID: run}, req.Term)
+	counter, err := h.duties.Acknowledge(ctx, core.RunID{ID: run}, req.Term)
+	return &pb.AcknowledgeSessionResponse{Counter: counter}, err
 }

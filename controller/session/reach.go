@@ -204,11 +204,13 @@ func (s *Session) decide() {
 	now, m := s.cfg.Now(), &s.mu.members
 	holds := s.heldLocked() > 0
 	s.tellHiddenLocked(now, holds)
+	standsBack := s.standsBackLocked(now, holds)
 	if holds && !s.may.Load() { // it is being given back
 		return
 	}
 	o := m.obstacle(now, holds, sees)
-	if s.may.Swap(o == nil) != (o == nil) && s.mu.lease != nil {
+	may := o == nil && !standsBack
+	if s.may.Swap(may) != may && s.mu.lease != nil {
 		s.mu.lease.Again()
 	}
 	switch {

@@ -19,6 +19,7 @@ import (
 // Owner is the controller, as far as its session needs it. All methods are safe for concurrent use, and must not call
 // the Session but for Responsible.
 type Owner interface {
+	Inquirer
 	// Ask has another controller acknowledge a session of this one: that run of it, and no other. The answer is the
 	// counter of the other's newest list of shares. With term 0 it asks whether the other one would. CodeConflict says
 	// that it answers, and that it does not see the lease of the session.
@@ -56,9 +57,10 @@ type Session struct {
 	cfg   Config
 	owner Owner
 	view  atomic.Pointer[view]
-	looks chan struct{} // capacity 1: one at a time reads the rows and takes them over
-	asked chan struct{} // capacity 1: one question of others at a time looks
-	may   atomic.Bool   // this controller is to have a session lease
+	looks chan struct{}               // capacity 1: one at a time reads the rows and takes them over
+	asked chan struct{}               // capacity 1: one question of others at a time looks
+	may   atomic.Bool                 // this controller is to have a session lease
+	obeys atomic.Pointer[core.HostID] // this controller stands back for that one, which has other metadata
 	mu    struct {
 		sync.Mutex
 		members   members
@@ -73,6 +75,7 @@ type Session struct {
 		refused   core.Recurring // the log is told so
 		hides     core.Recurring // the log is told of controllers that the membership lacks
 		damages   core.Recurring // the log is told of rows that cannot be decoded
+		foreign   foreign
 	}
 }
 
@@ -202,6 +205,7 @@ func (s *Session) Run(ctx context.Context) {
 	var looked time.Time
 	contending := func() {}
 	notReady := s.cfg.Ready
+	asking := s.inquireAlways(ctx, &wg)
 	var failures core.Recurring
 	for ctx.Err() == nil {
 		now := s.cfg.Now()
@@ -217,7 +221,7 @@ func (s *Session) Run(ctx context.Context) {
 				failures.Succeeded()
 				s.decide()
 			}
-			if err == nil && notReady == nil {
+			if err == nil && notReady == nil && asking == nil {
 				if l, ok := s.contend(); ok {
 					contending()
 					lctx, cancel := context.WithCancel(ctx)
@@ -234,6 +238,8 @@ func (s *Session) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-notReady:
 			notReady, looked = nil, time.Time{}
+		case <-asking:
+			asking, looked = nil, time.Time{}
 		case <-tick.C:
 		}
 	}
@@ -322,8 +328,12 @@ func (s *Session) sees(rows []metadata.Row, asked, answered time.Time, term uint
 		s.mu.damages.Succeeded()
 	}
 	if term > 0 {
-		changed = s.mu.members.term > 0       // it lapsed
-		s.mu.members.begin(term, s.cfg.Now()) // others are waited for from now on, and not while this one yielded
+		changed = s.mu.members.term > 0 // it lapsed
+		now := s.cfg.Now()
+		s.mu.members.begin(term, now) // others are waited for from now on, and not while this one yielded
+		if s.mu.foreign.since.IsZero() {
+			s.mu.foreign.since = now
+		}
 	}
 	c, shrunk := s.showLocked()
 	return changed || c, changed || shrunk

@@ -31,6 +31,7 @@ type world struct {
 		cut    map[[2]core.HostID]bool     // questions that get no answer
 		hide   map[[2]core.HostID]bool     // the membership of the first one lacks the second
 		sees   map[core.HostID]uint32      // how many hosts a controller sees; 0: only itself
+		old    map[core.HostID]bool        // an earlier version, which says nothing of its lease
 		refuse core.HostID                 // answers, and acknowledges nothing
 		lost   float64                     // chance of an answer to a question
 		die    *rand.Rand
@@ -60,6 +61,7 @@ func newWorld(t *testing.T, meta metadata.Store) *world {
 	w.meta.Store(&meta)
 	w.mu.all, w.mu.cut = make(map[core.HostID]*controller), make(map[[2]core.HostID]bool)
 	w.mu.hide, w.mu.sees = make(map[[2]core.HostID]bool), make(map[core.HostID]uint32)
+	w.mu.old = make(map[core.HostID]bool)
 	w.mu.die = rand.New(rand.NewPCG(1, 1))
 	for i := range 24 {
 		w.keys = append(w.keys, core.ID{byte(i), 7})
@@ -72,8 +74,13 @@ func (w *world) start(id core.HostID, rate float64) *controller { return w.start
 
 // startWhen is start for a controller that is ready when a channel is closed.
 func (w *world) startWhen(id core.HostID, rate float64, ready <-chan struct{}) *controller {
+	return w.startOn(nil, id, rate, ready)
+}
+
+// startOn is startWhen for a controller with metadata of its own; nil: with those of the others.
+func (w *world) startOn(own metadata.Store, id core.HostID, rate float64, ready <-chan struct{}) *controller {
 	c := &controller{
-		w: w, id: id, run: core.RunID{ID: core.NewID(time.Now())}, began: time.Now(), rate: rate, way: &way{w: w}, ended: make(chan struct{}),
+		w: w, id: id, run: core.RunID{ID: core.NewID(time.Now())}, began: time.Now(), rate: rate, way: &way{w: w, own: own}, ended: make(chan struct{}),
 	}
 	c.counter.Store(uint64(time.Now().UnixMicro()))
 	log := slog.New(slog.NewTextHandler(&c.log, nil))
@@ -144,6 +151,36 @@ func (c *controller) Shows(other core.HostID) bool {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	return !c.w.mu.hide[[2]core.HostID{c.id, other}]
+}
+
+func (c *controller) Peers() (out []session.Peer) {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	for id, x := range c.w.mu.all {
+		if id != c.id && !x.way.dead.Load() && !c.w.mu.hide[[2]core.HostID{c.id, id}] {
+			out = append(out, session.Peer{Host: id, Run: x.run})
+		}
+	}
+	return out
+}
+
+func (c *controller) Inquire(ctx context.Context, other session.Peer) (session.Holding, error) {
+	c.way.wait()
+	c.w.mu.Lock()
+	to, cut, old := c.w.mu.all[other.Host], c.w.mu.cut[[2]core.HostID{c.id, other.Host}], c.w.mu.old[other.Host]
+	c.w.mu.Unlock()
+	switch {
+	case to == nil || cut || to.way.dead.Load() || to.way.still.Load() != nil:
+		<-ctx.Done()
+		return session.Holding{}, core.Errorf(core.CodeDeadline, "no answer")
+	case to.run != other.Run:
+		return session.Holding{}, core.Errorf(core.CodeMoved, "refused")
+	case old:
+		return session.Holding{}, nil
+	}
+	h := to.Holding()
+	c.way.wait()
+	return h, nil
 }
 
 func (c *controller) Newer(counter uint64) {
@@ -239,9 +276,17 @@ func (w *world) watch() (end func() (moves int)) {
 type way struct {
 	metadata.Store // nil: nothing else is called
 	w              *world
+	own            metadata.Store                // other metadata than the world's; nil: the same
 	still          atomic.Pointer[chan struct{}] // closed when it goes on
 	blind          atomic.Pointer[chan struct{}] // reads of all leases wait until it is closed
 	dead           atomic.Bool
+}
+
+func (w *way) store() metadata.Store {
+	if w.own != nil {
+		return w.own
+	}
+	return *w.w.meta.Load()
 }
 
 func (w *way) wait() {
@@ -283,7 +328,7 @@ func (w *way) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key
 	var g errgroup.Group
 	for i, k := range keys {
 		g.Go(func() (err error) {
-			if all[i], err = (*w.w.meta.Load()).Get(ctx, t, k, c); core.CodeOf(err) == core.CodeNotFound {
+			if all[i], err = w.store().Get(ctx, t, k, c); core.CodeOf(err) == core.CodeNotFound {
 				err = nil
 			}
 			return err
@@ -296,7 +341,7 @@ func (w *way) GetRows(ctx context.Context, t metadata.Table, keys []metadata.Key
 func (w *way) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
 	w.wait()
 	defer w.wait()
-	return (*w.w.meta.Load()).Get(ctx, t, k, c)
+	return w.store().Get(ctx, t, k, c)
 }
 
 func (w *way) Insert(ctx context.Context, t metadata.Table, k metadata.Key, value []byte) error {
@@ -304,7 +349,7 @@ func (w *way) Insert(ctx context.Context, t metadata.Table, k metadata.Key, valu
 		return core.Errorf(core.CodeUnavailable, "dead")
 	}
 	defer w.wait()
-	return (*w.w.meta.Load()).Insert(ctx, t, k, value)
+	return w.store().Insert(ctx, t, k, value)
 }
 
 func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old metadata.Version, value []byte, ttl time.Duration) error {
@@ -312,5 +357,5 @@ func (w *way) Update(ctx context.Context, t metadata.Table, k metadata.Key, old 
 		return core.Errorf(core.CodeUnavailable, "dead")
 	}
 	defer w.wait()
-	return (*w.w.meta.Load()).Update(ctx, t, k, old, value, ttl)
+	return w.store().Update(ctx, t, k, old, value, ttl)
 }

@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/columbamq/columba/api/columbav1"
+	"github.com/columbamq/columba/api/convert"
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
+	"github.com/columbamq/columba/metadata/memory"
+)
+
+// TestKeyspaces_LaterControllerStandsBack: a controller starts on a copy of the metadata of its cluster. It does
+// nothing for the queues, it creates no extents, its log names both hosts, and the controller of the cluster goes on.
+func TestKeyspaces_LaterControllerStandsBack(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3, edit: beside}, func(r *harness) {
+		queue := r.queue(3, 2)
+		q, _, err := metadata.Read[metadata.QueueRecord](r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
+		r.ok(err)
+		first, fork := r.meta, metadata.Store(memory.New())
+		r.ok(metadata.Create(r.t.Context(), fork, metadata.Queues, metadata.QueueKey(queue), q))
+		r.answer(r.ctl)
+		r.eventually("the first one is responsible", 20*time.Second, func() bool { return r.ctl.duties.Responsible(queue.ID) })
+		r.sleep(5 * time.Minute)
+		r.config = beside
+		r.use(fork)
+		other := r.beside("other")
+		defer other.end()
+		r.use(first)
+		for range 300 {
+			r.sleep(100 * time.Millisecond)
+			if !r.ctl.duties.Responsible(queue.ID) || other.duties.Responsible(queue.ID) {
+				t.Fatalf("responsible are %t and %t, want the first one only", r.ctl.duties.Responsible(queue.ID), other.duties.Responsible(queue.ID))
+			}
+		}
+		for _, s := range []string{"this one stands back", "host=other other=ctl", "level=ERROR"} {
+			if !strings.Contains(r.log.text(), s) {
+				t.Errorf("the logs lack %q", s)
+			}
+		}
+		ask := &pb.EnsureExtentRequest{Queue: queue.ID[:], Input: string(r.input.ID), InputRun: r.input.Run.ID[:], Kind: string(core.KindLog)}
+		if _, err := (&service{other.Host}).EnsureExtent(r.t.Context(), connect.NewRequest(ask)); core.CodeOf(convert.FromRPC(err)) != core.CodeUnavailable {
+			t.Errorf("it makes an extent: %v", err)
+		}
+		e := r.extent(queue, 5)
+		r.sleep(20 * time.Minute)
+		if _, _, err := metadata.Read[metadata.SealRecord](r.t.Context(), fork, metadata.Seals, metadata.SealKey(e.ID), metadata.Serial); core.CodeOf(err) != core.CodeNotFound {
+			t.Errorf("the extent is sealed in the other metadata: %v", err)
+		}
+		if row := r.row(e); row.State != "" && row.State != core.ExtentOpen {
+			t.Errorf("the extent is %v", row.State)
+		}
+	})
+}
