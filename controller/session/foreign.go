@@ -248,6 +248,16 @@ func (s *Session) inquireAlways(ctx context.Context, wg *sync.WaitGroup) <-chan 
 	return asked
 }
 
+// unlessClosed is c, and nil once that is closed.
+func unlessClosed(c <-chan struct{}) <-chan struct{} {
+	select {
+	case <-c:
+		return nil
+	default:
+		return c
+	}
+}
+
 // said is an answer of another controller.
 type said struct {
 	Peer

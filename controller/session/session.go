@@ -217,6 +217,7 @@ func (s *Session) Run(ctx context.Context) {
 				s.cfg.Log.Info("the session leases of controllers cannot be read; this controller tries again until they can", "err", err)
 			}
 			s.ask(ctx)
+			asking = unlessClosed(asking)
 			if err == nil {
 				failures.Succeeded()
 				s.decide()
