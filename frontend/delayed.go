@@ -111,7 +111,7 @@ func (s *service) delayedHeld(ctx context.Context, group *metadata.GroupRecord, 
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.workAndRetries(ctx, *group, extents)
+	w, _, err := s.allWork(ctx, *group, extents)
 	if err != nil {
 		return nil, err
 	}

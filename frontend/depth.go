@@ -78,7 +78,7 @@ func drain(d *pb.Depth) int64 {
 
 // depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters.
 func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (*pb.Depth, error) {
-	w, err := s.workAndRetries(ctx, group, extents)
+	w, letters, err := s.allWork(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}
@@ -113,18 +113,15 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 			return err
 		})
 	}
-	g.Go(func() error {
-		letters, err := s.gauge().OfQueue(gctx, group.DLQ, core.GroupID{})
-		mu.Lock()
-		defer mu.Unlock()
-		for _, l := range letters {
-			if sum.Dead += uint64(l.Last) - min(l.Seal.RemovedCount, uint64(l.Last)); !l.Known {
-				sum.UnknownExtents++
-			}
+	if err := g.Wait(); err != nil {
+		return sum, err
+	}
+	for _, l := range letters {
+		if sum.Dead += uint64(l.Last) - min(l.Seal.RemovedCount, uint64(l.Last)); !l.Known {
+			sum.UnknownExtents++
 		}
-		return err
-	})
-	return sum, g.Wait()
+	}
+	return sum, nil
 }
 
 // slowSeal is for how long an extent may be sealing before its messages count as unknown. Until it has an end, only
@@ -205,13 +202,27 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 	return w, nil
 }
 
-// workAndRetries is work, with that in the group's retry queue too.
-func (s *service) workAndRetries(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (work, error) {
+// allWork is work, with that in the group's retry queue, and in the extents of dead letters that were merged into it.
+// letters are the lengths of its dead letter queue.
+func (s *service) allWork(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (w work, letters []*lengths.Length, err error) {
 	retries, err := s.retryLengths(ctx, group)
 	if err != nil {
-		return work{}, err
+		return work{}, nil, err
 	}
-	return s.work(ctx, group, slices.Concat(extents, retries))
+	letters, err = s.gauge().OfQueue(ctx, group.DLQ, group.ID)
+	if err != nil {
+		return work{}, nil, err
+	}
+	var merged []*lengths.Length
+	letters = slices.DeleteFunc(letters, func(l *lengths.Length) bool {
+		is := l.Seal.Home.Kind == core.HomeMerged
+		if is {
+			merged = append(merged, l)
+		}
+		return is
+	})
+	w, err = s.work(ctx, group, slices.Concat(extents, retries, merged))
+	return w, letters, err
 }
 
 // retryLengths are the lengths of a group's retry queue; none before a message came into it first.

@@ -55,7 +55,7 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.workAndRetries(ctx, group, extents)
+	w, _, err := s.allWork(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -169,6 +170,26 @@ func TestCluster_MergeSurvivesKills(t *testing.T) {
 		}
 		if len(got) != len(want) {
 			t.Errorf("%d of %d messages came, in %d deliveries", len(got), len(want), receipts)
+		}
+	})
+}
+
+// TestCluster_DepthOfMerged: merged messages wait in an extent whose owner may have no other share of the group. They
+// are in its depth.
+func TestCluster_DepthOfMerged(t *testing.T) {
+	bubble(t, Options{Stores: 2, Outputs: 4}, func(w *world) {
+		for i := range 6 { // each group gets the messages of those before it, too
+			g, n := fmt.Sprint("g", i), 5*(i+1)
+			w.buried(g, numbers(n-4, n)...)
+			o, err := w.Client.Admin().MergeDeadLetters(w.t.Context(), queue, g, 0)
+			w.ok(err)
+			if o = w.ended(o.ID); o.State != "done" || o.Done != 5 {
+				t.Fatalf("the merge is %+v", o)
+			}
+			w.eventually("the depth has the merged messages", time.Minute, func() bool { return counts(w.depth(g)) == fmt.Sprint(n, " 0 0 0 0") })
+			con := w.consumer(g)
+			w.all(w.collect(con, n), numbers(1, n), true)
+			w.close(con)
 		}
 	})
 }
