@@ -248,10 +248,8 @@ type saved struct {
 	l     core.Seq
 	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
 
-	row     metadata.Row // the checkpoint
-	secure  bool         // it is to be written at Quorum, too
-	presses bool         // something waits for it
-	before  uint32       // share.savedAt before it
+	row    metadata.Row // the checkpoint
+	secure bool         // it is to be written at Quorum, too
 }
 
 // writes reports whether rows of the part alone are to be written once its checkpoint is.
@@ -354,13 +352,8 @@ func (s *saver) putRows(ctx context.Context, w write) (unstored []int) {
 		return nil
 	}
 	began := time.Now()
-	rows, was := w.inTurn(s.h.wrapped(s.h.deps.Now()))
-	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One)
-	unstored = metadata.Unstored(err, len(rows))
-	for i, row := range unstored {
-		unstored[i] = was[row]
-	}
-	slices.Sort(unstored)
+	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, w.rows, metadata.One)
+	unstored = metadata.Unstored(err, len(w.rows))
 	s.notePut(w.groups, unstored, err)
 	for _, i := range unstored {
 		w.bytes -= len(w.rows[i].Value)

@@ -1,11 +1,8 @@
 package outputhost
 
 import (
-	"cmp"
 	"slices"
 	"time"
-
-	"github.com/columbamq/columba/metadata"
 )
 
 // groupWrite is a group's part of a write: its rows from first to end, at first those of shares that were given away,
@@ -40,37 +37,6 @@ func countBetween(indexes []int, first, end int) int {
 	from, _ := slices.BinarySearch(indexes, first)
 	to, _ := slices.BinarySearch(indexes, end)
 	return to - from
-}
-
-// inTurn are the rows of a write in the order in which they are stored, for the metadata may be too slow for all of
-// them in the time of a call: first those of shares that were given away, then those that something waits for, and of
-// each kind first those of shares that were saved longest ago. Otherwise always the same shares might be saved. was has
-// the index in w.rows of each.
-func (w write) inTurn(now uint32) (rows []metadata.Row, was []int) {
-	type turn struct {
-		index int
-		class int    // 0: the share was given away; 1: something waits for the row; 2: nothing does
-		age   uint32 // ms
-	}
-	turns := make([]turn, len(w.rows))
-	for i := range turns {
-		turns[i].index = i
-	}
-	for _, g := range w.groups {
-		first := g.end - len(g.parts)
-		for i, p := range g.parts {
-			turns[first+i].class, turns[first+i].age = 2, now-p.before
-			if p.presses {
-				turns[first+i].class = 1
-			}
-		}
-	}
-	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.age, a.age)) })
-	rows, was = make([]metadata.Row, len(turns)), make([]int, len(turns))
-	for i, t := range turns {
-		rows[i], was[i] = w.rows[t.index], t.index
-	}
-	return rows, was
 }
 
 // notePut notes how a write ended. It logs the first of failures in a row and one now and then, and their end: when no
