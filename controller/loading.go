@@ -44,7 +44,10 @@ func (l *loading) wait(ctx context.Context) bool {
 
 // whenLoaded is waitLoaded, and an error while this controller stands back.
 func (h *Host) whenLoaded(ctx context.Context) error {
-	return cmp.Or(h.duties.StandsBack(), h.waitLoaded(ctx))
+	if err := h.duties.StandsBack(); err != nil {
+		return err
+	}
+	return h.waitLoaded(ctx)
 }
 
 // waitLoaded is loaded after a wait of loadPatience at most.

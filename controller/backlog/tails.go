@@ -32,8 +32,8 @@ type growing struct {
 // tailsPage is of how many extents one call asks a store.
 const tailsPage = 1000
 
-// asking is memory of the last round for the next one: there are as many extents without an end as queues, at least,
-// and rounds come every few seconds.
+// asking keeps the lists of a round for the next one. They have at least an entry for each queue, and rounds come every
+// few seconds.
 type asking struct {
 	open    []growing
 	here    map[core.QueueID]bool

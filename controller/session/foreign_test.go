@@ -231,7 +231,7 @@ func TestForeign_SameMetadata(t *testing.T) {
 }
 
 // TestForeign_UnreadableLeases: the rows of some leases cannot be decoded here, as those of a newer version, and their
-// holder goes on to renew them. That is no proof of other metadata.
+// holder goes on to renew them. Such rows are no proof of other metadata.
 func TestForeign_UnreadableLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := memory.New()
