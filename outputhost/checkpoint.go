@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/core/quota"
 	"github.com/columbamq/columba/metadata"
 )
@@ -238,23 +236,6 @@ func (g *group) unsaved(final bool) bool {
 	return g.mu.lateChanged
 }
 
-// saved is one share's part of a write.
-type saved struct {
-	s     *share
-	draft *dispatch.Draft
-	token uint64
-	epoch uint64 // of the group, then
-	done  bool   // the share was consumed to its end
-	l     core.Seq
-	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
-
-	row    metadata.Row // the checkpoint
-	secure bool         // it is to be written at Quorum, too
-}
-
-// writes reports whether rows of the part alone are to be written once its checkpoint is.
-func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
-
 // save writes the checkpoints of every group that has changed, with all that follows from them.
 func (s *saver) save(ctx context.Context, final bool) {
 	s.finish(ctx, s.draft(s.all(final), &pass{all: true, final: final, now: s.h.deps.Now()}))
@@ -274,14 +255,6 @@ func (s *saver) write(ctx context.Context, w write, settling *sync.WaitGroup) {
 	for _, settle := range s.put(cctx, w) {
 		settling.Go(func() { settle(ctx) })
 	}
-}
-
-// write is the checkpoints of some groups.
-type write struct {
-	rows          []metadata.Row
-	groups        []groupWrite
-	urgent, bytes int
-	final         bool
 }
 
 // draft makes the checkpoints of groups that are to be saved in this pass.
@@ -352,8 +325,13 @@ func (s *saver) putRows(ctx context.Context, w write) (unstored []int) {
 		return nil
 	}
 	began := time.Now()
-	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, w.rows, metadata.One)
-	unstored = metadata.Unstored(err, len(w.rows))
+	rows, was := w.inTurn(s.h.wrapped(s.h.deps.Now()))
+	err := s.h.deps.Meta.PutAll(ctx, metadata.Checkpoints, rows, metadata.One)
+	unstored = metadata.Unstored(err, len(rows))
+	for i, row := range unstored {
+		unstored[i] = was[row]
+	}
+	slices.Sort(unstored)
 	s.notePut(w.groups, unstored, err)
 	for _, i := range unstored {
 		w.bytes -= len(w.rows[i].Value)
@@ -368,11 +346,4 @@ func (s *saver) putRows(ctx context.Context, w write) (unstored []int) {
 	s.h.metrics.urgentSaves.Add(float64(min(n, w.urgent)))
 	s.h.metrics.savedBytes.Add(float64(w.bytes))
 	return unstored
-}
-
-// failing reports whether there are rows that could not be written, and why.
-func (s *saver) failing() (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.mu.failed.IsZero(), s.mu.err
 }

@@ -6,7 +6,7 @@
 //	flow        reading.go, reader.go, receive.go, watch.go: read streams of extents; pump.go: what follows from an event
 //	delivery    group.go, connection.go, consume.go, consumer.go, turns.go, chain.go, pull.go; settlement.go; transfers.go
 //	assignment  assign.go, lists.go, relist.go, share.go, handover.go, leased.go: lists of shares
-//	checkpoints checkpoint.go, save.go, saveline.go, saveparts.go, quorum.go; refresh.go: changes of settings
+//	checkpoints checkpoint.go, save.go, saveline.go, saveparts.go, savefailures.go, quorum.go; refresh.go: changes of settings
 //	answers     rpc.go, inspected.go; openings.go: breakers that are open on other hosts; metrics.go
 package outputhost
 

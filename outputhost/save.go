@@ -170,7 +170,8 @@ func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
 	}
 	noMajority := g.h.saver.noMajority(now)
 	for _, s := range due {
-		if s.pressing {
+		presses := s.pressing
+		if presses {
 			p.urgent++
 		}
 		s.takenLocked()
@@ -183,9 +184,11 @@ func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
 		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !done && !secure && !(p.final && s.rules.LeavesUnsure()) {
 			continue
 		}
+		before := s.savedAt
 		s.savedAt = g.h.wrapped(now)
 		draft := s.rules.Draft(p.final, now)
-		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: done, l: s.l, secure: secure})
+		parts = append(parts, saved{s: s, draft: draft, token: draft.Token(), epoch: g.mu.record.Epoch, done: done, l: s.l, secure: secure,
+			presses: presses, before: before})
 		if secure {
 			s.secured = securedPending
 		}
@@ -223,6 +226,7 @@ func (g *group) notSaved(parts []saved, late bool) {
 	defer g.mu.Unlock()
 	for _, p := range parts {
 		p.securedLocked(false)
+		p.s.savedAt = p.before
 		p.s.saveLocked(saveSoon)
 		g.touchLocked(p.s) // what waits for it makes it more urgent
 	}

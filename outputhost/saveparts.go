@@ -1,9 +1,21 @@
 package outputhost
 
 import (
+	"cmp"
 	"slices"
-	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/metadata"
 )
+
+// write is the checkpoints of some groups.
+type write struct {
+	rows          []metadata.Row
+	groups        []groupWrite
+	urgent, bytes int
+	final         bool
+}
 
 // groupWrite is a group's part of a write: its rows from first to end, at first those of shares that were given away,
 // and then those of the parts.
@@ -12,6 +24,25 @@ type groupWrite struct {
 	first, end int
 	parts      []saved
 }
+
+// saved is one share's part of a write.
+type saved struct {
+	s     *share
+	draft *dispatch.Draft
+	token uint64
+	epoch uint64 // of the group, then
+	done  bool   // the share was consumed to its end
+	l     core.Seq
+	claim []byte // what is to be claimed with it, before anything more is handed out; nil: nothing
+
+	row     metadata.Row // the checkpoint
+	secure  bool         // it is to be written at Quorum, too
+	presses bool         // something waits for it
+	before  uint32       // share.savedAt before it
+}
+
+// writes reports whether rows of the part alone are to be written once its checkpoint is.
+func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 
 // divide tells the parts that are stored from those that may not be, and whether rows of shares that were given away
 // are among the latter.
@@ -39,63 +70,33 @@ func countBetween(indexes []int, first, end int) int {
 	return to - from
 }
 
-// notePut notes how a write ended. It logs the first of failures in a row and one now and then, and their end: when no
-// group has rows any more that were tried in the last saveWarning and not stored.
-func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
-	now := s.h.deps.Now()
-	s.mu.Lock()
-	for _, w := range writes {
-		switch {
-		case w.end == w.first:
-		case countBetween(unstored, w.first, w.end) > 0:
-			s.mu.lost[w.g] = now
-		default:
-			delete(s.mu.lost, w.g)
-		}
+// inTurn are the rows of a write in the order in which they are stored, for the metadata may be too slow for all of
+// them in the time of a call: first those of shares that were given away, then those that something waits for, and of
+// each kind first those of shares that were saved longest ago. Otherwise always the same shares might be saved. was has
+// the index in w.rows of each.
+func (w write) inTurn(now uint32) (rows []metadata.Row, was []int) {
+	type turn struct {
+		index int
+		class int    // 0: the share was given away; 1: something waits for the row; 2: nothing does
+		age   uint32 // ms
 	}
-	if err == nil {
-		for g, at := range s.mu.lost { // a group that is gone is not tried again
-			if now.Sub(at) >= saveWarning {
-				delete(s.mu.lost, g)
+	turns := make([]turn, len(w.rows))
+	for i := range turns {
+		turns[i].index = i
+	}
+	for _, g := range w.groups {
+		first := g.end - len(g.parts)
+		for i, p := range g.parts {
+			turns[first+i].class, turns[first+i].age = 2, now-p.before
+			if p.presses {
+				turns[first+i].class = 1
 			}
 		}
 	}
-	since, warn := s.mu.failed, false
-	switch {
-	case err != nil:
-		if s.mu.err = err; since.IsZero() {
-			since = now
-		}
-		if warn = s.mu.failed.IsZero() || now.Sub(s.mu.warned) >= saveWarning; warn {
-			s.mu.warned = now
-		}
-		s.mu.failed = since
-	case len(s.mu.lost) == 0:
-		s.mu.failed = time.Time{}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.age, a.age)) })
+	rows, was = make([]metadata.Row, len(turns)), make([]int, len(turns))
+	for i, t := range turns {
+		rows[i], was[i] = w.rows[t.index], t.index
 	}
-	over := !since.IsZero() && s.mu.failed.IsZero()
-	s.mu.Unlock()
-	switch {
-	case warn:
-		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the metadata: the controller and its disk, or the Cassandra nodes and theirs", "shares", len(unstored), "for", now.Sub(since).Round(time.Second), "err", err)
-	case over:
-		s.h.log.Info("checkpoints are saved again", "after", now.Sub(since).Round(time.Millisecond))
-	}
-}
-
-// lost divides groups by whether they had rows in the last write that were not stored.
-func (s *saver) lost(due []*group) (others, lost []*group) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.mu.lost) == 0 {
-		return due, nil
-	}
-	for _, g := range due {
-		if _, again := s.mu.lost[g]; again {
-			lost = append(lost, g)
-		} else {
-			others = append(others, g)
-		}
-	}
-	return others, lost
+	return rows, was
 }

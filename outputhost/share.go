@@ -55,7 +55,7 @@ type share struct {
 	minority   uint32  // number of the list of a minority that has it; 0: the queue's own list has it
 	place      uint32  // see saveLine; guarded by its mutex
 	settled    int32   // messages since the last checkpoint
-	savedAt    uint32  // ms by elapsed, which wrap around: when a checkpoint was taken last
+	savedAt    uint32  // ms by elapsed, which wrap around: when a checkpoint was taken last that may be stored
 
 	nextTouched, nextUnsaved *share // in the lists of the group
 	instead                  *share // what handles of it mean by now; nil: itself
