@@ -325,7 +325,7 @@ func (s *service) timersOf(ctx context.Context, path string, id core.ExtentID) (
 	case path != "" && path != q.Spec.Path && path != queueOfRetries(q.Spec.Path):
 		return nil, "", core.Errorf(core.CodeNotFound, "extent %s is not one of queue %s", id, path)
 	case e.Kind != core.KindTimer:
-		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s has no delayed messages; only a delayed message can be cancelled, by the receipt that `columba list delayed` prints", id)
+		return nil, "", core.Errorf(core.CodeBadArgument, "extent %s has messages that were neither published for later nor moved to a retry queue, and only those can be cancelled: not one that waits up to 30 s after a nack, or for the group's delay", id)
 	}
 	l, err := s.gauge().Sealed(ctx, e)
 	if err != nil {

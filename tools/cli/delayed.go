@@ -59,7 +59,7 @@ func noDelayed(req *pb.ListDelayedRequest) string {
 		return "delayed messages"
 	}
 	return fmt.Sprintf("delayed messages; a message that was nacked a moment ago is listed after two seconds or so, and one that waits for the group's delay when an output host has read it: "+
-		"`columba depth %s %s` counts all", req.GetQueue(), req.GetGroup())
+		"`columba depth %[1]s %[2]s` counts all. A message on its way to the dead letter queue is not listed: `columba why-stuck %[1]s %[2]s` names it", req.GetQueue(), req.GetGroup())
 }
 
 func delayedFields(m *pb.DelayedMessage) []field {
