@@ -263,7 +263,7 @@ func (s *saver) draft(due []*group, p *pass) write {
 	for i, g := range due {
 		part := groupWrite{g: g, first: len(w.rows)}
 		var left urgency
-		if w.rows, part.parts, left = g.checkpoint(w.rows, p); left > saveNone {
+		if w.rows, part.late, part.parts, left = g.checkpoint(w.rows, p); left > saveNone {
 			s.note(g, left)
 		}
 		part.end = len(w.rows)
@@ -285,8 +285,11 @@ func (s *saver) put(ctx context.Context, w write) (settles []func(ctx context.Co
 	for _, part := range w.groups {
 		g := part.g
 		ps, lost, lostLate := part.divide(unstored)
-		if len(lost) > 0 || lostLate {
-			g.notSaved(lost, lostLate)
+		if len(part.late) > 0 {
+			g.lateWritten(part.late, lostLate)
+		}
+		if len(lost)+len(lostLate) > 0 {
+			g.notSaved(lost)
 			s.note(g, saveRound)
 		}
 		if len(unstored) > 0 && part.stored(unstored) == 0 {

@@ -117,7 +117,7 @@ func (g *group) changeLateLocked(s *share) {
 // forgetGivenLocked drops the shares that were given away, once their late settlements are saved and lateFor is over.
 func (g *group) forgetGivenLocked(now time.Time) {
 	for id, s := range g.mu.given {
-		if !s.late.changed && now.After(s.late.until) {
+		if !s.late.changed && !s.late.writing && now.After(s.late.until) {
 			delete(g.mu.given, id)
 			s.late = nil
 			s.countHeldLocked()

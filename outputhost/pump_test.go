@@ -164,7 +164,7 @@ func TestSaver_SavesTheSharesThatAreUrgent(t *testing.T) {
 		}
 		n := 0
 		for _, g := range due {
-			rows, parts, left := g.checkpoint(nil, x)
+			rows, _, parts, left := g.checkpoint(nil, x)
 			for _, part := range parts {
 				part.s.rules.Saved(part.token)
 			}

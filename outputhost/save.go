@@ -129,14 +129,13 @@ func (s *share) dueLocked(p *pass) bool {
 
 // checkpoint appends the rows of the group's shares that are to be saved in this pass, as they are now. It answers how
 // soon others are to be saved that do not wait for their turn. The checkpoints are encoded outside the mutex.
-func (g *group) checkpoint(rows []metadata.Row, p *pass) (_ []metadata.Row, parts []saved, left urgency) {
+func (g *group) checkpoint(rows []metadata.Row, p *pass) (_ []metadata.Row, late []lateRow, parts []saved, left urgency) {
 	now := p.now
 	g.savedAt.Store(now.UnixNano())
 	g.mu.Lock()
 	parts, left = g.draftLocked(p)
-	before := len(rows)
-	rows = g.lateRowsLocked(rows, now)
-	p.urgent += len(rows) - before
+	rows, late = g.lateRowsLocked(rows, now)
+	p.urgent += len(late)
 	written := g.h.saver.stamp(now) // here, so that of two writes that overtake each other the one that knows more stays
 	g.mu.Unlock()
 	run := g.h.deps.Members.Self().Run
@@ -154,7 +153,7 @@ func (g *group) checkpoint(rows []metadata.Row, p *pass) (_ []metadata.Row, part
 	for _, p := range parts {
 		p.s.rules.Conclude(p.draft)
 	}
-	return rows, parts, left
+	return rows, late, parts, left
 }
 
 // draftLocked makes drafts of the checkpoints of the shares that are to be saved now.
@@ -197,16 +196,18 @@ func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
 }
 
 // lateRowsLocked appends the rows of shares that were given away and have changed since.
-func (g *group) lateRowsLocked(rows []metadata.Row, now time.Time) []metadata.Row {
+func (g *group) lateRowsLocked(rows []metadata.Row, now time.Time) (_ []metadata.Row, late []lateRow) {
 	g.mu.lateChanged = false
 	for id, s := range g.mu.given {
-		if s.late.changed {
-			s.late.changed = false
-			key := metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
-			rows = append(rows, metadata.Row{Key: key, Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)})
+		if !s.late.changed {
+			continue
 		}
+		late = append(late, lateRow{s: s, before: s.savedAt})
+		s.late.changed, s.late.writing, s.savedAt = false, true, g.h.wrapped(now)
+		key := metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
+		rows = append(rows, metadata.Row{Key: key, Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)})
 	}
-	return rows
+	return rows, late
 }
 
 // unsavedSharesLocked is how many shares have changes that a crash now would forget.
@@ -219,20 +220,35 @@ func (g *group) unsavedSharesLocked() (n int) {
 	return n
 }
 
-// notSaved has parts that were not stored written again, and, if late, all shares that were given away: those do not
-// record which of their changes are durable.
-func (g *group) notSaved(parts []saved, late bool) {
+// notSaved has parts that were not stored written again, as urgently as before.
+func (g *group) notSaved(parts []saved) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, p := range parts {
 		p.securedLocked(false)
 		p.s.savedAt = p.before
-		p.s.saveLocked(saveSoon)
+		u := saveSoon
+		if p.presses {
+			u = saveRound
+		}
+		p.s.saveLocked(u)
 		g.touchLocked(p.s) // what waits for it makes it more urgent
 	}
-	for _, s := range g.mu.given {
-		if late {
-			g.changeLateLocked(s)
+}
+
+// lateWritten ends the write of shares that were given away, and has those written again that were lost.
+func (g *group) lateWritten(late, lost []lateRow) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range late {
+		if r.s.late != nil { // else it came back, or a seek ended it
+			r.s.late.writing = false
+		}
+	}
+	for _, r := range lost {
+		if r.s.late != nil {
+			r.s.savedAt = r.before
+			g.changeLateLocked(r.s)
 		}
 	}
 }

@@ -22,7 +22,14 @@ type write struct {
 type groupWrite struct {
 	g          *group
 	first, end int
+	late       []lateRow
 	parts      []saved
+}
+
+// lateRow is the row of a share that was given away.
+type lateRow struct {
+	s      *share
+	before uint32 // share.savedAt before it
 }
 
 // saved is one share's part of a write.
@@ -44,18 +51,23 @@ type saved struct {
 // writes reports whether rows of the part alone are to be written once its checkpoint is.
 func (p saved) writes() bool { return p.done || p.claim != nil || p.secure }
 
-// divide tells the parts that are stored from those that may not be, and whether rows of shares that were given away
-// are among the latter.
-func (w groupWrite) divide(unstored []int) (stored, lost []saved, lostLate bool) {
-	parts := w.end - len(w.parts) // index of the first one
-	for i, p := range w.parts {
-		if _, not := slices.BinarySearch(unstored, parts+i); not {
-			lost = append(lost, p)
-		} else {
-			stored = append(stored, p)
+// divide tells the parts that are stored from those that may not be, and answers which rows of shares that were given
+// away may not be.
+func (w groupWrite) divide(unstored []int) (stored, lost []saved, lostLate []lateRow) {
+	is := func(row int) bool { _, not := slices.BinarySearch(unstored, row); return !not }
+	for i, r := range w.late {
+		if !is(w.first + i) {
+			lostLate = append(lostLate, r)
 		}
 	}
-	return stored, lost, countBetween(unstored, w.first, parts) > 0
+	for i, p := range w.parts {
+		if is(w.end - len(w.parts) + i) {
+			stored = append(stored, p)
+		} else {
+			lost = append(lost, p)
+		}
+	}
+	return stored, lost, lostLate
 }
 
 // stored is how many of the group's rows are.
@@ -70,33 +82,46 @@ func countBetween(indexes []int, first, end int) int {
 	return to - from
 }
 
+// urgentInTurn is how many urgent rows go before one of the others.
+const urgentInTurn = 2
+
 // inTurn are the rows of a write in the order in which they are stored, for the metadata may be too slow for all of
-// them in the time of a call: first those of shares that were given away, then those that something waits for, and of
-// each kind first those of shares that were saved longest ago. Otherwise always the same shares might be saved. was has
-// the index in w.rows of each.
+// them in the time of a call. Two urgent rows are followed by one of the others, so that neither kind holds up the
+// other one for ever. Urgent are those that something waits for, and those of shares that were given away. Of each
+// kind those of shares that were saved longest ago come first. was has the index in w.rows of each.
 func (w write) inTurn(now uint32) (rows []metadata.Row, was []int) {
 	type turn struct {
 		index int
-		class int    // 0: the share was given away; 1: something waits for the row; 2: nothing does
 		age   uint32 // ms
 	}
-	turns := make([]turn, len(w.rows))
-	for i := range turns {
-		turns[i].index = i
-	}
+	var urgent, others []turn
 	for _, g := range w.groups {
-		first := g.end - len(g.parts)
+		for i, r := range g.late {
+			urgent = append(urgent, turn{g.first + i, now - r.before})
+		}
 		for i, p := range g.parts {
-			turns[first+i].class, turns[first+i].age = 2, now-p.before
+			t := turn{g.end - len(g.parts) + i, now - p.before}
 			if p.presses {
-				turns[first+i].class = 1
+				urgent = append(urgent, t)
+			} else {
+				others = append(others, t)
 			}
 		}
 	}
-	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(b.age, a.age)) })
-	rows, was = make([]metadata.Row, len(turns)), make([]int, len(turns))
-	for i, t := range turns {
-		rows[i], was[i] = w.rows[t.index], t.index
+	oldest := func(a, b turn) int { return cmp.Compare(b.age, a.age) }
+	slices.SortStableFunc(urgent, oldest)
+	slices.SortStableFunc(others, oldest)
+	rows, was = make([]metadata.Row, 0, len(w.rows)), make([]int, 0, len(w.rows))
+	take := func(from *[]turn, n int) {
+		n = min(n, len(*from))
+		for _, t := range (*from)[:n] {
+			rows, was = append(rows, w.rows[t.index]), append(was, t.index)
+		}
+		*from = (*from)[n:]
+	}
+	for len(urgent)+len(others) > 0 {
+		take(&urgent, urgentInTurn)
+		take(&others, 1)
 	}
 	return rows, was
 }

@@ -66,6 +66,7 @@ type share struct {
 type late struct {
 	state   dispatch.State
 	changed bool // since it was saved
+	writing bool // its row is on the way to the metadata
 	durable bool // what it was when the share was given away is saved
 	until   time.Time
 }
