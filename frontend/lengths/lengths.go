@@ -22,7 +22,8 @@ type Length struct {
 	core.Extent
 	Seal  metadata.SealRecord // of no state while nobody seals it
 	Last  core.Seq            // its end, or what is committed
-	Known bool                // false: no store could tell
+	Known bool                // false: no store could tell, or none was asked
+	asked bool                // its stores were
 }
 
 // Readers are the stores that the extent may be read from, those that have all of it first.
@@ -65,8 +66,9 @@ type Gauge struct {
 }
 
 const (
-	// sealsAtOnce bounds one look-up of seal rows.
-	sealsAtOnce = 500
+	// sealsAtOnce bounds one look-up of seal rows, lookUpsAtOnce is how many are under way.
+	sealsAtOnce   = 500
+	lookUpsAtOnce = 4
 	// callsAtOnce is how many calls to stores one question has under way.
 	callsAtOnce = 32
 	// FirstTimeout bounds the question to a store after which another one can be asked.
@@ -77,6 +79,15 @@ const (
 
 // OfQueue are the lengths of a queue's extents that a group reads, the zero one stands for its own, oldest first.
 func (g Gauge) OfQueue(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*Length, error) {
+	all, err := g.Ends(ctx, queue, group)
+	if err == nil {
+		g.Measure(ctx, all)
+	}
+	return all, err
+}
+
+// Ends is OfQueue without a question to the stores: the lengths of extents without an end are not known.
+func (g Gauge) Ends(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*Length, error) {
 	var all []*Length
 	for r, err := range metadata.All[metadata.ExtentRecord](ctx, g.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
 		if err != nil {
@@ -84,25 +95,32 @@ func (g Gauge) OfQueue(ctx context.Context, queue core.QueueID, group core.Group
 		}
 		all = append(all, &Length{Extent: r.Value.Extent})
 	}
+	reads, rctx := errgroup.WithContext(ctx)
+	reads.SetLimit(lookUpsAtOnce)
 	for some := range slices.Chunk(all, sealsAtOnce) {
-		if err := g.readSeals(ctx, some); err != nil {
-			return nil, err
-		}
+		reads.Go(func() error { return g.readSeals(rctx, some) })
 	}
-	all = slices.DeleteFunc(all, func(l *Length) bool { return l.Seal.State == core.ExtentRetired || !l.Seal.Home.ReadBy(group) })
+	if err := reads.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(l *Length) bool { return l.Seal.State == core.ExtentRetired || !l.Seal.Home.ReadBy(group) }), nil
+}
+
+// Measure asks the stores for the lengths that are not known, for each one once.
+func (g Gauge) Measure(ctx context.Context, all []*Length) {
 	var calls errgroup.Group
 	calls.SetLimit(callsAtOnce)
 	for _, l := range all {
-		if l.Known {
+		if l.Known || l.asked {
 			continue
 		}
 		calls.Go(func() error {
 			l.Last, l.Known = g.Committed(ctx, l.Extent)
+			l.asked = true
 			return nil
 		})
 	}
 	calls.Wait() // no function fails
-	return all, nil
 }
 
 // Sealed is what the metadata have of one extent's end: its length is known if it has one.
