@@ -107,7 +107,7 @@ func (s *service) delayedHeld(ctx context.Context, group *metadata.GroupRecord, 
 	if err != nil {
 		return nil, err
 	}
-	extents, err := s.gauge().OfQueue(ctx, q.ID, core.GroupID{})
+	extents, err := s.gauge().Ends(ctx, q.ID, core.GroupID{})
 	if err != nil {
 		return nil, err
 	}

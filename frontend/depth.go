@@ -78,10 +78,11 @@ func drain(d *pb.Depth) int64 {
 
 // depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters.
 func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (*pb.Depth, error) {
-	w, letters, err := s.allWork(ctx, group, extents)
+	w, merged, err := s.allWork(ctx, group, extents)
 	if err != nil {
 		return nil, err
 	}
+	s.gauge().Measure(ctx, w.alone)
 	sum := &pb.Depth{Queue: group.Spec.Queue, Group: group.Spec.Name, UnknownExtents: s.longSealing(extents)}
 	req := &pb.GetDepthRequest{Queue: group.Spec.Queue, Group: group.Spec.Name}
 	var mu sync.Mutex
@@ -116,7 +117,16 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 	if err := g.Wait(); err != nil {
 		return sum, err
 	}
+	// The owners have answered: a message that dies meanwhile counts here, maybe also as theirs. So does an extent that is
+	// merged meanwhile.
+	letters, err := s.gauge().OfQueue(ctx, group.DLQ, group.ID)
+	if err != nil {
+		return sum, err
+	}
 	for _, l := range letters {
+		if _, counted := slices.BinarySearchFunc(merged, l, byAge); counted {
+			continue
+		}
 		if sum.Dead += uint64(l.Last) - min(l.Seal.RemovedCount, uint64(l.Last)); !l.Known {
 			sum.UnknownExtents++
 		}
@@ -167,13 +177,9 @@ type ownership struct {
 	oldest *lengths.Length // of the extents of its shares; nil: it has none
 }
 
-// work looks up who owns the shares of a group.
-func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (work, error) {
+// work looks up who of the assigned owners has shares of a group in these extents, oldest first.
+func (s *service) work(ctx context.Context, group metadata.GroupRecord, assigned map[core.ExtentID]metadata.AssignmentRecord, extents []*lengths.Length) (work, error) {
 	done, err := s.consumed(ctx, group)
-	if err != nil {
-		return work{}, err
-	}
-	assigned, err := s.assigned(ctx, group.ID)
 	if err != nil {
 		return work{}, err
 	}
@@ -203,35 +209,46 @@ func (s *service) work(ctx context.Context, group metadata.GroupRecord, extents 
 }
 
 // allWork is work, with that in the group's retry queue, and in the extents of dead letters that were merged into it.
-// letters are the lengths of its dead letter queue.
-func (s *service) allWork(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (w work, letters []*lengths.Length, err error) {
-	retries, err := s.retryLengths(ctx, group)
-	if err != nil {
-		return work{}, nil, err
-	}
-	letters, err = s.gauge().OfQueue(ctx, group.DLQ, group.ID)
-	if err != nil {
-		return work{}, nil, err
-	}
-	var merged []*lengths.Length
-	letters = slices.DeleteFunc(letters, func(l *lengths.Length) bool {
-		is := l.Seal.Home.Kind == core.HomeMerged
-		if is {
-			merged = append(merged, l)
+// It asks no store: see Measure. merged are the extents of dead letters, oldest first.
+func (s *service) allWork(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (w work, merged []*lengths.Length, err error) {
+	var retries []*lengths.Length
+	if !group.Retry.IsZero() { // a message came into it
+		if retries, err = s.gauge().Ends(ctx, group.Retry, group.ID); err != nil {
+			return w, nil, err
 		}
-		return is
-	})
-	w, err = s.work(ctx, group, slices.Concat(extents, retries, merged))
-	return w, letters, err
+	}
+	assigned, err := s.assigned(ctx, group.ID)
+	if err != nil {
+		return w, nil, err
+	}
+	if merged, err = s.merged(ctx, group, assigned); err != nil {
+		return w, nil, err
+	}
+	all := slices.Concat(extents, retries, merged)
+	slices.SortFunc(all, byAge)
+	w, err = s.work(ctx, group, assigned, all)
+	return w, merged, err
 }
 
-// retryLengths are the lengths of a group's retry queue; none before a message came into it first.
-func (s *service) retryLengths(ctx context.Context, group metadata.GroupRecord) ([]*lengths.Length, error) {
-	if group.Retry.IsZero() {
-		return nil, nil
+// merged are the extents of dead letters that were merged into a group. Most groups have none, and a dead letter queue
+// may have thousands of extents. So their seals are read only if the group has a share of one, or if there was an
+// operation: its row stays for a week after its end, so that an owner is assigned before.
+func (s *service) merged(ctx context.Context, group metadata.GroupRecord, assigned map[core.ExtentID]metadata.AssignmentRecord) ([]*lengths.Length, error) {
+	shares := false
+	for _, a := range assigned {
+		shares = shares || a.Extent.Queue == group.DLQ
 	}
-	return s.gauge().OfQueue(ctx, group.Retry, group.ID)
+	if !shares {
+		_, _, err := metadata.Read[metadata.OperationRecord](ctx, s.shown, metadata.Operations, metadata.OperationKey(group.DLQ.ID), metadata.Quorum)
+		if core.CodeOf(err) == core.CodeNotFound {
+			return nil, nil
+		}
+	}
+	letters, err := s.gauge().Ends(ctx, group.DLQ, group.ID)
+	return slices.DeleteFunc(letters, func(l *lengths.Length) bool { return l.Seal.Home.Kind != core.HomeMerged }), err
 }
+
+func byAge(a, b *lengths.Length) int { return compareExtents(a.ID, b.ID) }
 
 // consumed are the extents that a group has consumed to their end.
 func (s *service) consumed(ctx context.Context, group metadata.GroupRecord) (map[core.ExtentID]time.Time, error) {

@@ -159,7 +159,11 @@ func callOff(st *pb.Standing, outcome cancel.Outcome) {
 
 // standing is where a message stands in a group: as the owner of its share says, or else as it was saved last.
 func (s *service) standing(ctx context.Context, group metadata.GroupRecord, at core.Receipt, l *lengths.Length) (*pb.Standing, error) {
-	w, err := s.work(ctx, group, []*lengths.Length{l})
+	assigned, err := s.assigned(ctx, group.ID)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.work(ctx, group, assigned, []*lengths.Length{l})
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	if err != nil {
 		return nil, err
 	}
-	extents, err := s.gauge().OfQueue(ctx, q.ID, core.GroupID{})
+	extents, err := s.gauge().Ends(ctx, q.ID, core.GroupID{})
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,7 @@ func (s *service) whyStuck(ctx context.Context, req *pb.WhyStuckRequest) (*pb.Wh
 	if err != nil {
 		return nil, err
 	}
+	s.gauge().Measure(ctx, w.alone)
 	f, err := s.findings(ctx, group, w)
 	if err != nil {
 		return nil, err

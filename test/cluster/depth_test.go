@@ -2,14 +2,17 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/tools/cli"
 )
 
@@ -207,5 +210,32 @@ func TestCluster_DepthSaysWhatItCannotCount(t *testing.T) {
 		if code != 0 || !strings.Contains(talk, "1 extent could not be counted") || !strings.Contains(out, "OLDEST_READY_MS") {
 			t.Errorf("the command prints %q, says %q and ends with %d", out, talk, code)
 		}
+	})
+}
+
+// TestCluster_DepthOfADyingMessage: a message dies while the depth is counted. It is in its place before, or in the one
+// after.
+func TestCluster_DepthOfADyingMessage(t *testing.T) {
+	bubble(t, Options{}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 2 })
+		w.publish("a")
+		con := w.consumer("g")
+		d := w.take(con, time.Minute)
+		sleep(5 * time.Second)
+		var once sync.Once
+		w.OnMeta(Frontend, func(_ context.Context, op Op) error {
+			if op.Name == "List" && op.Table == metadata.Dones.Name {
+				once.Do(func() {
+					d.Reject("bad")
+					sleep(3 * time.Second)
+				})
+			}
+			return nil
+		})
+		if got := counts(w.depth("g")); got == "0 0 0 0 0" {
+			t.Error("the message is nowhere")
+		}
+		w.OnMeta(Frontend, nil)
+		w.close(con)
 	})
 }

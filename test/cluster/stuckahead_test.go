@@ -27,3 +27,27 @@ func TestWhyStuck_ReadAhead(t *testing.T) {
 		w.close(con)
 	})
 }
+
+// TestWhyStuck_WhileStoresHang: all stores stand still. An operator hears all the same why a group does not go
+// on.
+func TestWhyStuck_WhileStoresHang(t *testing.T) {
+	bubble(t, Options{Stores: 2, Outputs: 2}, func(w *world) {
+		w.group("g", func(g *core.GroupSpec) { g.MaxDeliveries = 3; patient(g) })
+		w.publish(numbers(1, 10)...)
+		con := w.consumer("g")
+		for i := range 10 {
+			switch d := w.take(con, time.Minute); i {
+			case 0:
+				w.ok(d.Reject("bad"))
+			case 1:
+				w.ok(d.Nack(client.After(time.Hour)))
+			}
+		}
+		sleep(5 * time.Second)
+		for i := range 2 {
+			defer w.Hold(Store(i))()
+		}
+		_, err := w.Client.Admin().WhyStuck(w.t.Context(), queue, "g") // its owner may answer, or not
+		w.ok(err)
+	})
+}
