@@ -64,8 +64,7 @@ func TestSession_DamagedLease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				meta := &torn{Store: memory.New()}
 				w := newWorld(t, meta)
-				a, b := w.start("a", 1), w.start("b", 1)
-				within(t, "each has its part", 10*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(b) > 0 })
+				a, b := w.pair()
 				end := w.watch()
 				key := slotOf(t, meta.Store, a.run)
 				if written {
@@ -97,8 +96,7 @@ func TestSession_HolderOfADamagedLeaseDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		meta := memory.New()
 		w := newWorld(t, meta)
-		a, b := w.start("a", 1), w.start("b", 1)
-		within(t, "each has its part", 10*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(b) > 0 })
+		a, b := w.pair()
 		spoil(t, meta, slotOf(t, meta, a.run))
 		a.kill()
 		within(t, "the other one takes over", 11*time.Second, func() bool { return w.of(b) == len(w.keys) })

@@ -50,8 +50,7 @@ func TestForeign_NewcomerTakesNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				meta := memory.New()
 				w := newWorld(t, meta)
-				a, b := w.start("a", 1), w.start("b", 1)
-				within(t, "each has its part", 10*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(b) > 0 })
+				a, b := w.pair()
 				time.Sleep(2 * time.Minute)
 				other := metadata.Store(memory.New())
 				if leases {

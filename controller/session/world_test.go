@@ -97,6 +97,14 @@ func (w *world) startOn(own metadata.Store, id core.HostID, rate float64, ready 
 	return c
 }
 
+// pair starts two controllers, and waits until each has its part of the keys.
+func (w *world) pair() (a, b *controller) {
+	w.t.Helper()
+	a, b = w.start("a", 1), w.start("b", 1)
+	within(w.t, "each has its part", 10*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(b) > 0 })
+	return a, b
+}
+
 func (c *controller) now() time.Time {
 	return c.began.Add(time.Duration(float64(time.Since(c.began)) * c.rate))
 }
