@@ -133,6 +133,26 @@ func (m *members) termOf(run core.RunID) (term uint64, ok bool) {
 	return term, ok
 }
 
+// holds reports whether the rows show the lease that a run says it holds, as it is or renewed since.
+func (m *members) holds(run core.RunID, h Holding) bool {
+	for i := range m.slots {
+		if s := &m.slots[i]; s.Run == run && s.Term >= h.Term && s.Counter >= h.Counter {
+			return true
+		}
+	}
+	return false
+}
+
+// damaged reports whether a row cannot be decoded: it may be the one that is looked for.
+func (m *members) damaged() bool {
+	for i := range m.slots {
+		if m.slots[i].damaged {
+			return true
+		}
+	}
+	return false
+}
+
 // choose a slot to contend for: the one that the host had last, else a free one, in an order that differs by the host,
 // else the one whose holder has been silent for longest. full: all are other hosts', but for damaged ones.
 func (m *members) choose(self core.HostID, first int) (best int, full bool) {

@@ -1,0 +1,181 @@
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/columbamq/columba/core"
+)
+
+const (
+	// inquireEvery is the time between two questions to a controller that is not known to use these metadata.
+	inquireEvery = 2 * time.Second
+	// firstWithin bounds the first questions: the session lease waits for them.
+	firstWithin = 500 * time.Millisecond
+	// maxAge bounds the age that another controller names.
+	maxAge = 10 * 365 * 24 * time.Hour
+)
+
+// Inquirer is the part of an Owner that meets controllers which may use other metadata.
+type Inquirer interface {
+	// Peers are the other controllers of the membership. It does not block.
+	Peers() []Peer
+	// Inquire asks a run of another controller what session lease it holds.
+	Inquire(ctx context.Context, other Peer) (Holding, error)
+}
+
+// Holding is what this controller tells others of its session lease.
+func (s *Session) Holding() Holding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	term := s.heldLocked()
+	if term == 0 || !s.may.Load() { // else it is given back
+		return Holding{}
+	}
+	return Holding{Term: term, Counter: s.mu.lease.Counter(), Age: s.cfg.Now().Sub(s.mu.foreign.since)}
+}
+
+// StandsBack is an error while this controller does nothing, because a controller of its cluster uses other metadata.
+func (s *Session) StandsBack() error {
+	if id := s.obeys.Load(); id != nil {
+		return core.Errorf(core.CodeUnavailable, "controller %s stands back, because controller %s uses other metadata: stop the process that uses the wrong keyspace", s.cfg.Self, *id)
+	}
+	return nil
+}
+
+// inquireAlways asks the other controllers of the membership what leases they hold, until ctx ends. The channel is
+// closed when that was done once.
+func (s *Session) inquireAlways(ctx context.Context, wg *sync.WaitGroup) <-chan struct{} {
+	asked := make(chan struct{})
+	wg.Go(func() {
+		first, cancel := context.WithTimeout(ctx, firstWithin)
+		s.inquire(first)
+		cancel()
+		close(asked)
+		tick := time.NewTicker(inquireEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.inquire(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return asked
+}
+
+// unlessClosed is c, and nil once that is closed.
+func unlessClosed(c <-chan struct{}) <-chan struct{} {
+	select {
+	case <-c:
+		return nil
+	default:
+		return c
+	}
+}
+
+// said is an answer of another controller.
+type said struct {
+	Peer
+	Holding
+	since time.Time // as peer.since
+	ok    bool
+}
+
+func (s *Session) inquire(ctx context.Context) {
+	peers := s.owner.Peers()
+	s.mu.Lock()
+	due := s.mu.foreign.meet(peers, s.cfg.Now())
+	s.mu.Unlock()
+	claims := s.claimsOf(ctx, due)
+	if len(claims) == 0 {
+		return
+	}
+	// The lease was there when its holder said so. A reading that begins after that shows it, if the metadata are the
+	// same.
+	if !s.showsAll(claims) && s.look(ctx, false) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cfg.Now()
+	for _, c := range claims {
+		switch {
+		case s.mu.members.holds(c.Run, c.Holding):
+			s.mu.foreign.shares(c.Peer, c.since)
+		case !s.mu.members.damaged():
+			s.mu.foreign.claims(c.Peer, c.since, now)
+		}
+	}
+}
+
+// claimsOf asks controllers side by side, and answers those that say they hold leases.
+func (s *Session) claimsOf(ctx context.Context, due []Peer) (claims []said) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	answers := make([]said, len(due))
+	var g errgroup.Group
+	for i, p := range due {
+		g.Go(func() error {
+			asked := s.cfg.Now()
+			h, err := s.owner.Inquire(ctx, p)
+			now := s.cfg.Now()
+			answers[i] = said{p, h, now.Add(-min(max(h.Age, 0), maxAge)), err == nil && now.Sub(asked) <= callTimeout}
+			return nil
+		})
+	}
+	g.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range answers {
+		switch {
+		case a.ok && a.Term > 0:
+			claims = append(claims, a)
+		case a.ok:
+			s.mu.foreign.silent(a.Peer)
+		}
+	}
+	return claims
+}
+
+func (s *Session) showsAll(claims []said) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range claims {
+		if !s.mu.members.holds(c.Run, c.Holding) {
+			return false
+		}
+	}
+	return true
+}
+
+// standsBackLocked reports whether this controller is to hold no lease because of one with other metadata, and tells
+// the log of that one.
+func (s *Session) standsBackLocked(now time.Time, holds bool) bool {
+	d := s.mu.foreign.decide(now, holds)
+	obeys := &d.host
+	if !d.back || d.host == "" {
+		obeys = nil
+	}
+	s.obeys.Store(obeys)
+	switch {
+	case d.host == "":
+		s.mu.foreign.told.Succeeded()
+	case d.back != s.mu.foreign.stoodBack || s.mu.foreign.told.Failed(now):
+		s.mu.foreign.told.Failed(now)
+		if d.back {
+			s.cfg.Log.Error("two controllers of one cluster use different metadata, such as a keyspace and its copy: this one stands back, and is responsible for no queue; "+
+				"stop the process that uses the wrong keyspace; this one goes on ten minutes after the other one has left, or when it is started again", "host", s.cfg.Self, "other", d.host, "run", d.run)
+		} else {
+			s.cfg.Log.Error("two controllers of one cluster use different metadata, such as a keyspace and its copy: this one goes on, because controllers have used its metadata for longer; "+
+				"stop the process that uses the wrong keyspace", "host", s.cfg.Self, "other", d.host, "run", d.run)
+		}
+	}
+	s.mu.foreign.stoodBack = obeys != nil
+	return d.back
+}
