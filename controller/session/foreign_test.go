@@ -253,20 +253,30 @@ func TestForeign_UnreadableLeases(t *testing.T) {
 }
 
 // TestForeign_CorrectedMetadata: a controller on a copy that was there first is started again on the metadata of the
-// one that stood back for it. That one goes on as soon as it sees so.
+// one that stood back for it, with this version or an earlier one. That one goes on as soon as it sees so.
 func TestForeign_CorrectedMetadata(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, memory.New())
-		x := w.startOn(memory.New(), "x", 1, nil)
-		time.Sleep(2 * time.Minute)
-		a := w.start("a", 1)
-		within(t, "it stands back", 20*time.Second, func() bool { return a.StandsBack() != nil })
-		x.end()
-		x = w.start("x", 1)
-		within(t, "each has its part", 20*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(x) > 0 })
-		a.end()
-		x.end()
-	})
+	for _, old := range []bool{false, true} {
+		t.Run(fmt.Sprintf("an earlier version: %t", old), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, memory.New())
+				x := w.startOn(memory.New(), "x", 1, nil)
+				time.Sleep(2 * time.Minute)
+				a := w.start("a", 1)
+				within(t, "it stands back", 20*time.Second, func() bool { return errors(a) > 0 })
+				x.end()
+				w.mu.Lock()
+				w.mu.old["x"] = old
+				w.mu.Unlock()
+				x = w.start("x", 1)
+				within(t, "each has its part", 20*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(x) > 0 })
+				if err := a.StandsBack(); err != nil {
+					t.Error(err)
+				}
+				a.end()
+				x.end()
+			})
+		})
+	}
 }
 
 // TestForeign_EstablishedAfterALapse: the metadata of the cluster were away, and a controller on a copy took a lease

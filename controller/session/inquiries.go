@@ -32,7 +32,7 @@ func (s *Session) Holding() Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	term := s.heldLocked()
-	if term == 0 || !s.may.Load() { // else it is given back
+	if d := s.stands.Load(); term == 0 || !s.may.Load() || d == nil || d.idle() { // else it is given back
 		return Holding{}
 	}
 	return Holding{Term: term, Counter: s.mu.lease.Counter(), Age: s.cfg.Now().Sub(s.mu.foreign.since)}
@@ -40,8 +40,12 @@ func (s *Session) Holding() Holding {
 
 // StandsBack is an error while this controller does nothing, because a controller of its cluster uses other metadata.
 func (s *Session) StandsBack() error {
-	if id := s.obeys.Load(); id != nil {
-		return core.Errorf(core.CodeUnavailable, "controller %s stands back, because controller %s uses other metadata: stop the process that uses the wrong keyspace", s.cfg.Self, *id)
+	d := s.stands.Load()
+	switch {
+	case d == nil, d.course == waits:
+		return nil
+	case d.course == back:
+		return core.Errorf(core.CodeUnavailable, "controller %s stands back, because controller %s uses other metadata: stop the process that uses the wrong keyspace", s.cfg.Self, d.Host)
 	}
 	return nil
 }
@@ -87,31 +91,29 @@ type said struct {
 	ok    bool
 }
 
+// inquire asks them once, and decides by their answers at once.
 func (s *Session) inquire(ctx context.Context) {
 	peers := s.owner.Peers()
 	s.mu.Lock()
 	due := s.mu.foreign.meet(peers, s.cfg.Now())
 	s.mu.Unlock()
 	claims := s.claimsOf(ctx, due)
-	if len(claims) == 0 {
-		return
-	}
 	// The lease was there when its holder said so. A reading that begins after that shows it, if the metadata are the
 	// same.
-	if !s.showsAll(claims) && s.look(ctx, false) != nil {
-		return
-	}
+	looked := s.showsAll(claims) || s.look(ctx, false) == nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	for _, c := range claims {
 		switch {
+		case !looked:
 		case s.mu.members.holds(c.Run, c.Holding):
 			s.mu.foreign.shares(c.Peer, c.since)
 		case !s.mu.members.damaged():
 			s.mu.foreign.claims(c.Peer, c.since, now)
 		}
 	}
+	s.standsLocked(now, s.heldLocked() > 0)
 }
 
 // claimsOf asks controllers side by side, and answers those that say they hold leases.
@@ -132,12 +134,13 @@ func (s *Session) claimsOf(ctx context.Context, due []Peer) (claims []said) {
 	g.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.cfg.Now()
 	for _, a := range answers {
-		switch {
-		case a.ok && a.Term > 0:
+		if !a.ok {
+			continue
+		}
+		if s.mu.foreign.hears(a.Peer, a.Term > 0, now); a.Term > 0 {
 			claims = append(claims, a)
-		case a.ok:
-			s.mu.foreign.silent(a.Peer)
 		}
 	}
 	return claims
@@ -154,28 +157,28 @@ func (s *Session) showsAll(claims []said) bool {
 	return true
 }
 
-// standsBackLocked reports whether this controller is to hold no lease because of one with other metadata, and tells
-// the log of that one.
-func (s *Session) standsBackLocked(now time.Time, holds bool) bool {
-	d := s.mu.foreign.decide(now, holds)
-	obeys := &d.host
-	if !d.back || d.host == "" {
-		obeys = nil
-	}
-	s.obeys.Store(obeys)
+// standsLocked decides what this controller does beside those with other metadata, and tells the log of them.
+func (s *Session) standsLocked(now time.Time, holds bool) stands {
+	f := &s.mu.foreign
+	f.corrected(&s.mu.members)
+	all, _ := s.mu.members.others()
+	d := f.decide(now, holds, len(all) > 0)
+	s.stands.Store(&d)
 	switch {
-	case d.host == "":
-		s.mu.foreign.told.Succeeded()
-	case d.back != s.mu.foreign.stoodBack || s.mu.foreign.told.Failed(now):
-		s.mu.foreign.told.Failed(now)
-		if d.back {
-			s.cfg.Log.Error("two controllers of one cluster use different metadata, such as a keyspace and its copy: this one stands back, and is responsible for no queue; "+
-				"stop the process that uses the wrong keyspace; this one goes on ten minutes after the other one has left, or when it is started again", "host", s.cfg.Self, "other", d.host, "run", d.run)
-		} else {
-			s.cfg.Log.Error("two controllers of one cluster use different metadata, such as a keyspace and its copy: this one goes on, because controllers have used its metadata for longer; "+
-				"stop the process that uses the wrong keyspace", "host", s.cfg.Self, "other", d.host, "run", d.run)
-		}
+	case d.Host == "" || d.course == waits:
+		f.told.Succeeded()
+	case d.course != f.said || f.told.Failed(now):
+		f.told.Failed(now)
+		s.cfg.Log.Error("two controllers of one cluster use different metadata, such as a keyspace and its copy: "+saying[d.course]+
+			"; stop the process that uses the wrong keyspace", "host", s.cfg.Self, "other", d.Host, "run", d.Run)
 	}
-	s.mu.foreign.stoodBack = obeys != nil
-	return d.back
+	f.said = d.course
+	return d
+}
+
+// saying is what the log is told of each course.
+var saying = map[course]string{
+	acts:   "this one goes on, because controllers have used its metadata for longer",
+	yields: "this one gives way in a moment, unless the other one leaves",
+	back:   "this one stands back, and is responsible for no queue; it goes on ten minutes after the other one has left, or when it is started again",
 }

@@ -54,6 +54,7 @@ type slot struct {
 	sighting lease.Sighting
 	asked    time.Time // before the last answer was asked for
 	damaged  bool      // the row cannot be decoded: nobody takes or renews the lease
+	renewed  bool      // its run has changed the row since it was seen here first
 	reach
 }
 
@@ -74,6 +75,7 @@ func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answere
 		return
 	}
 	s.sighting.See(v, answered)
+	s.renewed = r.Run == s.Run
 	if r.Run != s.Run {
 		s.reach = reach{}
 	}
@@ -137,6 +139,17 @@ func (m *members) termOf(run core.RunID) (term uint64, ok bool) {
 func (m *members) holds(run core.RunID, h Holding) bool {
 	for i := range m.slots {
 		if s := &m.slots[i]; s.Run == run && s.Term >= h.Term && s.Counter >= h.Counter {
+			return true
+		}
+	}
+	return false
+}
+
+// renews reports whether a run has renewed its lease while this controller looked, and may still hold it. A row that
+// was copied stays as it is.
+func (m *members) renews(run core.RunID) bool {
+	for i := range m.slots {
+		if s := &m.slots[i]; s.Run == run && s.renewed && s.lives() {
 			return true
 		}
 	}

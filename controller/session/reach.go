@@ -204,12 +204,12 @@ func (s *Session) decide() {
 	now, m := s.cfg.Now(), &s.mu.members
 	holds := s.heldLocked() > 0
 	s.tellHiddenLocked(now, holds)
-	standsBack := s.standsBackLocked(now, holds)
+	d := s.standsLocked(now, holds)
 	if holds && !s.may.Load() { // it is being given back
 		return
 	}
 	o := m.obstacle(now, holds, sees)
-	may := o == nil && !standsBack
+	may := o == nil && !d.idle()
 	if s.may.Swap(may) != may && s.mu.lease != nil {
 		s.mu.lease.Again()
 	}

@@ -57,11 +57,12 @@ type Session struct {
 	cfg   Config
 	owner Owner
 	view  atomic.Pointer[view]
-	looks chan struct{}               // capacity 1: one at a time reads the rows and takes them over
-	asked chan struct{}               // capacity 1: one question of others at a time looks
-	may   atomic.Bool                 // this controller is to have a session lease
-	obeys atomic.Pointer[core.HostID] // this controller stands back for that one, which has other metadata
-	mu    struct {
+	looks chan struct{} // capacity 1: one at a time reads the rows and takes them over
+	asked chan struct{} // capacity 1: one question of others at a time looks
+	may   atomic.Bool   // this controller is to have a session lease
+	// stands is what this controller does beside those with other metadata; nil: it has not asked them yet.
+	stands atomic.Pointer[stands]
+	mu     struct {
 		sync.Mutex
 		members   members
 		lease     *lease.Lease // that is contended for, or held
