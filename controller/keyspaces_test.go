@@ -14,9 +14,9 @@ import (
 	"github.com/columbamq/columba/metadata/memory"
 )
 
-// TestKeyspaces_LaterControllerStandsBack: a controller starts on a copy of the metadata of its cluster. It does
-// nothing for the queues, it creates no extents, its log names both hosts, and the controller of the cluster goes on.
-func TestKeyspaces_LaterControllerStandsBack(t *testing.T) {
+// besideCopy has a controller that is responsible for a queue for five minutes, and then one more that starts on a copy
+// of the metadata.
+func besideCopy(t *testing.T, f func(r *harness, queue core.QueueID, fork metadata.Store, other *running)) {
 	bubble(t, harnessOptions{stores: 3, edit: beside}, func(r *harness) {
 		queue := r.queue(3, 2)
 		q, _, err := metadata.Read[metadata.QueueRecord](r.t.Context(), r.meta, metadata.Queues, metadata.QueueKey(queue), metadata.Serial)
@@ -31,6 +31,37 @@ func TestKeyspaces_LaterControllerStandsBack(t *testing.T) {
 		other := r.beside("other")
 		defer other.end()
 		r.use(first)
+		f(r, queue, fork, other)
+	})
+}
+
+// TestKeyspaces_ActsAtNoTime: a controller starts on a copy of the metadata of its cluster. It makes no extents, seals
+// none and is not ready before it knows that it has to stand back.
+func TestKeyspaces_ActsAtNoTime(t *testing.T) {
+	besideCopy(t, func(r *harness, queue core.QueueID, _ metadata.Store, other *running) {
+		e := r.extent(queue, 5)
+		s := &service{other.Host}
+		for range 40 {
+			if err := other.Ready(); err == nil {
+				t.Fatal("it is ready")
+			}
+			_, err := s.EnsureExtent(r.t.Context(), connect.NewRequest(&pb.EnsureExtentRequest{Queue: queue.ID[:], Input: string(r.input.ID), InputRun: r.input.Run.ID[:], Kind: string(core.KindLog)}))
+			if core.CodeOf(convert.FromRPC(err)) != core.CodeUnavailable {
+				t.Fatalf("it makes an extent: %v", err)
+			}
+			_, err = s.SealExtent(r.t.Context(), connect.NewRequest(&pb.SealExtentRequest{Extent: convert.ExtentToProto(e), Floor: 5}))
+			if core.CodeOf(convert.FromRPC(err)) != core.CodeUnavailable {
+				t.Fatalf("it seals an extent: %v", err)
+			}
+			r.sleep(500 * time.Millisecond)
+		}
+	})
+}
+
+// TestKeyspaces_LaterControllerStandsBack: a controller starts on a copy of the metadata of its cluster. It does
+// nothing for the queues, it creates no extents, its log names both hosts, and the controller of the cluster goes on.
+func TestKeyspaces_LaterControllerStandsBack(t *testing.T) {
+	besideCopy(t, func(r *harness, queue core.QueueID, fork metadata.Store, other *running) {
 		for range 300 {
 			r.sleep(100 * time.Millisecond)
 			if !r.ctl.duties.Responsible(queue.ID) || other.duties.Responsible(queue.ID) {

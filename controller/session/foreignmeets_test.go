@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata/memory"
 )
 
@@ -181,6 +182,62 @@ func TestForeign_PausedWhileItStandsBack(t *testing.T) {
 		w.hide("a", "x", false)
 		if n := seconds(60, func() bool { return w.of(x) > 0 }); n > 0 {
 			t.Errorf("it is responsible in the other metadata for %d s", n)
+		}
+		a.end()
+		x.end()
+	})
+}
+
+// TestForeign_FirstInquiry: a controller refuses calls until its first questions have ended. That is at once if it is
+// alone or the others answer, and half a second after the start if one does not.
+func TestForeign_FirstInquiry(t *testing.T) {
+	for name, c := range map[string]struct {
+		others, cut bool
+		after       time.Duration
+	}{"alone": {}, "beside one that answers": {others: true}, "beside one that does not": {others: true, cut: true, after: 500 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, memory.New())
+				if c.others {
+					a := w.start("a", 1)
+					defer a.end()
+					time.Sleep(time.Minute)
+				}
+				w.mu.Lock()
+				w.mu.cut[[2]core.HostID{"b", "a"}] = c.cut
+				w.mu.Unlock()
+				b := w.start("b", 1)
+				defer b.end()
+				if c.after > 0 {
+					time.Sleep(c.after - time.Millisecond)
+					synctest.Wait()
+					if err := b.StandsBack(); core.CodeOf(err) != core.CodeUnavailable {
+						t.Errorf("it has not asked yet, and acts: %v", err)
+					}
+					time.Sleep(time.Millisecond)
+				}
+				synctest.Wait()
+				if err := b.StandsBack(); err != nil {
+					t.Errorf("after %s it does not act: %v", c.after, err)
+				}
+			})
+		})
+	}
+}
+
+// TestForeign_RefusesWhileItWaits: a controller on a copy takes no lease from its start on, because it waits until it
+// knows what metadata the others use. It refuses calls meanwhile, too.
+func TestForeign_RefusesWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		a := w.start("a", 1)
+		time.Sleep(time.Minute)
+		x := w.startOn(memory.New(), "x", 1, nil)
+		for range 300 {
+			if err := x.StandsBack(); core.CodeOf(err) != core.CodeUnavailable {
+				t.Fatalf("it acts: %v", err)
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
 		a.end()
 		x.end()

@@ -13,7 +13,7 @@ import (
 const (
 	// inquireEvery is the time between two questions to a controller that is not known to use these metadata.
 	inquireEvery = 2 * time.Second
-	// firstWithin bounds the first questions: the session lease waits for them.
+	// firstWithin bounds the first questions: the session lease waits for them, and calls are refused meanwhile.
 	firstWithin = 500 * time.Millisecond
 	// maxAge bounds the age that another controller names.
 	maxAge = 10 * 365 * 24 * time.Hour
@@ -38,12 +38,15 @@ func (s *Session) Holding() Holding {
 	return Holding{Term: term, Counter: s.mu.lease.Counter(), Age: s.cfg.Now().Sub(s.mu.foreign.since)}
 }
 
-// StandsBack is an error while this controller does nothing, because a controller of its cluster uses other metadata.
+// StandsBack is an error while this controller does nothing, because a controller of its cluster uses other metadata,
+// or it does not know yet whether one does.
 func (s *Session) StandsBack() error {
 	d := s.stands.Load()
 	switch {
-	case d == nil, d.course == waits:
-		return nil
+	case d == nil:
+		return core.Errorf(core.CodeUnavailable, "controller %s has started a moment ago, and asks the other controllers which metadata they use; ask again", s.cfg.Self)
+	case d.course == waits:
+		return core.Errorf(core.CodeUnavailable, "controller %s does nothing until it knows whether controller %s uses other metadata; ask again", s.cfg.Self, d.Host)
 	case d.course == back:
 		return core.Errorf(core.CodeUnavailable, "controller %s stands back, because controller %s uses other metadata: stop the process that uses the wrong keyspace", s.cfg.Self, d.Host)
 	}
