@@ -53,8 +53,30 @@ type controller struct {
 	yields  atomic.Int64
 	all     atomic.Int64                  // yields while it was responsible for no key
 	busy    atomic.Pointer[chan struct{}] // yields wait until it is closed
-	log     strings.Builder
+	log     record
 }
+
+// record is a log that a test can read while it is written.
+type record struct {
+	mu struct {
+		sync.Mutex
+		all strings.Builder
+	}
+}
+
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.all.Write(p)
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.all.String()
+}
+
+func (r *record) Len() int { return len(r.String()) }
 
 func newWorld(t *testing.T, meta metadata.Store) *world {
 	w := &world{t: t}
