@@ -41,7 +41,7 @@ func TestRule_Breaker_HandfulOnAnotherHost(t *testing.T) {
 						g.LockTimeout, g.MaxDeliveries, g.NoNackThrottle, g.Exhausted = 10*time.Second, 5, true, end
 					})
 					const few = 4
-					all := w.split(400, few)
+					all := w.split(600, few) // first attempts for the whole outage, which makes about 400: without any, failures would count
 					con := w.consumer("g", client.Prefetch(50))
 					nack := outages["they nack"]
 					n := w.stop(con, nack, time.Minute)
