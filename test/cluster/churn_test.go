@@ -58,7 +58,7 @@ func TestChurn(t *testing.T) {
 func churn(seed uint64, lasts time.Duration) *schedule {
 	r := rand.New(rand.NewPCG(seed, 20))
 	s := &schedule{
-		seed: seed, stores: 4, controllers: 2 + r.IntN(2), roll: churnRoll,
+		seed: seed, flag: "churnseed", stores: 4, controllers: 2 + r.IntN(2), roll: churnRoll,
 		latency: []time.Duration{0, 200 * time.Microsecond, 5 * time.Millisecond}[r.IntN(3)],
 		gossip:  []time.Duration{time.Millisecond, time.Second, 4 * time.Second}[r.IntN(3)],
 	}

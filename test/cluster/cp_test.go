@@ -50,7 +50,7 @@ func TestChains(t *testing.T) {
 
 func tryChains(t *testing.T, seed uint64) {
 	s := draw(seed, steps(8), *ctlFlag)
-	s.single = false
+	s.single, s.flag = false, "chainseed"
 	random := rand.New(rand.NewPCG(seed, 7))
 	aimAtInputs(s, random)
 	patience := []time.Duration{2 * time.Second, 30 * time.Second}

@@ -23,6 +23,6 @@ func TestGroupSeeds(t *testing.T) {
 }
 
 func tryHabits(t *testing.T, s *schedule) {
-	s.single = false
+	s.single, s.flag = false, "groupseed"
 	tryLoad(t, s, newHabits(s))
 }

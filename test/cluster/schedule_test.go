@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,7 @@ import (
 // schedule is one run's choices: all come from its seed.
 type schedule struct {
 	seed        uint64
+	flag        string // that runs the seed alone; empty: -seed
 	stores      int
 	controllers int
 	single      bool // there is a queue without replication
@@ -157,8 +159,8 @@ func (e event) String() string {
 
 func (s *schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "-seed=%d -steps=%d -controllers=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t, calm after %s\n",
-		s.seed, len(s.events), s.controllers, s.stores, s.latency, s.gossip, s.roll, s.single, s.calmAfter)
+	fmt.Fprintf(&b, "-%s=%d -steps=%d -controllers=%d: %d stores, latency up to %s, gossip up to %s, extents of %d bytes, single %t, calm after %s\n",
+		cmp.Or(s.flag, "seed"), s.seed, len(s.events), s.controllers, s.stores, s.latency, s.gossip, s.roll, s.single, s.calmAfter)
 	for _, e := range s.events {
 		fmt.Fprintln(&b, e)
 	}
