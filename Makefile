@@ -92,7 +92,7 @@ test: ## all tests but attacks, about 4 minutes on 2 cores
 
 .PHONY: race
 race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 8 minutes; a failure where it cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 2 -timeout 600s \
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 3 -timeout 600s \
 	  -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' $(TESTFLAGS) $(raced)
 
 .PHONY: attack

@@ -41,6 +41,7 @@ func TestRule_Breaker_HandfulOnAnotherHost(t *testing.T) {
 						g.LockTimeout, g.MaxDeliveries, g.NoNackThrottle, g.Exhausted = 10*time.Second, 5, true, end
 					})
 					const few = 4
+					lasts := underrace.Of(5*time.Minute, 20*time.Minute)
 					all := w.split(600, few) // first attempts for the whole outage, which makes about 400: without any, failures would count
 					con := w.consumer("g", client.Prefetch(50))
 					nack := outages["they nack"]
@@ -49,11 +50,11 @@ func TestRule_Breaker_HandfulOnAnotherHost(t *testing.T) {
 						w.Crash(Output)
 						w.Up(Output)
 					}
-					n += w.stop(con, nack, 20*time.Minute)
+					n += w.stop(con, nack, lasts)
 					if n < 5*few || n > 2000 {
 						t.Errorf("%d deliveries in the outage", n)
 					}
-					if d := w.depth("g"); d.Dead > 0 || d.BreakerOpen < 20*time.Minute {
+					if d := w.depth("g"); d.Dead > 0 || d.BreakerOpen < lasts {
 						t.Errorf("after the outage: %+v", d)
 					}
 					bodies := numbers(1, all)

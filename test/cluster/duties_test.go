@@ -7,6 +7,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 const (
@@ -66,7 +67,7 @@ func (t *trial) watchDuties() (stop func()) {
 //
 //	go test ./test/cluster -run NothingIsLate -controllers=2
 func TestControllers_NothingIsLate(t *testing.T) {
-	const messages, late = 1500, 2 * time.Second
+	messages, late := underrace.Of(500, 1500), 2*time.Second
 	bubble(t, Options{Controllers: *ctlFlag, Outputs: 2, Input: rollAt(24_000)}, func(w *world) {
 		w.group("g", nil)
 		sleep(10 * time.Second)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/columbamq/columba/client"
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/internal/underrace"
 )
 
 // TestStranger_StopsNoDeliveries: a controller starts that reaches the metadata, and that gossip shows to nobody: the
@@ -15,6 +16,7 @@ import (
 func TestStranger_StopsNoDeliveries(t *testing.T) {
 	for _, cut := range []bool{true, false} {
 		t.Run(fmt.Sprint("calls fail ", cut), func(t *testing.T) {
+			underrace.One(t, cut)
 			bubble(t, Options{Controllers: 2}, func(w *world) {
 				stranger := ControllerOf(1)
 				w.Crash(stranger)
