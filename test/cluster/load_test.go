@@ -225,9 +225,7 @@ func (t *trial) life(ctx context.Context, cl *client.Client, g core.GroupSpec, n
 	}
 	switch {
 	case closed(t.calm):
-	case t.load.pace == 0:
-		return // its client ends it
-	case random.IntN(2) == 0: // so does it here, and what it settled last may not have been sent
+	case t.load.pace == 0, random.IntN(2) == 0: // its client ends it: what it was sent or settled last may be on the way
 		t.crashed("consumer "+name, time.Now(), time.Now())
 		return
 	}
