@@ -1,6 +1,7 @@
 package metadatatest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -178,6 +179,7 @@ func counterHistory(t *testing.T, s metadata.Store, seed uint64) {
 type counterCall struct {
 	counter int
 	add     bool
+	nth     int // see inTurn
 }
 
 func (c counterCall) key() metadata.Key { return key(fmt.Sprint("counter", c.counter)) }
@@ -210,27 +212,48 @@ func callCounter(ctx context.Context, s metadata.Store, in counterCall) (counter
 	return counterAnswer{core.CodeOf(err), v.N}, err
 }
 
-// counterModel is a number.
+// counterModel is a number, and how many additions of unknown outcome have taken effect.
 func counterModel() porcupine.Model {
+	type state struct{ n, unknown int }
+	parts := byKey(func(input any) int { return input.(counterCall).counter })
 	return porcupine.Model{
-		Partition: byKey(func(input any) int { return input.(counterCall).counter }),
-		Init:      func() any { return 0 },
+		Partition: func(calls []porcupine.Operation) [][]porcupine.Operation { return inTurn(parts(calls)) },
+		Init:      func() any { return state{} },
 		Step: func(current, input, output any) (bool, any) {
-			n, out := current.(int), output.(counterAnswer)
-			after := n
-			if input.(counterCall).add {
-				after++
+			st, in, out := current.(state), input.(counterCall), output.(counterAnswer)
+			after := st
+			if in.add {
+				after.n++
 			}
-			switch out.code {
-			case "":
-				return out.n == after, after
-			case core.CodeUnknown:
-				return true, after
+			switch {
+			case out.code == "":
+				return out.n == after.n, after
+			case out.code == core.CodeUnknown && in.add:
+				after.unknown++
+				return in.nth == after.unknown, after
 			}
-			return out.code == core.CodeUnavailable, n
+			return out.code == core.CodeUnavailable || out.code == core.CodeUnknown, st
 		},
 		DescribeOperation: func(input, output any) string { return fmt.Sprintf("add %v → %+v", input, output) },
 	}
+}
+
+// inTurn numbers the additions of unknown outcome to each counter in the order in which they began, from 1. They are
+// alike, and may take effect at any later time. So if any linear order explains the answers, one does in which they
+// take effect in this order, and the search need not try each subset of them.
+func inTurn(parts [][]porcupine.Operation) [][]porcupine.Operation {
+	for _, calls := range parts {
+		slices.SortStableFunc(calls, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		n := 0
+		for i, op := range calls {
+			if in := op.Input.(counterCall); in.add && op.Output.(counterAnswer).code == core.CodeUnknown {
+				n++
+				in.nth = n
+				calls[i].Input = in
+			}
+		}
+	}
+	return parts
 }
 
 // createOnce races Create: at most one succeeds, and what it stored is there.
