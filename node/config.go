@@ -172,11 +172,16 @@ func (c Config) validateAddresses() error {
 	return err
 }
 
-// splitAddress returns the host of a host:port.
+// splitAddress returns the host of a host:port. The example of its error has the default port of the field: a service
+// port in --join ends the process.
 func splitAddress(field, addr string) (host string, err error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", core.Errorf(core.CodeBadArgument, "%s %q is not host:port; write it like 127.0.0.1:4922", field, addr)
+		example := "127.0.0.1:4922"
+		if field == "join" || field == "gossip" {
+			example = "127.0.0.1:5922"
+		}
+		return "", core.Errorf(core.CodeBadArgument, "%s %q is not host:port; write it like %s", field, addr, example)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return "", core.Errorf(core.CodeBadArgument, "%s %q has a port that is not in 0 … 65535", field, addr)

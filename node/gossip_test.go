@@ -50,7 +50,7 @@ func TestConfigOfAClusterThatCannotBe(t *testing.T) {
 		"gossip for all":      {func(c *Config) { c.Gossip = "10.0.0.7:1" }, "--insecure"},
 		"gossip everywhere":   {func(c *Config) { c.Gossip = "0.0.0.0:1" }, "--insecure"},
 		"gossip as what":      {func(c *Config) { c.Gossip, c.Insecure = "0.0.0.0:1", true }, "--advertise"},
-		"join":                {func(c *Config) { c.Join = []string{"a:1", "b"} }, `join "b" is not host:port`},
+		"join":                {func(c *Config) { c.Join = []string{"a:1", "b"} }, `join "b" is not host:port; write it like 127.0.0.1:5922`},
 		"join everybody":      {func(c *Config) { c.Join = []string{"0.0.0.0:1"} }, "no address that can be reached"},
 		"join port":           {func(c *Config) { c.Join = []string{"a:70000"} }, "0 … 65535"},
 		"no store":            {func(c *Config) { c.Stores = 0 }, "stores 0 is not in 1 …"},
