@@ -41,7 +41,7 @@ type Question[R any] struct {
 func Ask[R any](ctx context.Context, p *Pool, controllers []Host, q Question[R]) (R, error) {
 	switch len(controllers) {
 	case 0:
-		return *new(R), convert.RPCError(core.Errorf(core.CodeUnavailable, "no controller is known"))
+		return *new(R), convert.RPCError(core.Errorf(core.CodeUnavailable, "no live host has the role controller; start one, or see `columba list hosts`"))
 	case 1:
 		return q.Call(ctx, p.Controller(controllers[0].Address))
 	}
