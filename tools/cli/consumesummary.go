@@ -30,7 +30,7 @@ func (r *consumeRun) connect(ctx context.Context, c *client.Client) (*client.Con
 	said := make(chan struct{})
 	note := time.AfterFunc(noHostNote, func() {
 		defer close(said)
-		r.app.say("note: group %s of %s has no output host yet; waiting for one", r.group, r.queue)
+		r.app.say("note: no output host is known yet for group %s of %s; waiting for one", r.group, r.queue)
 	})
 	defer func() {
 		if !note.Stop() {
@@ -48,8 +48,8 @@ func (r *consumeRun) connect(ctx context.Context, c *client.Client) (*client.Con
 }
 
 func (r *consumeRun) withoutHost(waited time.Duration, flag string) error {
-	return core.Errorf(core.CodeUnavailable, "group %s of %s had no output host for %s, so that it could not be asked for messages; see `columba list hosts`, or allow more with --%s",
-		r.group, r.queue, waited, flag)
+	return core.Errorf(core.CodeUnavailable, "for %s no output host was known for group %s of %s, so none could be asked for messages; see `columba list hosts`: an output host and a controller have to be up; or allow more with --%s",
+		waited, r.group, r.queue, flag)
 }
 
 // summary says what the run did and returns its error.

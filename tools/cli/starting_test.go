@@ -74,7 +74,7 @@ func TestConsume_EndsWithoutAnOutputHost(t *testing.T) {
 		if took := time.Since(began); code != core.ExitUnavailable || took > 10*time.Second {
 			t.Errorf("%s: exit code %d after %s, %q", limit, code, took, stderr)
 		}
-		if !strings.Contains(stderr, "had no output host for 1.5s") || !strings.Contains(stderr, "note: group g of /a/b has no output host yet") {
+		if !strings.Contains(stderr, "for 1.5s no output host was known for group g of /a/b") || !strings.Contains(stderr, "note: no output host is known yet for group g of /a/b") {
 			t.Errorf("%s: %q", limit, stderr)
 		}
 	}
