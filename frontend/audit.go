@@ -66,7 +66,7 @@ func auditToken(token string) (metadata.Key, error) {
 			return metadata.AuditKey(at, id), nil
 		}
 	}
-	return metadata.Key{}, core.Errorf(core.CodeBadArgument, "the page token is not one of a list of the audit, day/id; begin with an empty one")
+	return metadata.Key{}, core.Errorf(core.CodeBadArgument, "the page token is not one that this list has returned; leave it out to begin with the first page")
 }
 
 func auditToProto(r metadata.AuditRecord) *pb.AuditEntry {

@@ -98,7 +98,7 @@ func delayedPart(m *pb.ListDelayedRequest) (part, after string, err error) {
 		}
 		return part, rest, checkPage(receipt, m.GetLimit())
 	}
-	return "", "", core.Errorf(core.CodeBadArgument, "the page token is none of this list; begin with an empty one")
+	return "", "", core.Errorf(core.CodeBadArgument, "the page token is not one that this list has returned; leave it out to begin with the first page")
 }
 
 // delayedHeld answers messages that the owners of the group's shares hold: each page is of all owners.

@@ -84,7 +84,7 @@ func checkPage(after string, limit int32) error {
 	}
 	id, seq, ok := strings.Cut(after, ":")
 	if _, err := strconv.ParseUint(seq, 10, 64); !ok || err != nil {
-		return core.Errorf(core.CodeBadArgument, "the page token is not one of this list, extent:seq; begin with an empty one")
+		return core.Errorf(core.CodeBadArgument, "the page token is not one that this list has returned; leave it out to begin with the first page")
 	}
 	_, err := core.ParseID(id)
 	return err

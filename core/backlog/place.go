@@ -61,5 +61,5 @@ func ParsePlace(s string) (p Place, err error) {
 			return p, nil
 		}
 	}
-	return Place{}, core.Errorf(core.CodeBadArgument, "the page token is none of this list; begin with an empty one")
+	return Place{}, core.Errorf(core.CodeBadArgument, "the page token is not one that this list has returned; leave it out to begin with the first page")
 }
