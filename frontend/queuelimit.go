@@ -160,7 +160,7 @@ func (s *service) claimLimited(ctx context.Context, spec core.QueueSpec) (metada
 		case <-ctx.Done():
 		}
 	}
-	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has its most, %d queues; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
+	return metadata.QueueRecord{}, core.Errorf(core.CodeConflict, "namespace %s has reached its limit of queues, %d; delete one, or allow more with: columba update namespace %s --max-queues N", name, most, name)
 }
 
 // unmake deletes a name whose queue is not made, because of why, which is its error then. CodeExists if another call

@@ -116,12 +116,12 @@ func (t *tenant) over(l Limit, wait time.Duration, rate int64) *Over {
 
 // full is that the backlog of the queue, or of its namespace, has no room.
 func (g *Gate) full(cap, all int64) *Over {
-	what := fmt.Sprintf("queue %s has its most, %d bytes, that a group has not consumed", g.path, cap)
+	what := fmt.Sprintf("queue %s has reached its backlog limit, %d bytes", g.path, cap)
 	switch {
 	case cap == 0:
-		what = fmt.Sprintf("the queues of namespace %s have their most, %d bytes, that groups have not consumed", g.tenant.name, all)
+		what = fmt.Sprintf("the queues of namespace %s have reached its backlog limit, %d bytes", g.tenant.name, all)
 	case all > 0:
-		what += fmt.Sprintf(", or those of namespace %s have theirs, %d", g.tenant.name, all)
+		what += fmt.Sprintf(", or the queues of namespace %s have reached theirs, %d bytes", g.tenant.name, all)
 	}
 	return &Over{LimitBacklog, &core.Error{Code: core.CodeThrottled, RetryAfter: quota.RenewEvery, Text: what + "; consume some, or allow more"}}
 }
