@@ -50,10 +50,10 @@ const (
 // texts say what a reason means and what to do about it.
 var texts = map[Reason]string{
 	Nothing:            "no due message waits for the group; `columba list delayed QUEUE GROUP` lists those that wait for their time",
-	InFlight:           "a consumer holds the message and has not settled it. If no settlement comes, the message is ready again when its lock times out; until has the time",
-	Delayed:            "an attempt failed, and the message waits for the next one; until has the time. `columba list delayed QUEUE GROUP` lists all that wait",
-	GroupDelay:         "the message waits for the group's delay; until has the time. `columba update group QUEUE GROUP --delay 0s` ends the delay",
-	Blocked:            "the last attempt failed, or a consumer rejected the message, and the group blocks exhausted messages. `columba update group QUEUE GROUP --max-deliveries N` delivers a message that was not rejected again; --exhausted dlq or drop ends the block",
+	InFlight:           "a consumer holds the message and has not settled it. If no settlement comes, the message is ready again when its lock times out, at the time in the field until",
+	Delayed:            "an attempt failed, and the message waits for the next one, which is due at the time in the field until. `columba list delayed QUEUE GROUP` lists all that wait",
+	GroupDelay:         "the message waits for the group's delay, which ends at the time in the field until. `columba update group QUEUE GROUP --delay 0s` ends the delay",
+	Blocked:            "the last attempt failed, or a consumer rejected the message, and the group blocks exhausted messages. `columba update group QUEUE GROUP --max-deliveries N` delivers the message again, unless it was rejected; --exhausted dlq or drop ends the block",
 	DeadLettering:      "the message is being moved to the dead letter queue. After a failed last attempt it first waits until another message succeeds, 5 s at most, because the workers may be to blame",
 	DLQNotWritable:     "the message is exhausted, and the dead letter queue cannot be written. It is tried again every second. `columba list hosts` shows input hosts and stores that are down; check the disks of the others",
 	RetryQueueing:      "the message is being moved to the group's retry queue, because its delay is longer than 30 s, it has new metadata, or 1,000 others of its extent have failed. It is delivered when it is due; `columba list delayed QUEUE GROUP` lists it",
