@@ -18,19 +18,24 @@ type selectionFlags struct {
 	ids, reasons             []string
 	older, newer             string
 	minAttempts, maxAttempts uint32
+	flags                    *pflag.FlagSet
 }
 
 func (s *selectionFlags) bind(f *pflag.FlagSet) {
+	s.flags = f
 	f.StringSliceVar(&s.ids, "id", nil, "only messages with these ids")
 	f.StringArrayVar(&s.reasons, "reason", nil, "only dead letters with this reason, or with this text in their error; repeat it for another one")
 	f.StringVar(&s.older, "older-than", "", "only those that have been dead letters for longer, like 72h, or since before a time")
 	f.StringVar(&s.newer, "newer-than", "", "only those that have been dead letters for less, like 2h, or since a time")
 	f.Uint32Var(&s.minAttempts, "min-attempts", 0, "only those with at least so many attempts")
-	f.Uint32Var(&s.maxAttempts, "max-attempts", 0, "only those with at most so many attempts; 0: any")
+	f.Uint32Var(&s.maxAttempts, "max-attempts", 0, "only those with at most so many attempts, 1 or more")
 }
 
 // selection is what the flags say; nil: all.
 func (s *selectionFlags) selection(now time.Time) (*pb.DeadLetterSelection, error) {
+	if s.maxAttempts == 0 && s.flags.Changed("max-attempts") { // a selection has 0 for no limit
+		return nil, core.Errorf(core.CodeBadArgument, "--max-attempts takes 1 or more; `--reason expired` selects messages that expired, also before their first attempt")
+	}
 	out := core.Selection{Reasons: s.reasons, MinAttempts: int(s.minAttempts), MaxAttempts: int(s.maxAttempts)}
 	for _, text := range s.ids {
 		id, err := core.ParseID(text)
