@@ -119,3 +119,58 @@ func TestSession_StartsBesideDamagedLeases(t *testing.T) {
 		a.end()
 	})
 }
+
+// remove takes the row of a lease out of the metadata.
+func remove(t *testing.T, meta metadata.Store, key metadata.Key) {
+	t.Helper()
+	row, err := meta.Get(t.Context(), metadata.Leases, key, metadata.Serial)
+	if err == nil {
+		err = meta.Delete(t.Context(), metadata.Leases, key, row.Version)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSession_HolderOfALostLeaseDies: the row of its lease is gone, for instance because an operator deleted a damaged
+// one, so nobody sees that the lease ends. It ends all the same.
+func TestSession_HolderOfALostLeaseDies(t *testing.T) {
+	for _, starts := range []bool{true, false} {
+		t.Run(fmt.Sprintf("the other one starts again: %t", starts), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				meta := memory.New()
+				w := newWorld(t, meta)
+				a, b := w.pair()
+				key := slotOf(t, meta, a.run)
+				a.kill()
+				w.remove("a")
+				remove(t, meta, key)
+				if starts {
+					time.Sleep(time.Second)
+					b.end()
+					b = w.start("b", 1)
+				}
+				within(t, "the other one takes over", 20*time.Second, func() bool { return w.of(b) == len(w.keys) })
+				b.end()
+			})
+		})
+	}
+}
+
+// TestSession_LostLeaseIsMadeAgain: the row of a holder's lease is deleted. Both controllers have their parts again
+// soon.
+func TestSession_LostLeaseIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		meta := memory.New()
+		w := newWorld(t, meta)
+		a, b := w.pair()
+		end := w.watch()
+		time.Sleep(time.Minute)
+		remove(t, meta, slotOf(t, meta, a.run))
+		time.Sleep(10 * time.Second)
+		within(t, "each has its part", 30*time.Second, func() bool { return w.settled() && w.of(a) > 0 && w.of(b) > 0 })
+		end()
+		a.end()
+		b.end()
+	})
+}

@@ -67,10 +67,18 @@ func (s *slot) see(asked time.Time) {
 	}
 }
 
+// answers begins to take an answer about all slots. One without a row is seen unchanged: a holder whose row was deleted
+// renews it no more.
+func (m *members) answers(asked time.Time) {
+	for i := range m.slots {
+		m.slots[i].damaged = false
+		m.slots[i].see(asked)
+	}
+}
+
 // sees takes an answer about a slot.
-func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answered time.Time) {
+func (m *members) sees(i int, r lease.Record, v metadata.Version, answered time.Time) {
 	s := &m.slots[i]
-	s.see(asked)
 	if !s.sighting.News(v) {
 		return
 	}
@@ -88,10 +96,9 @@ func (m *members) sees(i int, r lease.Record, v metadata.Version, asked, answere
 
 // seesDamage takes an answer about a slot whose row cannot be decoded. It may hide a renewal by the run that was seen
 // last, which holds its lease until that has ended, but it is the last one: a change needs the row as it was.
-func (m *members) seesDamage(i int, v metadata.Version, asked, answered time.Time) {
+func (m *members) seesDamage(i int, v metadata.Version, answered time.Time) {
 	s := &m.slots[i]
 	s.damaged = true
-	s.see(asked)
 	s.sighting.See(v, answered)
 }
 

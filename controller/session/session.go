@@ -311,17 +311,15 @@ func (s *Session) sees(rows []metadata.Row, asked, answered time.Time, term uint
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	whole := true
-	for i := range s.mu.members.slots { // of which the row may be gone, too
-		s.mu.members.slots[i].damaged = false
-	}
+	s.mu.members.answers(asked)
 	for _, row := range rows {
 		r, err := metadata.Decode[lease.Record](metadata.Leases, row)
 		if err == nil {
-			s.mu.members.sees(slotOf[row.Key], r, row.Version, asked, answered)
+			s.mu.members.sees(slotOf[row.Key], r, row.Version, answered)
 			continue
 		}
 		whole = false
-		s.mu.members.seesDamage(slotOf[row.Key], row.Version, asked, answered)
+		s.mu.members.seesDamage(slotOf[row.Key], row.Version, answered)
 		if s.mu.damages.Failed(answered) {
 			s.cfg.Log.Error("a session lease cannot be decoded: its row in the metadata is damaged; no controller uses it, and all others can be taken", "row", row.Key.Row, "err", err)
 		}
