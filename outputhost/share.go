@@ -168,9 +168,10 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	if g.mu.record.Epoch != epoch { // what was read is void
 		return core.Errorf(core.CodeStale, "a seek moved group %s meanwhile; read extent %s again", g.name, e.ID)
 	}
-	old := g.mu.given[e.ID]
+	old, unsaved := g.mu.given[e.ID], false
 	if old != nil { // it comes back
 		delete(g.mu.given, e.ID)
+		unsaved = old.late.changed || old.late.writing
 		state.Merge(old.late.state)
 		old.late = nil
 		old.countHeldLocked()
@@ -197,6 +198,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	s.rules.Owner = s
 	if old != nil {
 		g.renameHandlesLocked(old, s)
+	}
+	if unsaved { // its late row is not written any more
+		s.rules.Outdated()
 	}
 	return nil
 }

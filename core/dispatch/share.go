@@ -209,6 +209,9 @@ func (s *Share) Unsaved() int {
 // Changed reports whether the last checkpoint that was Saved lacks anything: whether one is due within the second.
 func (s *Share) Changed() bool { return s.changed || s.saved < s.token }
 
+// Outdated says that no checkpoint has all of the state that the share began with.
+func (s *Share) Outdated() { s.change() }
+
 // Full reports whether checkpoints have room only for the messages that have failed. The share then neither reads
 // messages nor delivers any for the first time, until a checkpoint has room again.
 func (s *Share) Full() bool { return s.full }
