@@ -37,13 +37,13 @@ type saver struct {
 	turns    []*share     // its scratch
 	mu       struct {
 		sync.Mutex
-		dirty   map[*group]urgency   // with shares that do not wait for their turn
-		busy    map[*group]struct{}  // being saved
-		written time.Time            // timestamp of the last write
-		lost    map[*group]time.Time // with rows that were not stored, and when that was tried last
-		failed  time.Time            // since when there are such groups; zero: there are none
-		err     error                // why the last write failed
-		warned  time.Time            // when that was logged last
+		dirty   map[*group]urgency              // with shares that do not wait for their turn
+		busy    map[*group]struct{}             // being saved
+		written time.Time                       // timestamp of the last write
+		lost    map[*group]map[*share]time.Time // with rows that were not stored, and when each was tried last
+		failed  time.Time                       // since when there are such groups; zero: there are none
+		err     error                           // why the last write failed
+		warned  time.Time                       // when that was logged last
 	}
 	majority majority
 }
@@ -73,7 +73,7 @@ const settledAtOnce = 8
 func newSaver(h *Host) *saver {
 	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
 	s.bytes.Set(saveBytes, h.deps.Now())
-	s.mu.dirty, s.mu.busy, s.mu.lost = make(map[*group]urgency), make(map[*group]struct{}), make(map[*group]time.Time)
+	s.mu.dirty, s.mu.busy, s.mu.lost = make(map[*group]urgency), make(map[*group]struct{}), make(map[*group]map[*share]time.Time)
 	return s
 }
 

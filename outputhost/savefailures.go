@@ -1,6 +1,10 @@
 package outputhost
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // notePut notes how a write ended. It logs the first of failures in a row and one now and then, and their end: when no
 // group has rows any more that were tried in the last saveWarning and not stored.
@@ -8,21 +12,9 @@ func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 	now := s.h.deps.Now()
 	s.mu.Lock()
 	for _, w := range writes {
-		switch {
-		case w.end == w.first:
-		case countBetween(unstored, w.first, w.end) > 0:
-			s.mu.lost[w.g] = now
-		default:
-			delete(s.mu.lost, w.g)
-		}
+		s.noteLostLocked(w, unstored, now)
 	}
-	if err == nil {
-		for g, at := range s.mu.lost { // a group that is gone is not tried again
-			if now.Sub(at) >= saveWarning {
-				delete(s.mu.lost, g)
-			}
-		}
-	}
+	s.forgetLostLocked(now, err == nil)
 	since, warn := s.mu.failed, false
 	switch {
 	case err != nil:
@@ -46,7 +38,47 @@ func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 	}
 }
 
-// lost divides groups by whether they had rows in the last write that were not stored.
+// noteLostLocked notes which rows of a group were not stored. Those of before stay noted until they are: a write of the
+// group's other shares says nothing of them.
+func (s *saver) noteLostLocked(w groupWrite, unstored []int, now time.Time) {
+	shares := s.mu.lost[w.g]
+	if countBetween(unstored, w.first, w.end) > 0 && shares == nil {
+		shares = make(map[*share]time.Time)
+		s.mu.lost[w.g] = shares
+	}
+	if shares == nil {
+		return
+	}
+	for row := w.first; row < w.end; row++ {
+		if _, lost := slices.BinarySearch(unstored, row); lost {
+			shares[w.shareOf(row)] = now
+		} else {
+			delete(shares, w.shareOf(row))
+		}
+	}
+	if len(shares) == 0 {
+		delete(s.mu.lost, w.g)
+	}
+}
+
+// lostFor is for how long a share counts as not stored that is not tried again, while other rows are not stored either.
+const lostFor = time.Minute
+
+// forgetLostLocked forgets shares that were not tried again: they, or their groups, are gone.
+func (s *saver) forgetLostLocked(now time.Time, well bool) {
+	most := lostFor
+	if well {
+		most = saveWarning
+	}
+	for g, shares := range s.mu.lost {
+		maps.DeleteFunc(shares, func(_ *share, at time.Time) bool { return now.Sub(at) >= most })
+		if len(shares) == 0 {
+			delete(s.mu.lost, g)
+		}
+	}
+}
+
+// lost divides groups by whether they have rows that were not stored when they were tried last.
 func (s *saver) lost(due []*group) (others, lost []*group) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

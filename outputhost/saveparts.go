@@ -70,6 +70,14 @@ func (w groupWrite) divide(unstored []int) (stored, lost []saved, lostLate []lat
 	return stored, lost, lostLate
 }
 
+// shareOf is the share of a row.
+func (w groupWrite) shareOf(row int) *share {
+	if i := row - w.first; i < len(w.late) {
+		return w.late[i].s
+	}
+	return w.parts[row-w.first-len(w.late)].s
+}
+
 // stored is how many of the group's rows are.
 func (w groupWrite) stored(unstored []int) int {
 	return w.end - w.first - countBetween(unstored, w.first, w.end)
