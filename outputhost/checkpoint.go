@@ -28,7 +28,8 @@ import (
 type saver struct {
 	h        *Host
 	wake     chan struct{}
-	slots    chan struct{} // groups whose claims and done rows are being written
+	slots    chan struct{} // groups whose claims and done rows are being written …
+	slow     chan struct{} // … for which that took all of its time before
 	bytes    quota.Bucket  // of checkpoints
 	line     saveLine
 	pressing atomic.Int64 // shares that are to be saved whatever the budget
@@ -67,11 +68,12 @@ const saveBytes = 900_000
 // saveWarning is between two warnings that checkpoints cannot be saved.
 const saveWarning = 10 * time.Second
 
-// settledAtOnce bounds the groups whose claims and done rows are written at a time.
+// settledAtOnce bounds the groups whose claims and done rows are written at a time. As many are beside them for which
+// that took all of its time before: groups whose rows hang would have all places.
 const settledAtOnce = 8
 
 func newSaver(h *Host) *saver {
-	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce)}
+	s := &saver{h: h, wake: make(chan struct{}, 1), slots: make(chan struct{}, settledAtOnce), slow: make(chan struct{}, settledAtOnce)}
 	s.bytes.Set(saveBytes, h.deps.Now())
 	s.mu.dirty, s.mu.busy, s.mu.lost = make(map[*group]urgency), make(map[*group]struct{}), make(map[*group]map[*share]time.Time)
 	return s
@@ -250,7 +252,11 @@ func (s *saver) finish(ctx context.Context, w write) {
 
 // write puts checkpoints, and goes on beside with what is still to be done of their groups.
 func (s *saver) write(ctx context.Context, w write, settling *sync.WaitGroup) {
-	cctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
+	most := s.h.cfg.CallTimeout
+	if w.final { // no more time than that is left: claims that are to be given back need some of it, too
+		most /= 2
+	}
+	cctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for _, settle := range s.put(cctx, w) {
 		settling.Go(func() { settle(ctx) })
@@ -309,14 +315,19 @@ func (s *saver) put(ctx context.Context, w write) (settles []func(ctx context.Co
 			continue
 		}
 		settles = append(settles, func(ctx context.Context) {
+			slots := s.slots
+			if g.slow.Load() {
+				slots = s.slow
+			}
 			select {
-			case s.slots <- struct{}{}:
-				defer func() { <-s.slots }()
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
 			case <-ctx.Done(): // what is called with it fails at once, and is noted
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.h.cfg.CallTimeout)
 			defer cancel()
 			settle(ctx)
+			g.slow.Store(ctx.Err() != nil)
 		})
 	}
 	return settles

@@ -28,6 +28,7 @@ type group struct {
 	savedAt   atomic.Int64 // unix ns, when a checkpoint was taken last
 	outbox    transfer.Outbox
 	under     atomic.Pointer[leaseSet] // of the lists of the queue, see Host.putUnder; nil: there is no list, and no share
+	slow      atomic.Bool              // its claims and done rows took all of the time that they had, see saver.slow
 	users     atomic.Int32             // who found the group and has not released it; rises under the host's mutex only
 	mu        struct {
 		sync.Mutex
