@@ -72,7 +72,9 @@ func (x *Inspector) Depth(ctx context.Context, g Group) (*pb.Depth, error) {
 		}
 	}
 	enqueued := make([]int64, len(unseen)) // unix µs; 0: it cannot be read
-	lifecycle.Each(lookAtOnce, unseen, func(i int, s Share) { enqueued[i] = x.enqueuedNext(ctx, g, s) })
+	looks, cancel := partOf(ctx)
+	defer cancel()
+	lifecycle.Each(lookAtOnce, unseen, func(i int, s Share) { enqueued[i] = x.enqueuedNext(looks, g, s) })
 	g.Lock()
 	for i, s := range unseen {
 		if s.Rules().KeepsBack(enqueued[i], now) { // and so what is younger
@@ -124,6 +126,8 @@ func (x *Inspector) updateLengths(ctx context.Context, g Group) (unknown map[Sha
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := partOf(ctx)
+	defer cancel()
 	failed := make([]error, len(open))
 	lifecycle.Each(lookAtOnce, open, func(i int, s Share) {
 		if seal, sealed := ends[keys[i]]; sealed && seal.State.HasEnd() {
@@ -190,6 +194,8 @@ type timersAsleep struct {
 
 // countDue asks stores how many of them are due. Messages of stores that do not answer count as not due.
 func (x *Inspector) countDue(ctx context.Context, g Group, all []*timersAsleep, now time.Time) {
+	ctx, cancel := partOf(ctx)
+	defer cancel()
 	lifecycle.Each(lookAtOnce, all, func(_ int, a *timersAsleep) {
 		g.Lock()
 		stores := a.s.Stores(now)

@@ -117,7 +117,7 @@ func (x *Inspector) peekTimersOf(ctx context.Context, e core.Extent, from timers
 func (x *Inspector) listDue(ctx context.Context, stores []membership.Host, req *pb.ListDueRequest) (*pb.ListDueResponse, error) {
 	var err error
 	for i, s := range stores {
-		resp, rerr := peer.Call(ctx, within(rangeTimeout, i < len(stores)-1), x.host.Store(s.Address).ListDue, req)
+		resp, rerr := peer.Call(ctx, within(ctx, rangeTimeout, len(stores)-1-i), x.host.Store(s.Address).ListDue, req)
 		if rerr == nil {
 			return resp, nil
 		}

@@ -132,7 +132,7 @@ func (x *Inspector) readRange(ctx context.Context, stores []membership.Host, ext
 	note := func(e error) { err = foremost(err, e) }
 	req := &pb.ReadRangeRequest{Extent: extent.ID[:], From: uint64(from), UpTo: uint64(upTo), MaxBytes: bytes}
 	for i, s := range stores {
-		resp, rerr := peer.Call(ctx, within(rangeTimeout, i < len(stores)-1), x.host.Store(s.Address).ReadRange, req)
+		resp, rerr := peer.Call(ctx, within(ctx, rangeTimeout, len(stores)-1-i), x.host.Store(s.Address).ReadRange, req)
 		if rerr != nil {
 			note(rerr)
 			continue
@@ -166,12 +166,29 @@ const (
 	rangeTimeout   = 3 * time.Second // of a range, the same
 )
 
-// within bounds a question to a store while there is another store to ask.
-func within(timeout time.Duration, another bool) time.Duration {
-	if another {
-		return timeout
+// within bounds a question to a store while there are others to ask: each has its part of the time that is left, also
+// behind one that hangs.
+func within(ctx context.Context, timeout time.Duration, others int) time.Duration {
+	if others == 0 {
+		return 0
 	}
-	return 0
+	if until, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(until)/time.Duration(others+1))
+	}
+	return max(timeout, 1)
+}
+
+// mostOf bounds one of the looks at stores by which a question is answered, if its caller does not.
+const mostOf = 3 * time.Second
+
+// partOf has one of the looks at stores take half of the time that is left at most: extents of which no store has
+// answered by then are answered for as such, before the caller gives up.
+func partOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	most := mostOf
+	if until, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(until)/2)
+	}
+	return context.WithTimeout(ctx, most)
 }
 
 // readable is how far a group may read an extent, and the stores to read it from; without a group, who reads by the
@@ -195,7 +212,11 @@ func (x *Inspector) readable(ctx context.Context, e core.Extent, group core.Grou
 	all := x.host.Replicas(e)
 	known, best := false, -1
 	for i, s := range all {
-		resp, rerr := peer.Call(ctx, within(replicaTimeout, i < len(all)-1 || best >= 0), x.host.Store(s.Address).GetReplica, &pb.GetReplicaRequest{Extent: e.ID.ID[:]})
+		others := len(all) - 1 - i
+		if best >= 0 { // one has answered
+			others = max(others, 1)
+		}
+		resp, rerr := peer.Call(ctx, within(ctx, replicaTimeout, others), x.host.Store(s.Address).GetReplica, &pb.GetReplicaRequest{Extent: e.ID.ID[:]})
 		switch {
 		case rerr == nil && !resp.Damaged:
 			if r := ReadableTo(resp); best < 0 || r > upTo { // one that lost its end knows less than the others

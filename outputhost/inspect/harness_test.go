@@ -37,13 +37,20 @@ type heldTo struct {
 	due     []int64  // of the records, unix ms
 	damaged bool
 	again   bool // it sends the first record, whatever it is asked for
+	hangs   bool // it answers nothing
 }
 
-func (s *heldTo) GetReplica(context.Context, *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
+func (s *heldTo) GetReplica(ctx context.Context, _ *connect.Request[pb.GetReplicaRequest]) (*connect.Response[pb.Replica], error) {
+	if s.hangs {
+		<-ctx.Done()
+	}
 	return connect.NewResponse(&pb.Replica{Last: uint64(s.last), Committed: uint64(s.last - s.tail), Damaged: s.damaged}), nil
 }
 
-func (s *heldTo) ReadRange(_ context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
+func (s *heldTo) ReadRange(ctx context.Context, req *connect.Request[pb.ReadRangeRequest]) (*connect.Response[pb.ReadRangeResponse], error) {
+	if s.hangs {
+		<-ctx.Done()
+	}
 	out := &pb.ReadRangeResponse{}
 	from, upTo := core.Seq(req.Msg.From), min(s.last, core.Seq(req.Msg.UpTo))
 	if s.again {

@@ -160,6 +160,8 @@ func dueOf(record []byte) time.Time {
 // readBlocked reads the messages that are not in memory, of the oldest shares.
 func (x *Inspector) readBlocked(ctx context.Context, g Group, all []*blocked) {
 	all = slices.DeleteFunc(slices.Clone(all), func(b *blocked) bool { return b.enqueued > 0 || b.lost })
+	ctx, cancel := partOf(ctx)
+	defer cancel()
 	lifecycle.Each(lookAtOnce, all[:min(ownTimes, len(all))], func(_ int, b *blocked) {
 		enqueued, record, err := x.readOne(ctx, g, b.s, b.seq)
 		g.Lock()
