@@ -57,6 +57,14 @@ func (s *share) saveLocked(u urgency) {
 	}
 }
 
+// waitsLocked has the share take none of the budget as long as only its done row waits, for a majority of the metadata.
+func (s *share) waitsLocked() {
+	if s.pressing && !s.doneWaits {
+		s.doneWaits = true
+		s.group.h.saver.pressing.Add(-1)
+	}
+}
+
 // takenLocked ends that the share is to be saved: it is about to be, or it was taken out of its group. It stays in the
 // list.
 func (s *share) takenLocked() {
@@ -65,8 +73,10 @@ func (s *share) takenLocked() {
 	}
 	s.unsaved, s.urgency = false, saveNone
 	if s.pressing {
-		s.pressing = false
-		s.group.h.saver.pressing.Add(-1)
+		if !s.doneWaits {
+			s.group.h.saver.pressing.Add(-1)
+		}
+		s.pressing, s.doneWaits = false, false
 		return
 	}
 	s.group.h.saver.line.remove(s)
@@ -170,18 +180,19 @@ func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
 	noMajority := g.h.saver.noMajority(now)
 	for _, s := range due {
 		presses := s.pressing
-		if presses {
-			p.urgent++
-		}
 		s.takenLocked()
 		done, secure := s.finished(), s.secured == securedAsked
 		if done && noMajority { // its done row waits
 			done, left = false, max(left, saveRound)
 			s.saveLocked(saveRound)
+			s.waitsLocked()
 		}
 		s.settled = 0
 		if !s.rules.Changed() && s.rules.Unsaved() == 0 && !done && !secure && !(p.final && s.rules.LeavesUnsure()) {
 			continue
+		}
+		if presses {
+			p.urgent++
 		}
 		before := s.savedAt
 		s.savedAt = g.h.wrapped(now)
