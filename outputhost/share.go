@@ -2,7 +2,6 @@ package outputhost
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	pb "github.com/columbamq/columba/api/columbav1"
@@ -250,85 +249,6 @@ var (
 	ownerReads    = []metadata.Consistency{metadata.Quorum}
 	minorityReads = []metadata.Consistency{metadata.Quorum, metadata.One}
 )
-
-// isDone reports whether the group has consumed the extent in this epoch.
-func (h *Host) isDone(ctx context.Context, group core.GroupID, extent core.ExtentID, epoch uint64, read []metadata.Consistency) (done bool, err error) {
-	for _, c := range read {
-		if done, err = metadata.IsConsumed(ctx, h.deps.Meta, group, extent, epoch, c); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		return false, core.Errorf(core.CodeOf(err), "look whether extent %s is consumed: %w", extent, err)
-	}
-	return done, nil
-}
-
-// stays reports whether a rewind of the group leaves its progress in an extent as it is: the extent holds merged
-// messages, or is of the retry queue. Its checkpoints count in every epoch, so nothing has to be carried over, however
-// much is settled, or moves to the retry queue, while the rewind is under way.
-func (g *group) stays(e core.Extent) bool { return e.Queue != g.queue }
-
-// counts says whether a checkpoint of an extent, by its key, counts in an epoch.
-func (g *group) counts(e core.Extent, epoch uint64) func(metadata.Key) bool {
-	return func(checkpoint metadata.Key) bool {
-		of, _, ok := metadata.CheckpointOf(checkpoint)
-		return ok && (of == epoch || g.stays(e))
-	}
-}
-
-// clockTolerance is how far apart the clocks of two hosts that are well may be.
-const clockTolerance = time.Second
-
-// savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the
-// oldest of those was written that tell of messages that leave for the dead letter queue.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
-	var rows []metadata.Row
-	for _, c := range read {
-		if rows, err = h.checkpoints(ctx, own.Partition, c); err == nil {
-			break
-		}
-	}
-	if err != nil {
-		return state, nil, announced, err
-	}
-	slices.SortStableFunc(rows, func(a, b metadata.Row) int { return b.Written.Compare(a.Written) }) // of two states of a policy the later one counts
-	now := h.deps.Now()
-	for _, row := range rows {
-		if !counts(row.Key) {
-			continue
-		}
-		s, err := dispatch.DecodeState(row.Value)
-		if err != nil {
-			return state, nil, announced, err
-		}
-		if s.Dies() && (announced.IsZero() || row.Written.Before(announced)) {
-			announced = row.Written
-		}
-		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
-			s.Shift(-ahead)
-		}
-		state.Merge(s)
-		if row.Key != own {
-			if others == nil {
-				others = make(map[metadata.Key]*other)
-			}
-			others[row.Key] = &other{value: string(row.Value), since: now}
-		}
-	}
-	return state, others, announced, nil
-}
-
-// checkpoints are all rows of a share.
-func (h *Host) checkpoints(ctx context.Context, partition string, c metadata.Consistency) (out []metadata.Row, err error) {
-	for row, err := range metadata.Rows(ctx, h.deps.Meta, metadata.Checkpoints, partition, c) {
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, row)
-	}
-	return out, nil
-}
 
 // dropLocked takes a share out of its group and returns its reader, which the caller stops. Handles of consumers still
 // lead to it.
