@@ -188,7 +188,7 @@ func TestForeign_PausedWhileItStandsBack(t *testing.T) {
 	})
 }
 
-// TestForeign_FirstInquiry: a controller refuses calls until its first questions have ended. That is at once if it is
+// TestForeign_FirstInquiry: a controller refuses calls until its first questions have ended. They end at once if it is
 // alone or the others answer, and half a second after the start if one does not.
 func TestForeign_FirstInquiry(t *testing.T) {
 	for name, c := range map[string]struct {
