@@ -31,6 +31,18 @@ func Rank[T any](key string, items []T, host func(T) HostID) []T {
 	return out
 }
 
+// RanksFirst reports whether Rank puts a host before all others, without a list of them.
+func RanksFirst(key string, host HostID, others []HostID) bool {
+	mine := rendezvousScore(key, host)
+	for _, other := range others {
+		score := rendezvousScore(key, other)
+		if score > mine || score == mine && other < host {
+			return false
+		}
+	}
+	return true
+}
+
 // RankWeighted is Rank where an item of twice the weight wins twice the keys. Weights must be above zero.
 func RankWeighted[T any](key string, items []T, host func(T) HostID, weight func(T) float64) []T {
 	type scored struct {

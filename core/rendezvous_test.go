@@ -2,7 +2,9 @@ package core_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
@@ -38,6 +40,29 @@ func TestRank_IgnoresTheOrderOfItems(t *testing.T) {
 	}
 	if got := core.Rank[core.HostID]("k", nil, self); len(got) != 0 {
 		t.Fatalf("got %v of nothing", got)
+	}
+}
+
+func TestRanksFirst_AgreesWithRank(t *testing.T) {
+	hosts := []core.HostID{"host-a", "host-b", "host-c", "host-d"}
+	for i := range 1000 {
+		key := fmt.Sprintf("key-%d", i)
+		for n := range hosts {
+			others := slices.Delete(slices.Clone(hosts), n, n+1)
+			if first := core.Rank(key, hosts, self)[0]; core.RanksFirst(key, hosts[n], others) != (first == hosts[n]) {
+				t.Fatalf("%s ranks %s first; RanksFirst disagrees about %s", key, first, hosts[n])
+			}
+		}
+	}
+	if !core.RanksFirst("k", "a", nil) {
+		t.Error("a host without others is not the first")
+	}
+}
+
+func BenchmarkRanksFirst(b *testing.B) {
+	key, others := core.NewID(time.Unix(0, 0)).String(), []core.HostID{"host-b302099a8057", "host-b302099a8058"}
+	for b.Loop() {
+		core.RanksFirst(key, "host-b302099a8056", others)
 	}
 }
 

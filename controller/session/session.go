@@ -134,11 +134,7 @@ func (s *Session) Responsible(key core.ID) bool {
 
 // first reports whether this host ranks before the others.
 func (s *Session) first(key core.ID, others []core.HostID) bool {
-	if len(others) == 0 {
-		return true
-	}
-	all := append(make([]core.HostID, 0, Slots+1), others...)
-	return core.Rank(key.String(), append(all, s.cfg.Self), func(id core.HostID) core.HostID { return id })[0] == s.cfg.Self
+	return len(others) == 0 || core.RanksFirst(key.String(), s.cfg.Self, others)
 }
 
 // Others are the members besides this controller, as far as they were seen. The caller does not change them.
