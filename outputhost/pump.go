@@ -1,6 +1,8 @@
 package outputhost
 
 import (
+	"context"
+	"math"
 	"time"
 
 	"github.com/columbamq/columba/core/dispatch"
@@ -21,6 +23,11 @@ type work struct {
 	again    bool // there is more to hand out
 }
 
+// roundsAtOnce bounds how often a caller of pump goes round with the group. The caller may serve other groups, too: it
+// has the deadlines, the checkpoints or the leases of all of them, or reads what a store sends. A group to which events
+// come all the time goes on with a goroutine of its own.
+const roundsAtOnce = 16
+
 // pump does everything an event made possible: hand out, read on, transfer, save, set the next deadline. One goroutine
 // at a time pumps a group; an event that comes meanwhile makes it go round once more. It looks at the shares that
 // changed since the last time, and at the consumers that are handed something: its cost does not grow with the others.
@@ -32,7 +39,17 @@ func (g *group) pump() {
 		return
 	}
 	g.mu.pumping = true
-	for {
+	g.mu.Unlock()
+	if g.goRound(roundsAtOnce) || g.h.tasks.Go(func(context.Context) { g.goRound(math.MaxInt) }) {
+		return
+	}
+	g.goRound(math.MaxInt) // the host is stopping
+}
+
+// goRound pumps at most so many times, and reports whether nothing is left to be done.
+func (g *group) goRound(most int) (over bool) {
+	g.mu.Lock()
+	for range most {
 		g.mu.again = false
 		var w work
 		g.findLocked(&w, g.h.deps.Now())
@@ -42,9 +59,11 @@ func (g *group) pump() {
 		if !g.mu.again && !w.again {
 			g.mu.pumping = false
 			g.mu.Unlock()
-			return
+			return true
 		}
 	}
+	g.mu.Unlock()
+	return false
 }
 
 // findLocked applies what is due and finds out what there is to do.
