@@ -42,7 +42,8 @@ func (g *group) giveAway(s *share, now time.Time) {
 
 // saveGiven saves the state of the shares of these groups that were given away. The controller informs the new owner
 // after that. So the new owner resumes from the last state of this host, with the locks of the messages in flight. It
-// answers the queues of the shares that are not saved, and why; those hold up no others.
+// answers the queues of the shares that are not saved, and why. Those hold up no others: rows, and then claims, have
+// half of the time that is left, and the rest is for what the caller has to do for other queues.
 func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.QueueID]error) {
 	run, now := h.deps.Members.Self().Run, h.deps.Now()
 	var all []*share
@@ -65,18 +66,7 @@ func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.
 	for _, i := range unstored {
 		errs[i] = core.Errorf(core.CodeOf(err), "save shares that were given away, %d of %d of all queues: %w", len(unstored), len(rows), err)
 	}
-	var claimed []int
-	for i, s := range all {
-		if s.claim != nil && errs[i] == nil {
-			claimed = append(claimed, i)
-		}
-	}
-	lifecycle.Each(settledAtOnce, claimed, func(_, i int) {
-		err := all[i].claim.Release(ctx, rows[i].Value)
-		if err != nil && core.CodeOf(err) != core.CodeStale { // one that another owner has taken is ended already
-			errs[i] = core.Errorf(core.CodeOf(err), "give back what was claimed of a share that was given away: %w", err)
-		}
-	})
+	h.releaseGiven(ctx, all, rows, errs)
 	failed = make(map[core.QueueID]error)
 	for i, s := range all {
 		if errs[i] != nil {
@@ -90,6 +80,37 @@ func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.
 		s.group.mu.Unlock()
 	}
 	return failed
+}
+
+// releaseGiven gives back what was claimed of shares that were given away and whose rows are saved. errs has why a
+// share is not saved. Claims that took all of their time before go last.
+func (h *Host) releaseGiven(ctx context.Context, all []*share, rows []metadata.Row, errs []error) {
+	var first, last []int
+	for i, s := range all {
+		switch {
+		case s.claim == nil || errs[i] != nil:
+		case s.claim.Hung():
+			last = append(last, i)
+		default:
+			first = append(first, i)
+		}
+	}
+	ctx, cancel := halfOf(ctx, h.cfg.CallTimeout)
+	defer cancel()
+	lifecycle.Each(settledAtOnce, append(first, last...), func(_, i int) {
+		err := all[i].claim.Release(ctx, rows[i].Value)
+		if err != nil && core.CodeOf(err) != core.CodeStale { // one that another owner has taken is ended already
+			errs[i] = core.Errorf(core.CodeOf(err), "give back what was claimed of a share that was given away: %w", err)
+		}
+	})
+}
+
+// halfOf has a step take half of the time that is left, and most.
+func halfOf(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	if until, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(until)/2)
+	}
+	return context.WithTimeout(ctx, most)
 }
 
 // ackLateLocked settles count messages, at most maxSettled, from base of a share that was given away. It appends the

@@ -133,7 +133,9 @@ func (s *saver) putGiven(ctx context.Context, rows []metadata.Row) (unstored []i
 	for i, row := range weak {
 		again[i] = rows[row]
 	}
-	err = put(ctx, again, metadata.One)
+	one, cancel := halfOf(ctx, s.h.cfg.CallTimeout)
+	defer cancel()
+	err = put(one, again, metadata.One)
 	for _, i := range metadata.Unstored(err, len(again)) {
 		unstored = append(unstored, weak[i])
 	}

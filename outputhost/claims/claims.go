@@ -21,6 +21,7 @@ type Claim struct {
 	term core.ID
 
 	failed atomic.Pointer[error] // by the last Save; nil: it succeeded
+	hung   atomic.Bool           // the last Release took all of the time that it had
 }
 
 // Take makes the record of a share this run's own, and answers what the owners before it have claimed: a checkpoint's
@@ -84,5 +85,13 @@ func (c *Claim) change(ctx context.Context, alter func(r *metadata.ClaimRecord))
 // next owner hands that out. It ends the claim, so that a Save that is still under way is refused or comes before it.
 // CodeStale when the claim has ended before: then what is stored stays.
 func (c *Claim) Release(ctx context.Context, state []byte) error {
-	return c.change(ctx, func(r *metadata.ClaimRecord) { r.State, r.Term = state, core.ID{} })
+	if err := ctx.Err(); err != nil { // it says nothing of this claim
+		return core.Errorf(core.CodeDeadline, "there was no time left: %w", err)
+	}
+	err := c.change(ctx, func(r *metadata.ClaimRecord) { r.State, r.Term = state, core.ID{} })
+	c.hung.Store(ctx.Err() != nil)
+	return err
 }
+
+// Hung reports whether the last Release took all of the time that it had.
+func (c *Claim) Hung() bool { return c.hung.Load() }
