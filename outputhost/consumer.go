@@ -369,7 +369,7 @@ func (g *group) creditLocked(c *consumer, most int) dispatch.Credit {
 // takersLocked are the consumers and pulls, and one pull more shortly after the last. A consumer without room for the
 // message whose turn it is has no credit.
 func (g *group) takersLocked(now time.Time) inspect.Takers {
-	t := inspect.Takers{All: len(g.mu.consumers) + len(g.mu.pulls), Credit: len(g.mu.pulls), Throttled: true}
+	t := inspect.Takers{All: len(g.mu.consumers) + g.mu.pulls.number(), Credit: g.mu.pulls.number(), Throttled: true}
 	if g.h.elapsed(now)-g.mu.pulled < pullAgain {
 		t.All, t.Credit = t.All+1, t.Credit+1
 	}

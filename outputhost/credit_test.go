@@ -295,7 +295,7 @@ func TestPull_KeepsReadersForTheNext(t *testing.T) {
 	for _, s := range g.mu.shares {
 		s.reader = &reader{g: g, s: s}
 	}
-	g.mu.pulls = map[chan struct{}]int{wake: 1}
+	g.joinPullLocked(wake, 1)
 	g.mu.Unlock()
 	g.endPull(wake)
 	g.endLinger(b.deps.Now().Add(pullLinger - time.Second))

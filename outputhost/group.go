@@ -49,7 +49,7 @@ type group struct {
 		gap         uint64                   // lowest place of a chain that is this host's and not resumed; 0: none
 		ordered     []*share                 // of shares, oldest extent first; nil when they changed
 		consumers   []*consumer              // by session
-		pulls       map[chan struct{}]int    // unary pulls that wait, and for how many messages
+		pulls       *pulls                   // nil until there was one
 		pulled      time.Duration            // when the last one ended, see elapsed
 		unread      int32                    // shares that wait for a reader
 		lingering   bool                     // readers are open for the pull that may follow the last one
@@ -268,7 +268,7 @@ func (g *group) idleReadersLocked() []*reader {
 
 // wantedLocked reports whether somebody waits for messages of this group.
 func (g *group) wantedLocked() bool {
-	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || len(g.mu.pulls) > 0)
+	return !g.mu.closed && !g.h.draining.Load() && g.mu.paused == nil && (len(g.mu.consumers) > 0 || g.mu.pulls.number() > 0)
 }
 
 // pullSession is all unary pulls of a group, as the rules' policies know them.
@@ -334,14 +334,7 @@ func (g *group) connectedLocked(now time.Time) int {
 
 // pullsLocked reports whether pulls take messages: one waits, or the next one is expected.
 func (g *group) pullsLocked(now time.Time) bool {
-	return len(g.mu.pulls) > 0 || g.h.elapsed(now)-g.mu.pulled < pullAgain
-}
-
-// notifyPullsLocked wakes the unary pulls that wait.
-func (g *group) notifyPullsLocked() {
-	for c := range g.mu.pulls {
-		poke(c)
-	}
+	return g.mu.pulls.number() > 0 || g.h.elapsed(now)-g.mu.pulled < pullAgain
 }
 
 // placeLocked is where the consumer of a session is in the list, or would be.

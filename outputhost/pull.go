@@ -31,10 +31,7 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	}
 	wake := make(chan struct{}, 1)
 	g.mu.Lock()
-	if g.mu.pulls == nil {
-		g.mu.pulls = make(map[chan struct{}]int)
-	}
-	g.mu.pulls[wake] = most
+	g.joinPullLocked(wake, most)
 	g.mu.Unlock()
 	defer g.endPull(wake)
 	g.pump() // reading may have to begin
@@ -42,6 +39,9 @@ func (g *group) pull(ctx context.Context, most int, wait time.Duration) ([]*pb.P
 	defer timer.Stop()
 	more := wait == 0
 	for {
+		g.mu.Lock()
+		g.mu.pulls.again(wake) // a pump that comes from here on wakes it
+		g.mu.Unlock()
 		messages, err := g.takeForPull(ctx, most)
 		if len(messages) > 0 || err != nil {
 			return messages, err
@@ -82,13 +82,17 @@ func (g *group) lacksReads() bool {
 	return false
 }
 
-// endPull leaves the readers open for the next pull, which mostly follows at once.
+// endPull leaves the readers open for the next pull, which mostly follows at once. A pull that was woken passes its
+// turn on.
 func (g *group) endPull(wake chan struct{}) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.mu.pulls, wake)
+	woken := g.mu.pulls.leave(wake)
 	g.mu.pulled = g.h.elapsed(g.h.deps.Now())
 	g.mu.lingering = !g.wantedLocked()
+	g.mu.Unlock()
+	if woken {
+		g.pump()
+	}
 }
 
 // pullLinger is how long readers stay open after the last pull.

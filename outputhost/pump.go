@@ -132,8 +132,8 @@ func (g *group) takeLocked(now time.Time) []delivery {
 		g.mu.runs = g.mu.rules.Take(c.id, credit, now, g.mu.runs[:0])
 		out = c.deliverLocked(g.mu.runs, now, out)
 	})
-	if len(g.mu.pulls) > 0 && g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
-		g.notifyPullsLocked()
+	if g.mu.pulls.number() > 0 && g.mu.rules.Ready() && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
+		g.mu.pulls.wakeNext()
 	}
 	return out
 }

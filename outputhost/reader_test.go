@@ -153,7 +153,7 @@ func TestReader_RetiredExtentIsNotReadAgain(t *testing.T) {
 		defer g.mu.Unlock()
 		s := g.mu.shares[e.ID]
 		s.reader = nil
-		g.mu.pulls = map[chan struct{}]int{make(chan struct{}): 1} // somebody wants messages
+		g.joinPullLocked(make(chan struct{}, 1), 1) // somebody wants messages
 		g.readLocked()
 		wants := s.reader != nil
 		s.reader = nil

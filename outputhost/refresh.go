@@ -207,7 +207,7 @@ func (g *group) apply(record metadata.GroupRecord, at metadata.Reading, there bo
 	}
 	if paused != nil && was == nil {
 		idle = append(idle, g.readersLocked()...)
-		g.notifyPullsLocked() // they are refused
+		g.mu.pulls.wakeAll() // they are refused
 	}
 	g.mu.Unlock()
 	stopAll(idle)
@@ -332,7 +332,7 @@ func (g *group) mendShares(now time.Time) {
 
 // freeLocked is how many bytes of credit one consumer or pull has for one message, at most.
 func (g *group) freeLocked(now time.Time) (bytes int) {
-	if len(g.mu.pulls) > 0 && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
+	if g.mu.pulls.number() > 0 && !g.mu.rules.Throttled(pullSession) && g.mayPullLocked() > 0 {
 		bytes = maxPullBytes
 	}
 	most := g.mostHeldLocked(now)

@@ -142,7 +142,7 @@ func TestGroup_ReadsTimersBesideLogs(t *testing.T) {
 	defer g.release()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.mu.pulls = map[chan struct{}]int{make(chan struct{}): 1} // somebody wants messages
+	g.joinPullLocked(make(chan struct{}, 1), 1) // somebody wants messages
 	g.readLocked()
 	logs, timers := 0, 0
 	for _, s := range g.mu.shares {

@@ -142,17 +142,12 @@ func (g *group) demandLocked() (d dispatch.Credit) {
 			d.Bytes -= c.demand.Bytes
 		}
 	})
-	if len(g.mu.pulls) == 0 || g.mu.rules.Throttled(pullSession) {
+	if g.mu.pulls.number() == 0 || g.mu.rules.Throttled(pullSession) {
 		return d
 	}
-	left := g.mayPullLocked()
-	for _, most := range g.mu.pulls {
-		if most = min(most, left); most == 0 {
-			break
-		}
-		left -= most
-		d.Messages += most
-		d.Bytes += maxPullBytes
+	if left := g.mayPullLocked(); left > 0 {
+		d.Messages += min(g.mu.pulls.wants, left)
+		d.Bytes += maxPullBytes * min(g.mu.pulls.number(), left)
 	}
 	return d
 }
