@@ -45,6 +45,9 @@ func (s *share) saveLocked(u urgency) {
 		s.pressing = true
 		g.h.saver.pressing.Add(1)
 		g.h.saver.line.remove(s)
+		if s.claim != nil && s.claim.Err() != nil { // it waits for a place, and then hangs or fails again
+			s.waitsLocked()
+		}
 	case fresh && u != saveTurn:
 		g.h.saver.line.add(s, g.h.elapsed(g.h.deps.Now()))
 	}
@@ -57,10 +60,11 @@ func (s *share) saveLocked(u urgency) {
 	}
 }
 
-// waitsLocked has the share take none of the budget as long as only its done row waits, for a majority of the metadata.
+// waitsLocked has the share take none of the budget until rows of it are written: only its done row waits, for a
+// majority of the metadata, or its last claim failed.
 func (s *share) waitsLocked() {
-	if s.pressing && !s.doneWaits {
-		s.doneWaits = true
+	if s.pressing && !s.unbudgeted {
+		s.unbudgeted = true
 		s.group.h.saver.pressing.Add(-1)
 	}
 }
@@ -73,10 +77,10 @@ func (s *share) takenLocked() {
 	}
 	s.unsaved, s.urgency = false, saveNone
 	if s.pressing {
-		if !s.doneWaits {
+		if !s.unbudgeted {
 			s.group.h.saver.pressing.Add(-1)
 		}
-		s.pressing, s.doneWaits = false, false
+		s.pressing, s.unbudgeted = false, false
 		return
 	}
 	s.group.h.saver.line.remove(s)

@@ -49,7 +49,7 @@ type share struct {
 	unsaved    bool    // it is to be saved …
 	urgency    urgency // … that soon: above saveSoon it is in the group's list of those
 	pressing   bool    // whatever the budget of rows
-	doneWaits  bool    // only its done row waits, see waitsLocked
+	unbudgeted bool    // it takes none of them, see waitsLocked
 	secured    secured // what was merged of other owners
 	held       int32   // bytes it holds, as counted in the host's memory
 	minority   uint32  // number of the list of a minority that has it; 0: the queue's own list has it
