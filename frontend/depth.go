@@ -40,11 +40,12 @@ func (s *service) GetDepth(ctx context.Context, req *connect.Request[pb.GetDepth
 	}
 	published := s.gauge().Rate(ctx, extents, s.now())
 	out := &pb.GetDepthResponse{Groups: make([]*pb.Depth, len(groups))}
+	var owners depthOwners
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(fanOut)
 	for i, group := range groups {
 		g.Go(func() error {
-			d, err := s.depth(gctx, group, extents)
+			d, err := s.depth(gctx, group, extents, &owners)
 			if err != nil {
 				return err
 			}
@@ -76,8 +77,9 @@ func drain(d *pb.Depth) int64 {
 	return int64(float64(left) / net * 1000)
 }
 
-// depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters.
-func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length) (*pb.Depth, error) {
+// depth adds up what the owners of a group's shares say, what is in shares without one, and the dead letters. The
+// shares of an owner that does not answer count as unknown.
+func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents []*lengths.Length, owners *depthOwners) (*pb.Depth, error) {
 	w, merged, err := s.allWork(ctx, group, extents)
 	if err != nil {
 		return nil, err
@@ -90,12 +92,18 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 	g.SetLimit(fanOut)
 	for _, o := range w.owners {
 		g.Go(func() error {
-			resp, err := askOne(gctx, o.Host, 0, req, func(addr string) rpc[pb.GetDepthRequest, pb.GetDepthResponse] { return s.peers.Output(addr).GetDepth })
-			if err != nil {
-				return core.Errorf(core.CodeOf(err), "depth of group %s of queue %s at %s: %w", group.Spec.Name, group.Spec.Queue, o.ID, err)
-			}
+			resp, err := owners.ask(gctx, o.Host, req, func(addr string) rpc[pb.GetDepthRequest, pb.GetDepthResponse] { return s.peers.Output(addr).GetDepth })
 			mu.Lock()
 			defer mu.Unlock()
+			switch code := core.CodeOf(err); {
+			case err == nil:
+			case gctx.Err() == nil && (code == core.CodeUnavailable || code == core.CodeDeadline):
+				s.log.Debug("an output host does not tell the depth of its shares", "queue", group.Spec.Queue, "group", group.Spec.Name, "host", o.ID, "err", err)
+				sum.UnknownExtents += uint32(o.shares)
+				return nil
+			default:
+				return core.Errorf(code, "depth of group %s of queue %s at %s: %w", group.Spec.Name, group.Spec.Queue, o.ID, err)
+			}
 			for _, d := range resp.GetGroups() {
 				if missing := uint32(o.shares); missing > d.GetExtents() { // it has yet to resume them
 					sum.UnknownExtents += missing - d.GetExtents()
@@ -132,6 +140,31 @@ func (s *service) depth(ctx context.Context, group metadata.GroupRecord, extents
 		}
 	}
 	return sum, nil
+}
+
+// depthTimeout bounds one owner's answer.
+const depthTimeout = 10 * time.Second
+
+// depthOwners asks the owners of shares for one call. One that did not answer in time is not asked for further groups:
+// a queue with many groups would wait for it again and again.
+type depthOwners struct {
+	silent sync.Map // of core.HostID
+}
+
+// ask has half of the time that ctx has left at most, so that there is time for the other parts of a depth.
+func (a *depthOwners) ask(ctx context.Context, h membership.Host, req *pb.GetDepthRequest, at func(addr string) rpc[pb.GetDepthRequest, pb.GetDepthResponse]) (*pb.GetDepthResponse, error) {
+	if _, silent := a.silent.Load(h.ID); silent {
+		return nil, core.Errorf(core.CodeDeadline, "output host %s did not answer about another group", h.ID)
+	}
+	timeout := depthTimeout
+	if until, ok := ctx.Deadline(); ok {
+		timeout = max(min(timeout, time.Until(until)/2), time.Millisecond)
+	}
+	resp, err := askOne(ctx, h, timeout, req, at)
+	if core.CodeOf(err) == core.CodeDeadline {
+		a.silent.Store(h.ID, nil)
+	}
+	return resp, err
 }
 
 // slowSeal is for how long an extent may be sealing before its messages count as unknown. Until it has an end, only

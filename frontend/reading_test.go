@@ -50,8 +50,14 @@ func TestGetDepth_SumsOverOwners(t *testing.T) {
 	b.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
 		return nil, core.Errorf(core.CodeUnavailable, "down")
 	}
+	if d := must(call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"}))(t).Groups[0]; d.UnknownExtents != 1 || d.Extents != 1 || d.Ready != 1 {
+		t.Errorf("an owner that is down: %v", d)
+	}
+	b.onDepth = func(*pb.GetDepthRequest) (*pb.GetDepthResponse, error) {
+		return nil, core.Errorf(core.CodeInternal, "broken")
+	}
 	_, err := call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "g"})
-	wantCode(t, "an owner that is down", err, core.CodeUnavailable)
+	wantCode(t, "an owner that is broken", err, core.CodeInternal)
 	_, err = call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/a", Group: "none"})
 	wantCode(t, "no such group", err, core.CodeNotFound)
 	_, err = call(t, c.admin.GetDepth, &pb.GetDepthRequest{Queue: "/t/none"})
