@@ -117,7 +117,7 @@ func (b *Broker) WaitEmpty(t testing.TB, queue, group string, within time.Durati
 		d := b.Depth(t, queue, group)
 		now := time.Now()
 		switch {
-		case d.Ready+d.InFlight+d.Delayed > 0:
+		case d.Ready+d.InFlight+d.Delayed > 0, d.UnknownExtents > 0:
 			since = time.Time{}
 		case since.IsZero():
 			since, pause = now, min(pause, lookMost)

@@ -82,7 +82,7 @@ func TestCancel_NoGroupGetsIt(t *testing.T) {
 		}
 		w.eventually("what was cancelled is not counted", 3*time.Second, func() bool {
 			d, err := w.Client.Admin().Depth(w.t.Context(), queue, "idle")
-			return err == nil && int(d[0].Delayed+d[0].Ready) == listed
+			return err == nil && int(d[0].Delayed+d[0].Ready) == listed && d[0].UnknownExtents == 0
 		})
 		life, err := w.Client.Admin().GetMessage(w.t.Context(), l.receipts(cancelled[0])[0])
 		w.ok(err)

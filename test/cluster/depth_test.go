@@ -70,7 +70,15 @@ func (w *world) depth(group string) client.Depth {
 
 // counts are ready, in flight, delayed, blocked and dead.
 func counts(d client.Depth) string {
-	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.Delayed, d.Blocked, d.Dead)
+	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.Delayed, d.Blocked, d.Dead) + unknown(d)
+}
+
+// unknown says that a depth may be too low; "" if it is whole.
+func unknown(d client.Depth) string {
+	if d.UnknownExtents == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d extents unknown", d.UnknownExtents)
 }
 
 // TestCluster_DepthOfWhatNobodyReads counts, by seqs, in open and sealed extents of a group that never had a consumer.

@@ -31,7 +31,7 @@ func patient(g *core.GroupSpec) { g.Breaker, g.NoNackThrottle = core.BreakerOff,
 func (w *world) places(group string) string {
 	w.t.Helper()
 	d := w.depth(group)
-	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.DelayedPublish+d.DelayedGroup, d.DelayedRetry, d.Dead)
+	return fmt.Sprintf("%d %d %d %d %d", d.Ready, d.InFlight, d.DelayedPublish+d.DelayedGroup, d.DelayedRetry, d.Dead) + unknown(d)
 }
 
 // TestRule_LongWaits follows a message through two parkings to its dead letter. Each time it is gone from where it was

@@ -84,7 +84,7 @@ func TestCluster_MergeSelected(t *testing.T) {
 		w.eventually("counted after the purge", time.Minute, func() bool {
 			depth, err := admin.Depth(w.t.Context(), queue, "g")
 			w.ok(err)
-			return len(depth) == 1 && depth[0].Dead == uint64(len(rest))
+			return len(depth) == 1 && depth[0].Dead == uint64(len(rest)) && depth[0].UnknownExtents == 0
 		})
 		got := map[string]int{string(held.Body): 1}
 		w.ok(held.Ack())

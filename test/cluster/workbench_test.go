@@ -328,7 +328,7 @@ func TestCluster_GroupOnADeadLetterQueue(t *testing.T) {
 		sleep(10 * time.Second)
 		depth, err := admin.Depth(w.t.Context(), path, "sift")
 		w.ok(err)
-		if len(depth) != 1 || depth[0].Blocked != 1 || depth[0].Ready+depth[0].InFlight+depth[0].Dead != 0 {
+		if len(depth) != 1 || depth[0].Blocked != 1 || depth[0].Ready+depth[0].InFlight+depth[0].Dead != 0 || depth[0].UnknownExtents > 0 {
 			t.Errorf("depth %+v, want one blocked", depth)
 		}
 		if n := w.letters("g"); n != 10 {

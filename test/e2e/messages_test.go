@@ -69,6 +69,7 @@ func (s *harness) drain(queue, group string, seen map[string]int) {
 	type depth struct {
 		Ready, Delayed int
 		InFlight       int `json:"in_flight"`
+		Unknown        int `json:"unknown_extents"`
 	}
 	process.Eventually(s.t, "nothing is left for "+group, func() bool {
 		if d := process.Decode[depth](s.t, s.Must("", "depth", queue, group, "-o", "json")); d[0] == (depth{}) {

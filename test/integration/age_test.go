@@ -15,6 +15,7 @@ type depth struct {
 	InFlight uint64 `json:"in_flight"`
 	Delayed  uint64
 	Blocked  uint64
+	Unknown  uint64 `json:"unknown_extents"` // more than 0: the others may be too low
 }
 
 func (w *world) depth(group string) depth {

@@ -102,7 +102,7 @@ func TestForgedTokens(t *testing.T) {
 	}
 	process.Eventually(t, "the good token was taken", func() bool {
 		d, err := w.client.Admin().Depth(t.Context(), queue, "g")
-		return err == nil && d[0].InFlight+d[0].Ready == 0
+		return err == nil && d[0].InFlight+d[0].Ready == 0 && d[0].UnknownExtents == 0
 	})
 	w.letters("g", 0)
 }

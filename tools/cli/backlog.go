@@ -26,6 +26,7 @@ func (a *app) printBacklogs(groups []*pb.Depth, title string) error {
 	out := a.printer()
 	for _, d := range groups {
 		out.item(depthFields(d))
+		a.sayUnknown(d)
 	}
 	return out.close()
 }
@@ -41,7 +42,7 @@ func (a *app) backlogText(ctx context.Context, queue, group string) string {
 		return ""
 	}
 	return groupsText(res.GetGroups(), func(d *pb.Depth) string {
-		return messagesText(d) + ", " + plural(int64(d.GetDead()), "dead letter")
+		return messagesText(d) + ", " + deadText(d)
 	})
 }
 
@@ -49,7 +50,32 @@ func (a *app) backlogText(ctx context.Context, queue, group string) string {
 func messagesOf(groups []*pb.Depth) string { return groupsText(groups, messagesText) }
 
 func messagesText(d *pb.Depth) string {
-	return plural(int64(d.GetReady()+d.GetInFlight()+d.GetDelayed()+d.GetBlocked()), "message")
+	return atLeast(d) + plural(int64(d.GetReady()+d.GetInFlight()+d.GetDelayed()+d.GetBlocked()), "message")
+}
+
+func deadText(d *pb.Depth) string { return atLeast(d) + plural(int64(d.GetDead()), "dead letter") }
+
+// atLeast stands before a number of a depth: extents that could not be counted may have more.
+func atLeast(d *pb.Depth) string {
+	if d.GetUnknownExtents() > 0 {
+		return "at least "
+	}
+	return ""
+}
+
+// sayUnknown says that a depth has not counted all extents.
+func (a *app) sayUnknown(d *pb.Depth) {
+	if n := d.GetUnknownExtents(); n > 0 {
+		a.say("group %s: %s could not be counted just now; there may be more", d.GetGroup(), plural(int64(n), "extent"))
+	}
+}
+
+// theGroup is the depth of the one group that was asked for.
+func theGroup(res *pb.GetDepthResponse) *pb.Depth {
+	if g := res.GetGroups(); len(g) > 0 {
+		return g[0]
+	}
+	return &pb.Depth{}
 }
 
 // groupsText names the first groups with what each of them has; "" without groups.

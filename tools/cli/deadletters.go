@@ -144,13 +144,11 @@ func (a *app) showDLQCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var dead uint64
-			for _, d := range depth.GetGroups() {
-				dead += d.GetDead()
-			}
+			d := theGroup(depth)
+			a.sayUnknown(d)
 			return a.printer().object([]field{
 				{name: "queue", value: queue}, {name: "group", value: group}, {name: "dlq", value: g.GetDlqPath()},
-				{name: "dead", value: dead}, {name: "max_deliveries", value: g.GetSpec().GetMaxDeliveries()},
+				{name: "dead", value: counted(d, d.GetDead())}, {name: "max_deliveries", value: g.GetSpec().GetMaxDeliveries()},
 				{name: "exhausted", value: g.GetSpec().GetExhausted()},
 			})
 		}),

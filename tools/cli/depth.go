@@ -174,9 +174,7 @@ func (a *app) showDepth(ctx context.Context, req *pb.GetDepthRequest) (int, erro
 		depth, err := ask(ctx, a, a.admin().GetDepth, req)
 		for _, d := range depth.GetGroups() {
 			out.item(depthFields(d))
-			if n := d.GetUnknownExtents(); n > 0 {
-				a.say("group %s: %s could not be counted just now; there may be more", d.GetGroup(), plural(int64(n), "extent"))
-			}
+			a.sayUnknown(d)
 		}
 		return "", err
 	})

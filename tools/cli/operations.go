@@ -57,12 +57,9 @@ func (a *app) operationCommand(cmd *cobra.Command, kind string, rate *uint32) *c
 			if err != nil {
 				return err
 			}
-			dead := uint64(0)
-			for _, d := range depth.GetGroups() {
-				dead += d.GetDead()
-			}
-			a.say("would %s %d dead letters of group %s of %s; nothing was changed", kind, dead, group, queue)
-			return a.printDryRun(kind, queue, group, dead, dead)
+			d := theGroup(depth)
+			a.say("would %s %s%d dead letters of group %s of %s; nothing was changed", kind, atLeast(d), d.GetDead(), group, queue)
+			return a.printDryRun(kind, queue, group, d.GetDead(), d.GetDead())
 		}
 		unsure := false
 		if kind == "purge" {
@@ -115,12 +112,10 @@ func (a *app) surePurge(ctx context.Context, sure *consent, queue, group string,
 	gone := fmt.Sprintf("%s of group %s of %s", which, group, queue)
 	// The question is asked all the same while they cannot be counted.
 	if res, err := once(ctx, a, a.admin().GetDepth, &pb.GetDepthRequest{Queue: queue, Group: group}); err == nil {
-		dead := uint64(0)
-		for _, d := range res.GetGroups() {
-			dead += d.GetDead()
-		}
-		if gone += fmt.Sprintf(" (%d)", dead); some {
-			gone = fmt.Sprintf("%s of group %s of %s (out of %d)", which, group, queue, dead)
+		d := theGroup(res)
+		dead := fmt.Sprintf("%s%d", atLeast(d), d.GetDead())
+		if gone += " (" + dead + ")"; some {
+			gone = fmt.Sprintf("%s of group %s of %s (out of %s)", which, group, queue, dead)
 		}
 	}
 	return sure.askOf(ctx, a, gone, id, a.groupID(queue, group))

@@ -222,7 +222,7 @@ func (r *run) drained(ctx context.Context) error {
 		}
 		left := uint64(0)
 		for _, d := range depths {
-			left += d.Ready + d.InFlight + d.Delayed
+			left += d.Ready + d.InFlight + d.Delayed + uint64(d.UnknownExtents)
 		}
 		switch {
 		case left == 0:
