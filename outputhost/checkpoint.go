@@ -118,7 +118,9 @@ func (s *saver) run(ctx context.Context) {
 		case <-s.wake:
 		case <-busy.C:
 		}
-		p.now = s.h.deps.Now()
+		if p.now = s.h.deps.Now(); p.round {
+			s.noteGone(p.now)
+		}
 		next := s.giveTurns(&p)
 		due, soon := s.due(&p)
 		due, again := s.lost(due)

@@ -7,15 +7,19 @@ import (
 )
 
 // notePut notes how a write ended. It logs the first of failures in a row and one now and then, and their end: when no
-// group has rows any more that were tried in the last saveWarning and not stored.
+// group has rows any more that were not stored when they were tried last.
 func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 	now := s.h.deps.Now()
 	s.mu.Lock()
 	for _, w := range writes {
 		s.noteLostLocked(w, unstored, now)
 	}
-	s.forgetLostLocked(now, err == nil)
-	since, warn := s.mu.failed, false
+	var over time.Time
+	since, warn, most := s.mu.failed, false, lostFor
+	if err == nil {
+		most = s.triedWithin()
+	}
+	s.forgetLostLocked(now, most)
 	switch {
 	case err != nil:
 		if s.mu.err = err; since.IsZero() {
@@ -25,15 +29,37 @@ func (s *saver) notePut(writes []groupWrite, unstored []int, err error) {
 			s.mu.warned = now
 		}
 		s.mu.failed = since
-	case len(s.mu.lost) == 0:
-		s.mu.failed = time.Time{}
+	default:
+		over = s.endFailuresLocked()
 	}
-	over := !since.IsZero() && s.mu.failed.IsZero()
 	s.mu.Unlock()
-	switch {
-	case warn:
+	s.tellEnd(over, now)
+	if warn {
 		s.h.log.Warn("checkpoints are not saved: a crash of this host redelivers all messages acked since the last one. Check the metadata: the controller and its disk, or the Cassandra nodes and theirs", "shares", len(unstored), "for", now.Sub(since).Round(time.Second), "err", err)
-	case over:
+	}
+}
+
+// noteGone notes that shares that were not stored are gone. A host that has nothing else to save has no write that
+// would.
+func (s *saver) noteGone(now time.Time) {
+	s.mu.Lock()
+	s.forgetLostLocked(now, lostFor)
+	over := s.endFailuresLocked()
+	s.mu.Unlock()
+	s.tellEnd(over, now)
+}
+
+// endFailuresLocked answers when the failures began that are over; zero: there were none, or they are not.
+func (s *saver) endFailuresLocked() (since time.Time) {
+	if len(s.mu.lost) == 0 {
+		since, s.mu.failed = s.mu.failed, time.Time{}
+	}
+	return since
+}
+
+// tellEnd logs the end of failures that began at since, unless that is zero.
+func (s *saver) tellEnd(since, now time.Time) {
+	if !since.IsZero() {
 		s.h.log.Info("checkpoints are saved again", "after", now.Sub(since).Round(time.Millisecond))
 	}
 }
@@ -64,12 +90,14 @@ func (s *saver) noteLostLocked(w groupWrite, unstored []int, now time.Time) {
 // lostFor is for how long a share counts as not stored that is not tried again, while other rows are not stored either.
 const lostFor = time.Minute
 
-// forgetLostLocked forgets shares that were not tried again: they, or their groups, are gone.
-func (s *saver) forgetLostLocked(now time.Time, well bool) {
-	most := lostFor
-	if well {
-		most = saveWarning
-	}
+// triedWithin is the longest time after a try in which a share is tried again while others are stored: it may wait for
+// its turn, and for a round and a write of others.
+func (s *saver) triedWithin() time.Duration {
+	return s.h.cfg.CheckpointMost + s.h.cfg.CheckpointEvery + s.h.cfg.CallTimeout
+}
+
+// forgetLostLocked forgets shares that were not tried again for most: they, or their groups, are gone.
+func (s *saver) forgetLostLocked(now time.Time, most time.Duration) {
 	for g, shares := range s.mu.lost {
 		maps.DeleteFunc(shares, func(_ *share, at time.Time) bool { return now.Sub(at) >= most })
 		if len(shares) == 0 {
