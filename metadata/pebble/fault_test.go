@@ -110,11 +110,17 @@ func openFaulty(t *testing.T) (*Store, faultDisk) {
 
 // A disk that fails ends the store, not the process, and what may be written is not called written nor lost.
 func TestStore_DiskFails(t *testing.T) {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		t.Run(full.Error(), func(t *testing.T) { failDisk(t, full) })
+	}
+}
+
+func failDisk(t *testing.T, full error) {
 	s, disk := openFaulty(t)
 	if err := s.Insert(t.Context(), swaps, key("a"), nil); err != nil {
 		t.Fatal(err)
 	}
-	broken := func() error { return &os.PathError{Op: "sync", Path: "wal", Err: syscall.ENOSPC} }
+	broken := func() error { return &os.PathError{Op: "sync", Path: "wal", Err: full} }
 	disk.onSync.Store(&broken)
 	if err := s.Insert(t.Context(), swaps, key("b"), nil); core.CodeOf(err) != core.CodeUnknown {
 		t.Errorf("insert while the disk fails: %v, want unknown", err)

@@ -133,8 +133,8 @@ func openError(dir string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return core.Errorf(core.CodeReadOnly, "open metadata: %s cannot be written; give this user the right to write it: %w", dir, err)
-	case errors.Is(err, syscall.ENOSPC):
-		return core.Errorf(core.CodeNoSpace, "open metadata: the disk of %s is full; free space on it: %w", dir, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return core.Errorf(core.CodeNoSpace, "open metadata: the disk of %s is full, or the quota is exceeded; free space on it: %w", dir, err)
 	case errors.Is(err, syscall.ENOTDIR):
 		return core.Errorf(core.CodeBadArgument, "open metadata: %s is not a directory; choose another data directory: %w", dir, err)
 	case errors.Is(err, fs.ErrNotExist):

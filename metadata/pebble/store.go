@@ -109,7 +109,7 @@ func (s *Store) Failed() error {
 
 func (s *Store) fail(text string) {
 	code := core.CodeUnavailable
-	if strings.Contains(text, syscall.ENOSPC.Error()) {
+	if strings.Contains(text, syscall.ENOSPC.Error()) || strings.Contains(text, syscall.EDQUOT.Error()) {
 		code = core.CodeNoSpace
 	}
 	if s.failed.CompareAndSwap(nil, core.Errorf(code, "metadata in %s stopped: %s; repair the disk and restart the server", s.dir, text)) {

@@ -298,8 +298,8 @@ func lockError(dir string, err error) error {
 
 func openError(dir string, err error) error {
 	switch {
-	case errors.Is(err, syscall.ENOSPC):
-		return core.Errorf(core.CodeNoSpace, "the disk of %s is full; free some space on it: %w", dir, err)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return core.Errorf(core.CodeNoSpace, "the disk of %s is full, or the quota is exceeded; free some space on it: %w", dir, err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		return core.Errorf(core.CodeReadOnly, "%s cannot be written; give this user write access, or mount it writable: %w", dir, err)
 	case errors.Is(err, fs.ErrNotExist):
