@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -332,8 +333,17 @@ func (k *Keeper) spreadLocked(run core.RunID, name string, queues []asked, limit
 		}
 	}
 	for i, q := range queues {
-		out.Queues = append(out.Queues, &pb.QueueLease{Queue: q.fill.Queue, Room: int64(rooms[i])})
+		out.Queues = append(out.Queues, &pb.QueueLease{Queue: q.fill.Queue, Room: wholeBytes(rooms[i])})
 	}
+}
+
+// wholeBytes is a room as a number on the wire. The largest limit becomes a float64 that is no int64: converted as it
+// is, it would be no room at all.
+func wholeBytes(room float64) int64 {
+	if room >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(room)
 }
 
 // sizeLocked is the backlog of all queues of a namespace, and whether that is known. A queue without a result counts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,6 +291,18 @@ func TestLease_BacklogOfANamespace(t *testing.T) {
 	got = r.room(run(1), append(fills, fillOf(small, 0))...)
 	if got[2] != 1000 {
 		t.Errorf("room for %d bytes in a queue with a cap of 1000", got[2])
+	}
+}
+
+// TestLease_LargestBacklog: a float64 rounds the largest limit up, to a number that is no int64.
+func TestLease_LargestBacklog(t *testing.T) {
+	r := newHarness(t)
+	r.namespace(core.NamespaceSpec{Name: "/acme", BacklogBytes: math.MaxInt64})
+	fills := []*pb.QueueFill{fillOf(r.queue("/acme/q", 0), 0), fillOf(r.queue("/free/q", math.MaxInt64), 0)}
+	for _, room := range r.room(run(1), fills...) {
+		if room < math.MaxInt64/2 {
+			t.Errorf("room for %d bytes in an empty queue, its limit is %d", room, int64(math.MaxInt64))
+		}
 	}
 }
 

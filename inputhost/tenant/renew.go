@@ -91,7 +91,7 @@ func (t *Tenants) round(now time.Time) *round {
 		}
 	}
 	for _, n := range tenants {
-		if limits := n.limits.Load(); limits != nil && used[n] && limits.MessagesPerSecond+limits.BytesPerSecond > 0 {
+		if limits := n.limits.Load(); limits != nil && used[n] && (limits.MessagesPerSecond > 0 || limits.BytesPerSecond > 0) {
 			r.limited[n.name] = n
 			req := of(n)
 			req.Namespaces = append(req.Namespaces, n.need(r.since, now))

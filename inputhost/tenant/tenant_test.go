@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -317,4 +318,20 @@ func BenchmarkGate(b *testing.B) {
 			})
 		})
 	}
+}
+
+// TestGate_LargestRate: the sum of the two rates is no int64. The host has to ask for its part of both all the same.
+func TestGate_LargestRate(t *testing.T) {
+	bubble(t, func(r *harness) {
+		r.answers(all(1e9, 1e9, 0))
+		r.limit(core.NamespaceSpec{MessagesPerSecond: math.MaxInt64, BytesPerSecond: 1000})
+		g := r.gate(0)
+		defer g.Close()
+		time.Sleep(2 * quota.RenewEvery)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.mu.asked) == 0 {
+			t.Error("the host asks for no part of the namespace's rates")
+		}
+	})
 }
