@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/internal/telemetry"
@@ -159,6 +160,11 @@ func (c Config) validateAddresses() error {
 		return core.Errorf(core.CodeBadArgument, "listen %s can be reached from other machines, and there is neither TLS nor authentication: "+
 			"any client that reaches it may read, publish and delete everything; listen on 127.0.0.1, or add --insecure if the network itself keeps others out", c.Listen)
 	}
+	for _, name := range c.HostNames {
+		if !isHost(name) {
+			return core.Errorf(core.CodeBadArgument, "host-names has %q, which is no name of a host; write names without a port, like columba.example", name)
+		}
+	}
 	if c.Advertise == "" {
 		if unspecified(host) {
 			return core.Errorf(core.CodeBadArgument, "listen %s is every address of this machine; say with --advertise HOST:PORT which one others shall use", c.Listen)
@@ -183,10 +189,24 @@ func splitAddress(field, addr string) (host string, err error) {
 		}
 		return "", core.Errorf(core.CodeBadArgument, "%s %q is not host:port; write it like %s", field, addr, example)
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return "", core.Errorf(core.CodeBadArgument, "%s %q has a port that is not in 0 … 65535", field, addr)
 	}
+	if host != "" && !isHost(host) {
+		return "", core.Errorf(core.CodeBadArgument, "%s %q does not name a host; write its name or its IP address before the port", field, addr)
+	}
 	return host, nil
+}
+
+// isHost reports whether a text can be the name or the IP address of a host. Hosts make URLs of each other's addresses,
+// and the ready line has one: with another character they would be no URL, or another line.
+func isHost(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
+	})
 }
 
 // loopback reports whether only this machine reaches a host. Names other than localhost count as reachable.

@@ -125,6 +125,12 @@ func TestConfigValidate(t *testing.T) {
 		"every address":    {func(c *Config) { c.Listen, c.Insecure = ":4922", true }, core.CodeBadArgument, "--advertise"},
 		"advertises every": {func(c *Config) { c.Advertise = "0.0.0.0:4922" }, core.CodeBadArgument, "no address that others can reach"},
 		"advertise":        {func(c *Config) { c.Advertise = "here" }, core.CodeBadArgument, "host:port"},
+		"host of a space":  {func(c *Config) { c.Advertise = "a b:5" }, core.CodeBadArgument, "does not name a host"},
+		"host of a line":   {func(c *Config) { c.Advertise = "a\n:5" }, core.CodeBadArgument, "does not name a host"},
+		"host of a path":   {func(c *Config) { c.Join = []string{"a/b:5"} }, core.CodeBadArgument, "does not name a host"},
+		"port with a sign": {func(c *Config) { c.Advertise = "a:+5" }, core.CodeBadArgument, "0 … 65535"},
+		"pattern of names": {func(c *Config) { c.HostNames = []string{"*.example"} }, core.CodeBadArgument, "no name of a host"},
+		"name with a port": {func(c *Config) { c.HostNames = []string{"proxy.example:80"} }, core.CodeBadArgument, "without a port"},
 	} {
 		c := DefaultConfig()
 		tc.change(&c)
