@@ -30,6 +30,8 @@ type consumer struct {
 
 	credit  window
 	held    int // handed out and not settled, as far as this host was told
+	given   int // handed out, ever
+	refused int // of what its Acks and Returns named, ever
 	holding holding
 	demand  dispatch.Credit // how much it would take; this and those below: see credits
 	queued  bool            // it waits for its turn
@@ -144,6 +146,7 @@ func (c *consumer) frameLocked(runs []dispatch.Run, now time.Time) delivery {
 		bytes += len(r.Bytes)
 		c.credit.spend(int(r.Count), len(r.Bytes))
 		c.held += int(r.Count)
+		c.given += int(r.Count)
 		s.group.h.metrics.handedOut(r, now)
 	}
 	var flags uint16

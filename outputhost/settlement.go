@@ -84,11 +84,16 @@ func (c *consumer) settleRuns(g *group, f wire.Frame, now time.Time) error {
 		for _, b := range bad {
 			refused = append(refused, refusal{b, r.Attempt})
 			applied -= int(b.Count)
+			c.refused += int(b.Count)
 		}
 	}
 	c.settledLocked(g, applied, before)
 	g.countCreditLocked(c)
+	given, wrong := c.given, c.refused
 	g.mu.Unlock()
+	if wrong > given+maxMadeUp {
+		return core.Errorf(core.CodeBadFrame, "%d settlements of the stream were refused, and it was handed %d messages; settle each delivery once, on the stream that brought it", wrong, given)
+	}
 	c.report(c.settled.Handle, refused)
 	return nil
 }
@@ -212,6 +217,9 @@ const (
 	// maxSettled bounds the messages that one frame settles: several times what a share can have outstanding. A group that
 	// delivers at most once has no such bound, and there a settlement costs nothing.
 	maxSettled = dispatch.MaxSettleRun
+	// maxMadeUp bounds the refused settlements of a stream beside one of each message that it was handed. Some bytes name
+	// many messages that were never handed out, and listing those takes a thousand times as much.
+	maxMadeUp = 1000
 	// maxListed bounds how many refused settlements are listed in one frame; more go into further ones.
 	maxListed = 1000
 )

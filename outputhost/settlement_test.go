@@ -42,6 +42,9 @@ func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
 		conn.read()
 		c := conn.consume(g)
 		c.grant(g, 10, 1<<20)
+		g.mu.Lock()
+		c.given = maxSettled // or it is refused for less, see TestSettle_MadeUp
+		g.mu.Unlock()
 		many := make([]wire.SeqRun, 1000)
 		for i := range many {
 			many[i] = wire.SeqRun{Base: 1, Count: 10, Attempt: 1}
@@ -55,6 +58,36 @@ func TestSettle_FrameThatSettlesTooMuch(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSettle_MadeUp: a consumer settles what it was not handed, with small frames that name many messages. To list all
+// of them takes tens of thousands of bytes for each byte of the frame: the stream ends, and the answers have a bound.
+func TestSettle_MadeUp(t *testing.T) {
+	for name, handle := range map[string]uint32{"of an extent that it has": 0, "of an extent that it was never told of": 99} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newHarness(t)
+				g, _ := b.small(10)
+				conn := b.connect()
+				conn.read()
+				c := conn.consume(g)
+				c.grant(g, 10, 1<<20)
+				body := (&wire.Settled{Handle: handle, Runs: []wire.SeqRun{{Base: 100, Count: 400, Attempt: 1}}}).Append(nil)
+				var err error
+				for range 100 {
+					if err = c.settle(g, wire.Frame{Type: wire.TypeAck, Body: body}); err != nil {
+						break
+					}
+				}
+				if core.CodeOf(err) != core.CodeBadFrame {
+					t.Errorf("the stream ends with %v, want %s", err, core.CodeBadFrame)
+				}
+				if n := len(conn.answered()); n > 10+maxMadeUp {
+					t.Errorf("%d refusals were listed", n)
+				}
+			})
+		})
+	}
 }
 
 // TestSettle_ListsAllRefusals: however many settlements of a frame are refused, the consumer is told of each.
