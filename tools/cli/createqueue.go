@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -19,8 +20,8 @@ import (
 // createChunk is how many queues one request creates.
 const createChunk = 500
 
-// maxPathLine bounds a line of --from-stdin; longer ones are no paths.
-const maxPathLine = 64 << 10
+// maxLine bounds a line of stdin that is to be a path or a token.
+const maxLine = 64 << 10
 
 func (a *app) createQueueCommand() *cobra.Command {
 	var flags queueFlags
@@ -149,9 +150,10 @@ func (a *app) createQueues(ctx context.Context, spec *pb.QueueSpec, input io.Rea
 // eachPath hands the valid paths of input to use in chunks, and the others to bad. Empty lines are skipped.
 func eachPath(input io.Reader, chunk int, bad func(string, error), use func([]string) error) error {
 	scanner := bufio.NewScanner(input)
-	scanner.Buffer(nil, maxPathLine)
+	scanner.Buffer(nil, maxLine)
 	var paths []string
-	for scanner.Scan() {
+	lines := 0
+	for ; scanner.Scan(); lines++ {
 		line := strings.TrimSuffix(scanner.Text(), "\r")
 		if line == "" {
 			continue
@@ -173,10 +175,18 @@ func eachPath(input io.Reader, chunk int, bad func(string, error), use func([]st
 			return err
 		}
 	}
-	if err := scanner.Err(); err != nil {
-		return core.Errorf(core.CodeBadArgument, "paths cannot be read: %w", err)
+	return scanError("paths", lines, scanner.Err())
+}
+
+// scanError is the error of a scanner that has read so many lines; nil for none.
+func scanError(what string, lines int, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, bufio.ErrTooLong):
+		return core.Errorf(core.CodeBadArgument, "line %d has more than %d bytes; give one of the %s a line", lines+1, maxLine, what)
 	}
-	return nil
+	return core.Errorf(core.CodeBadArgument, "%s cannot be read: %w", what, err)
 }
 
 // stores are the hosts that are there and store messages; nil when nobody says so.

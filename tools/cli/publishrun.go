@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,8 @@ func (p *publishRun) pace(ctx context.Context, line int64) error {
 	if p.flags.rate == 0 {
 		return ctx.Err()
 	}
-	due := p.started.Add(time.Duration(float64(line-1) / p.flags.rate * float64(time.Second)))
+	after := float64(line-1) / p.flags.rate * float64(time.Second)
+	due := p.started.Add(time.Duration(min(after, math.MaxInt64/2))) // more is no time.Duration, and would be no wait at all
 	wait := time.Until(due)
 	if wait < time.Millisecond {
 		return ctx.Err()

@@ -164,14 +164,13 @@ func (a *app) tokens(args []string) ([]string, error) {
 		return args, nil
 	}
 	var tokens []string
-	lines := bufio.NewScanner(a.stdin)
-	for lines.Scan() {
-		if lines.Text() != "" {
-			tokens = append(tokens, lines.Text())
+	scanner := bufio.NewScanner(a.stdin)
+	scanner.Buffer(nil, maxLine)
+	lines := 0
+	for ; scanner.Scan(); lines++ {
+		if scanner.Text() != "" {
+			tokens = append(tokens, scanner.Text())
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, core.Errorf(core.CodeBadArgument, "tokens cannot be read: %w", err)
-	}
-	return tokens, nil
+	return tokens, scanError("tokens", lines, scanner.Err())
 }
