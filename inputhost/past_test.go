@@ -24,7 +24,7 @@ func TestPublisher_NoPast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := <-said; err == nil || !strings.Contains(err.Error(), "only hosts may say that") {
+		if err := <-said; err == nil || !strings.Contains(err.Error(), "only hosts set those") {
 			t.Errorf("a record with attempts: %v, want a refusal that says why", err)
 		}
 		other.send()

@@ -41,7 +41,7 @@ func CheckPublished(b []byte, maxPayload int, host bool) (count int, timed bool,
 			return 0, false, core.Errorf(core.CodeOf(err), "record %d of the batch: %w", count+1, err)
 		}
 		if !host && r.hasPast() {
-			return 0, false, core.Errorf(core.CodeBadArgument, "record %d of the batch has attempts, an origin, or something else of a life before its publish; only hosts may say that, publish it without", count+1)
+			return 0, false, core.Errorf(core.CodeBadArgument, "record %d of the batch has fields of an earlier delivery, like attempts, an origin or a reason, and only hosts set those; publish it without them", count+1)
 		}
 		if !host {
 			if err := r.checkPublished(); err != nil {
