@@ -29,3 +29,14 @@ func TestCountDue_WindowIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestCountDue_NoWindow: what a caller sends is not what the store has. A store that says its data are damaged is asked
+// no more.
+func TestCountDue_NoWindow(t *testing.T) {
+	for _, known := range [][]byte{{0xff}, []byte("no window"), {0, 0, 0, 7}} {
+		_, err := countDue(noneDue{}, core.ExtentID{}, &pb.ListDueRequest{CountUntil: 1, Known: known})
+		if core.CodeOf(err) != core.CodeBadArgument {
+			t.Errorf("the window %x: %v, want %s", known, err, core.CodeBadArgument)
+		}
+	}
+}

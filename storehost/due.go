@@ -47,22 +47,30 @@ type dueLog interface {
 
 // newDueReader reads the window of an open-read; nothing is known without one.
 func newDueReader(known []byte) (*dueReader, error) {
-	d := &dueReader{known: new(acklevel.Window), more: true, next: extentlog.NeverDue}
+	w, err := knownWindow("an open-read", known, core.CodeBadFrame)
+	if err != nil {
+		return nil, err
+	}
+	return &dueReader{known: w, more: true, next: extentlog.NeverDue}, nil
+}
+
+// knownWindow reads the window that a caller sends; an empty one without any bytes. Other bytes than a window are bad:
+// nothing of the store is damaged.
+func knownWindow(of string, known []byte, bad core.Code) (*acklevel.Window, error) {
 	if len(known) == 0 {
-		return d, nil
+		return new(acklevel.Window), nil
 	}
 	if len(known) > wire.MaxKnown {
-		return nil, core.Errorf(core.CodeTooLarge, "the window of an open-read has %d bytes; at most %d are allowed", len(known), wire.MaxKnown)
+		return nil, core.Errorf(core.CodeTooLarge, "the window of %s has %d bytes; at most %d are allowed", of, len(known), wire.MaxKnown)
 	}
 	w, _, rest, err := acklevel.Decode(known, wire.MaxKnown)
 	if err == nil && len(rest) > 0 {
-		err = core.Errorf(core.CodeCorrupt, "%d bytes follow the window of an open-read", len(rest))
+		err = core.Errorf(core.CodeCorrupt, "%d bytes follow it", len(rest))
 	}
 	if err != nil {
-		return nil, core.Errorf(core.CodeBadFrame, "open-read: %w", err)
+		return nil, core.Errorf(bad, "the window of %s: %w", of, err)
 	}
-	d.known = w
-	return d, nil
+	return w, nil
 }
 
 // behind reports whether the index has to be read on at ms.

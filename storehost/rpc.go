@@ -12,9 +12,7 @@ import (
 	"github.com/columbamq/columba/api/columbav1/columbav1connect"
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/core/acklevel"
 	"github.com/columbamq/columba/storehost/extentlog"
-	"github.com/columbamq/columba/wire"
 )
 
 var _ columbav1connect.StoreServiceHandler = (*service)(nil)
@@ -150,15 +148,9 @@ func (s *service) ListDue(_ context.Context, req *connect.Request[pb.ListDueRequ
 const countDueBytes = 64 << 20
 
 func countDue(log extentlog.Log, id core.ExtentID, m *pb.ListDueRequest) (*pb.ListDueResponse, error) {
-	known := new(acklevel.Window)
-	if len(m.Known) > wire.MaxKnown { // as of an open-read
-		return nil, core.Errorf(core.CodeTooLarge, "the window of a count has %d bytes; at most %d are allowed", len(m.Known), wire.MaxKnown)
-	}
-	if len(m.Known) > 0 {
-		var err error
-		if known, _, _, err = acklevel.Decode(m.Known, len(m.Known)); err != nil {
-			return nil, err
-		}
+	known, err := knownWindow("a count", m.Known, core.CodeBadArgument)
+	if err != nil {
+		return nil, err
 	}
 	out := &pb.ListDueResponse{}
 	run, err := log.Due(id, extentlog.DueQuery{Until: m.CountUntil, UpTo: core.Seq(m.UpTo), Known: known, MaxBytes: countDueBytes}, func(r extentlog.DueRecord) {
