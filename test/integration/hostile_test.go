@@ -43,6 +43,7 @@ func TestHostileConsumer(t *testing.T) {
 		"ack of attempt 0":              {wire.TypeAck, settled(wire.SeqRun{Base: 1, Count: 1}), core.CodeStale},
 		"ack of a later attempt":        {wire.TypeAck, settled(wire.SeqRun{Base: 1, Count: 1, Attempt: math.MaxUint16}), core.CodeStale},
 		"ack of 2^32 - 1 seqs":          {wire.TypeAck, settled(wire.SeqRun{Base: 1, Count: math.MaxUint32, Attempt: 1}), core.CodeTooLarge},
+		"acks of what nobody got":       {wire.TypeAck, settled(wire.SeqRun{Base: 1000, Count: 2000, Attempt: 1}), core.CodeBadFrame},
 		"ack of one twice":              {wire.TypeAck, settled(one, one), core.CodeStale},
 		"ack of too many runs":          {wire.TypeAck, settled(many...), core.CodeTooLarge},
 		"ack of 2^32 - 1 runs":          {wire.TypeAck, []byte{0, 0, 0, 0, 255, 255, 255, 255}, core.CodeBadFrame},
