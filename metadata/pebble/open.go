@@ -141,7 +141,7 @@ func openError(dir string, err error) error {
 		return core.Errorf(core.CodeNotFound, "open metadata: %s is not there: %w", dir, err)
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return core.Errorf(core.CodeNewerFormat, "open metadata: %s was written by a newer version of columba; use that version: %w", dir, err)
-	case engine.IsCorruptionError(err):
+	case engine.IsCorruptionError(err), strings.Contains(err.Error(), "object size mismatch"): // a table was cut off
 		return core.Errorf(core.CodeCorrupt, "open metadata: %s is damaged; restore it from a copy: %w", dir, err)
 	}
 	return core.Errorf(core.CodeUnavailable, "open metadata in %s: %w", dir, err)

@@ -198,6 +198,24 @@ func TestOpen_NewerEngine(t *testing.T) {
 	wantOpenError(t, vfs.Default, dir, core.CodeNewerFormat, "newer version")
 }
 
+// TestOpen_TableCutOff: no later try reads the rest of it.
+func TestOpen_TableCutOff(t *testing.T) {
+	dir := t.TempDir()
+	s := openTest(t, dir)
+	if err := s.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables: %v %v", tables, err)
+	}
+	if err := os.Truncate(tables[0], 10); err != nil {
+		t.Fatal(err)
+	}
+	wantOpenError(t, vfs.Default, dir, core.CodeCorrupt, "is damaged")
+}
+
 func TestOpen_Damaged(t *testing.T) {
 	dir := t.TempDir()
 	openTest(t, dir).Close()

@@ -306,7 +306,7 @@ func openError(dir string, err error) error {
 		return core.Errorf(core.CodeNotFound, "%s is missing; make it, or mount the disk that holds the store: %w", dir, err)
 	case strings.Contains(err.Error(), "unknown format major version"):
 		return newerFormat(dir, err.Error())
-	case pebble.IsCorruptionError(err):
+	case pebble.IsCorruptionError(err), strings.Contains(err.Error(), "object size mismatch"): // a table was cut off
 		return damagedStore(dir, err)
 	}
 	return core.Errorf(core.CodeUnavailable, "open the store in %s: %w", dir, err)
