@@ -35,7 +35,8 @@ type Store struct {
 		sync.Mutex
 		die    *rand.Rand
 		before map[place]metadata.Row // rows as they were before their last change; the zero Row: there was none
-		missed int                    // compare-and-sets that timed out
+		sets   int                    // compare-and-sets that could time out
+		missed int                    // of these, those that did
 		closed bool
 	}
 }
@@ -170,11 +171,11 @@ func (s *Store) Watch(ctx context.Context, t metadata.Table, partition string, c
 	return s.behind.Watch(ctx, t, partition, changed)
 }
 
-// TimedOut is how many compare-and-sets have timed out, see Faults.CAS.
-func (s *Store) TimedOut() int {
+// TimedOut is how many of all compare-and-sets have timed out, see Faults.CAS.
+func (s *Store) TimedOut() (n, of int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.missed
+	return s.mu.missed, s.mu.sets
 }
 
 // Close implements metadata.Store.
@@ -248,6 +249,7 @@ func (s *Store) casFate() (timesOut bool, f fate, after time.Duration) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.sets++
 	if s.mu.die.Float64() >= s.faults.CAS {
 		return false, fateAnswered, 0
 	}

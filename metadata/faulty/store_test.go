@@ -115,7 +115,7 @@ func TestStore_CAS(t *testing.T) {
 		if err := s.Put(t.Context(), puts, key("a"), nil, time.Now(), 0, metadata.One); err != nil {
 			t.Errorf("put: %v", err)
 		}
-		if got := s.TimedOut(); got != n+1 {
+		if got, of := s.TimedOut(); got != n+1 || of != n+1 {
 			t.Errorf("%d timed out, want %d", got, n+1)
 		}
 		s.Close()

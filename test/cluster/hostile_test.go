@@ -61,8 +61,8 @@ func (s *rawStream) last() wire.FrameType {
 	return s.mu.types[len(s.mu.types)-1]
 }
 
-// TestCluster_FloodOfBadAcksHurtsItsStreamOnly acks what was never delivered: as much as a frame may settle, of which
-// all is refused, and as much as fits into one frame, which ends the stream.
+// TestCluster_FloodOfBadAcksHurtsItsStreamOnly acks what was never delivered. As many refused settlements as a stream
+// may have are listed; one more ends the stream, and so does a frame that names more than a frame may settle.
 func TestCluster_FloodOfBadAcksHurtsItsStreamOnly(t *testing.T) {
 	bubble(t, Options{}, func(w *world) {
 		w.group("g", nil)
@@ -70,25 +70,35 @@ func TestCluster_FloodOfBadAcksHurtsItsStreamOnly(t *testing.T) {
 		defer p.Close()
 		link, err := p.Link(w.t.Context(), w.hosts[Output].addr, "/v1/consume")
 		w.ok(err)
-		s := &rawStream{}
-		id, err := link.Open(s)
-		w.ok(err)
 		hello, err := proto.Marshal(&pb.ConsumeHello{Queue: queue, Group: "g", Client: "bad"})
 		w.ok(err)
-		w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, wire.TypeConsumeHello, id, hello)))
-		w.eventually("the stream is open", 5*time.Second, func() bool { return s.last() == wire.TypeConsumeHelloOK })
-		const most = 65_535
-		bad := wire.Settled{Handle: 7, Runs: []wire.SeqRun{{Base: 1, Count: most, Attempt: 1}}}
-		w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, wire.TypeAck, id, bad.Append(nil))))
-		w.eventually("all refusals", 5*time.Second, func() bool { return s.failures() == most })
-		bad.Runs = nil
-		for i := range 50_000 {
-			bad.Runs = append(bad.Runs, wire.SeqRun{Base: core.Seq(i*100_000 + 1), Count: most, Attempt: 1})
+		open := func() (s *rawStream, ack func(runs ...wire.SeqRun)) {
+			s = &rawStream{}
+			id, err := link.Open(s)
+			w.ok(err)
+			w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, wire.TypeConsumeHello, id, hello)))
+			w.eventually("the stream is open", 5*time.Second, func() bool { return s.last() == wire.TypeConsumeHelloOK })
+			return s, func(runs ...wire.SeqRun) {
+				bad := wire.Settled{Handle: 7, Runs: runs}
+				w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, wire.TypeAck, id, bad.Append(nil))))
+			}
 		}
-		w.ok(link.Conn.Send(w.t.Context(), wire.AppendFrame(nil, wire.TypeAck, id, bad.Append(nil))))
+		const refused = 1000
+		s, ack := open()
+		ack(wire.SeqRun{Base: 1, Count: refused, Attempt: 1})
+		w.eventually("all refusals", 5*time.Second, func() bool { return s.failures() == refused })
+		ack(wire.SeqRun{Base: 1, Count: 1, Attempt: 1})
 		w.eventually("the end of the stream", 5*time.Second, func() bool { return s.last() == wire.TypeError })
-		if n := s.failures(); n != most {
-			t.Errorf("%d refusals are listed, want %d", n, most)
+
+		var runs []wire.SeqRun
+		for i := range 50_000 {
+			runs = append(runs, wire.SeqRun{Base: core.Seq(i*100_000 + 1), Count: 65_535, Attempt: 1})
+		}
+		s, ack = open()
+		ack(runs...)
+		w.eventually("the end of the second stream", 5*time.Second, func() bool { return s.last() == wire.TypeError })
+		if n := s.failures(); n != 0 {
+			t.Errorf("%d refusals of a frame that is too large are listed", n)
 		}
 		// The group still works.
 		con := w.consumer("g")
