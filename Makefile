@@ -44,6 +44,11 @@ UNRACED := /(test/(e2e|sabotage|words|attack)|tools/(demo|cluster)|cmd/columba|b
 # A hundred schedules of each kind, and those that have failed before, run without the race detector; so many run under it.
 RACESEEDS := 5
 
+# HALF=1 or HALF=2 takes the tests whose names end in a … k, or the others: half of the time in the packages that take
+# longest.
+HALF ?=
+otherhalf = $(if $(HALF),|$(if $(filter 1,$(HALF)),[^a-k],[a-k])$$)
+
 # The detector sees the process of a test. Where the client is a command, too, nothing of Columba is in it: these of test/integration, and
 # those of test/faults that say so, run without the detector only.
 BYCOMMAND := ^TestRuleByCommand_
@@ -91,9 +96,9 @@ test: ## all tests but attacks, about 4 minutes on 2 cores
 	$(TESTENV) CGO_ENABLED=0 $(GO) test -count=1 -p 4 -timeout 600s -skip '$(ATTACKS)' $(TESTFLAGS) $(tests)
 
 .PHONY: race
-race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 8 minutes; a failure where it cannot run
-	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 3 -timeout 600s \
-	  -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$' $(TESTFLAGS) $(raced)
+race: ## the tests of all that has goroutines under the race detector, with fewer schedules, about 10 minutes; a failure where it cannot run; HALF=1 or 2: half of them
+	$(TESTENV) COLUMBA_SEEDS=$(RACESEEDS) $(GO) test -race -count=1 -p 4 -timeout 1200s \
+	  -skip '$(ATTACKS)|$(BYCOMMAND)|^Test(Failed(Group)?|Divergent|Controller)Seeds$$$(otherhalf)' $(TESTFLAGS) $(raced)
 
 .PHONY: attack
 attack: ## floods and attacks of one client on a server, while nothing else runs
