@@ -63,7 +63,7 @@ func (x *renewals) left(run core.RunID, others, now time.Time) time.Duration {
 	if ended, ok := x.mu.ended[run]; ok && !ended.Before(at) {
 		return 0
 	}
-	return max(dispatch.OwnerGone-now.Sub(at), 0)
+	return min(max(dispatch.OwnerGone-now.Sub(at), 0), dispatch.OwnerGone) // the clock may have gone back
 }
 
 // wait reports whether nobody waits for the run yet; the caller does from now on.
@@ -75,13 +75,17 @@ func (x *renewals) wait(run core.RunID) bool {
 	return !waiting
 }
 
-// over ends a wait: the run hands out no more.
-func (x *renewals) over(run core.RunID, now time.Time) {
+// over ends a wait: the run hands out no more. others is as for left, and may be later than now when the clock went
+// back.
+func (x *renewals) over(run core.RunID, others, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.mu.heard, run)
 	delete(x.mu.waiting, run)
 	x.mu.ended[run] = now
+	if others.After(now) {
+		x.mu.ended[run] = others
+	}
 	maps.DeleteFunc(x.mu.ended, func(_ core.RunID, at time.Time) bool { return now.Sub(at) > time.Minute })
 }
 
@@ -106,14 +110,15 @@ func (h *Host) stays(old catalog.Decision, now time.Time) bool {
 	if left == 0 || !known || last.Run != old.Owner.Run { // another run of the host: this one has ended
 		return false
 	}
-	if h.shares.renewals.wait(old.Owner.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, left) }) {
-		h.shares.renewals.over(old.Owner.Run, now)
+	if h.shares.renewals.wait(old.Owner.Run) && !h.tasks.Go(func(ctx context.Context) { h.waitFor(ctx, last, taken, left) }) {
+		h.shares.renewals.over(old.Owner.Run, taken, now)
 	}
 	return true
 }
 
 // waitFor waits until a run that is gone hands out no more: at once if its machine says that nobody listens there.
-func (h *Host) waitFor(ctx context.Context, m membership.Host, left time.Duration) {
+// others is when another controller may have heard it last.
+func (h *Host) waitFor(ctx context.Context, m membership.Host, others time.Time, left time.Duration) {
 	dctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	conn, err := h.deps.Peers.Dial(dctx, "tcp", m.Address)
@@ -123,7 +128,7 @@ func (h *Host) waitFor(ctx context.Context, m membership.Host, left time.Duratio
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, net.ErrClosed) { // the latter: in memory
 		<-dctx.Done()
 	}
-	h.shares.renewals.over(m.Run, h.deps.now())
+	h.shares.renewals.over(m.Run, others, h.deps.now())
 	h.pokeMoved()
 }
 

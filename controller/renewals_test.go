@@ -68,6 +68,22 @@ func TestRenewals_OwnerWhosePortIsClosedIsGone(t *testing.T) {
 	})
 }
 
+// TestRenewals_AWaitEndsOnce: the clock went back since the controller became responsible for the shares. A run that
+// was found to have ended is not waited for again, and no wait is longer than an owner may hand out.
+func TestRenewals_AWaitEndsOnce(t *testing.T) {
+	x, now := newRenewals(), time.Unix(1000, 0)
+	run, taken := newRun(), now.Add(time.Minute)
+	left := x.left(run, taken, now)
+	if left != dispatch.OwnerGone {
+		t.Errorf("an owner is waited for for %s, want %s", left, dispatch.OwnerGone)
+	}
+	x.wait(run)
+	x.over(run, taken, now)
+	if left = x.left(run, taken, now); left != 0 {
+		t.Errorf("an owner that has ended is waited for for %s again", left)
+	}
+}
+
 func TestRenewals_RunsAreForgotten(t *testing.T) {
 	x, now := newRenewals(), time.Unix(1000, 0)
 	for i := range 10_000 {
