@@ -1,0 +1,116 @@
+package ring
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Read reads bytes of the log into b. CodeNotFound: the segment was freed since.
+func (r *Ring) Read(p Place, b []byte) error {
+	s := r.pin(p.Serial)
+	if s == nil {
+		return core.Errorf(core.CodeNotFound, "segment use %d of the log is over", p.Serial)
+	}
+	defer r.unpin(s)
+	return s.readAt(b[:p.Length], int64(p.Offset))
+}
+
+func (r *Ring) pin(serial uint64) *segment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.mu.used, func(s *segment) bool { return s.serial == serial && !s.freed })
+	if i < 0 {
+		return nil
+	}
+	r.mu.used[i].pins++
+	return r.mu.used[i]
+}
+
+func (r *Ring) unpin(s *segment) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.pins--; s.pins == 0 && s.freed {
+		r.releaseLocked(s)
+	}
+}
+
+// Use is one use of a segment.
+type Use struct {
+	Serial      uint64
+	First, Last uint64 // numbers of its groups
+	Ended       bool   // it takes no more groups
+	Size        int64  // bytes of the segment
+}
+
+// Uses are in the order of the log.
+func (r *Ring) Uses() []Use {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Use
+	for _, s := range r.mu.used {
+		if !s.freed {
+			all = append(all, Use{s.serial, s.first, s.last, s.ended, s.size})
+		}
+	}
+	return all
+}
+
+// Spare is how many segments are free.
+func (r *Ring) Spare() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.free)
+}
+
+// Size is how many bytes all segments have.
+func (r *Ring) Size() (bytes int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.mu.used {
+		bytes += s.size
+	}
+	for _, s := range r.mu.free {
+		bytes += s.size
+	}
+	return bytes
+}
+
+// Free gives a segment back that has ended, once nobody reads it. Its owner has made sure that a start does not need
+// it: Options.After will be its last group, or a later one.
+func (r *Ring) Free(serial uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.mu.used {
+		if s.serial == serial && !s.freed {
+			if s.freed = true; s.pins == 0 {
+				r.releaseLocked(s)
+			}
+			return
+		}
+	}
+}
+
+func (r *Ring) releaseLocked(s *segment) {
+	r.mu.used = slices.DeleteFunc(r.mu.used, func(u *segment) bool { return u == s })
+	s.serial = 0
+	r.mu.free = append(r.mu.free, s)
+}
+
+// Release closes all files. Nobody uses the ring any more.
+func (r *Ring) Release() error {
+	var errs []error
+	for _, s := range append(r.mu.used, r.mu.free...) {
+		errs = append(errs, s.file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func diskError(what string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return core.Errorf(core.CodeNoSpace, "%s: %w", what, err)
+	}
+	return core.Errorf(core.CodeUnavailable, "%s: %w", what, err)
+}

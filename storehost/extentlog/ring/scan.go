@@ -1,0 +1,181 @@
+package ring
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/columbamq/columba/core"
+)
+
+// Group is what was appended at once.
+type Group struct {
+	Kind   Kind
+	Number uint64 // in the log, from 1 on
+	Place         // of its body
+	Body   []byte // at a start only; valid during the call
+}
+
+// Place is where bytes of the log are.
+type Place struct {
+	Serial uint64 // of the use of a segment
+	Offset uint32 // in the segment
+	Length uint32
+}
+
+// Damage is a part of the log that was durable and cannot be read: the groups From … To.
+type Damage struct{ From, To uint64 }
+
+// use is one use of a segment as a start finds it.
+type use struct {
+	*segment
+	at    int64 // of the first group that can be read
+	first header
+}
+
+// recovery reads the log at a start.
+//
+// The end of the log is where the chain of groups ends: each group names the number and the checksum of the one before.
+// A group that cannot be read is torn, and so was never durable, unless a later group proves the contrary: one of the
+// same use, which says that the unreadable one was durable; or any of a later use, which begins only when the use
+// before it is durable. So only damage to the last groups looks like a torn end: to those of which no later one says
+// that they were durable, for which a Mark is there.
+type recovery struct {
+	disk   core.DiskID
+	after  uint64 // groups up to here are not wanted
+	replay func(Group) error
+	last   header // of the chain
+	damage []Damage
+	serial uint64 // highest one seen
+}
+
+// run reads all segments, and notes in each what it holds. It returns those in use in the order of the log, and those
+// that are free.
+func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
+	var uses []use
+	for _, s := range all {
+		u, ok, err := r.find(s)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !ok {
+			free = append(free, s)
+			continue
+		}
+		r.serial = max(r.serial, u.first.serial)
+		uses = append(uses, u)
+	}
+	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.first.serial, b.first.serial) })
+	r.last.number = r.after
+	for i, u := range uses {
+		var next *header // first group of the use after it
+		if i+1 < len(uses) {
+			next = &uses[i+1].first
+		}
+		if next == nil || next.number > r.after+1 { // else nothing of it is wanted
+			if err := r.read(u, next); err != nil {
+				return nil, nil, err
+			}
+		}
+		if u.last <= r.after {
+			u.serial = 0
+			free = append(free, u.segment)
+			continue
+		}
+		used = append(used, u.segment)
+	}
+	return used, free, nil
+}
+
+// find looks for the first group of a segment that can be read; false when it has none.
+func (r *recovery) find(s *segment) (use, bool, error) {
+	if s.blank() {
+		return use{}, false, nil
+	}
+	for at := int64(0); at < s.size; at += blockSize {
+		h, ok, err := s.readHeader(at)
+		switch {
+		case err != nil:
+			return use{}, false, err
+		case ok && h.disk != r.disk:
+			return use{}, false, core.Errorf(core.CodeConflict, "%s belongs to the directory of another store; move it away", s.name)
+		case ok:
+			return use{s, at, h}, true, nil
+		}
+	}
+	return use{}, false, nil
+}
+
+// read follows the chain through one use. next is the first group of the use after it; nil: there is none.
+func (r *recovery) read(u use, next *header) error {
+	u.serial, u.secret, u.segment.first = u.first.serial, u.first.secret, u.first.number
+	u.ended = true
+	at := u.at
+	for {
+		h, body, found, err := r.next(u, &at, next)
+		if err != nil {
+			return err
+		}
+		if !found {
+			break
+		}
+		if err := r.take(u.segment, at, h, body); err != nil {
+			return err
+		}
+		at += span(len(body))
+	}
+	u.end = at
+	if next != nil && r.last.number+1 < next.number {
+		r.lost(next.number - 1)
+	}
+	return nil
+}
+
+// next is the group at an offset. If that cannot be read, but was durable, it is the first one behind it that can be
+// read, and at is where that one is.
+func (r *recovery) next(u use, at *int64, after *header) (h header, body []byte, found bool, err error) {
+	behind := int64(-1) // the first group behind what cannot be read
+	for o := *at; o < u.size; {
+		h, body, ok, err := u.readGroup(o)
+		if err != nil {
+			return h, nil, false, err
+		}
+		ok = ok && h.sameUse(&u.first) && (after == nil || h.number < after.number)
+		switch {
+		case ok && o == *at:
+			return h, body, true, nil
+		case ok && behind < 0:
+			behind = o
+		}
+		if ok && (after != nil || h.durable > r.last.number) {
+			*at = behind
+			return r.next(u, at, after)
+		}
+		o += blockSize
+		if ok {
+			o += span(len(body)) - blockSize
+		}
+	}
+	return h, nil, false, nil
+}
+
+// take replays a group, the next one of the log that can be read.
+func (r *recovery) take(s *segment, at int64, h header, body []byte) error {
+	switch {
+	case h.number > r.last.number+1:
+		r.lost(h.number - 1)
+	case h.number == r.last.number+1 && r.last.sum != 0 && !h.follows(&r.last):
+		r.damage = append(r.damage, Damage{r.last.number, r.last.number}) // a sound group, but not the one that was here
+	}
+	s.last, r.last = h.number, h
+	if h.number <= r.after {
+		return nil
+	}
+	return r.replay(Group{Kind: h.kind, Number: h.number, Place: Place{s.serial, uint32(at + headerLen), h.length}, Body: body})
+}
+
+// lost notes that what follows the chain, up to a number, cannot be read.
+func (r *recovery) lost(to uint64) {
+	if from := max(r.last.number, r.after) + 1; from <= to {
+		r.damage = append(r.damage, Damage{from, to})
+	}
+}

@@ -1,0 +1,138 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	iofs "io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/columbamq/columba/core"
+)
+
+const extension = ".seg"
+
+// segment is one file of the ring, of a fixed size.
+type segment struct {
+	file    vfs.File
+	name    string
+	ordinal uint64 // of the file, which is its name
+	size    int64
+	serial  uint64 // of this use; 0: it is free
+	secret  uint64 // of this use
+	end     int64  // where the next group goes
+	first   uint64 // number of its first group
+	last    uint64 // … and of its last one
+	ended   bool   // it takes no more groups
+	pins    int    // readers
+	freed   bool   // it is given back when nobody reads it any more
+}
+
+func nameOf(ordinal uint64) string { return fmt.Sprintf("%08d%s", ordinal, extension) }
+
+func ordinalOf(name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSuffix(name, extension), 10, 64)
+	return n, err == nil && path.Ext(name) == extension && nameOf(n) == name
+}
+
+// create makes a segment whose blocks are all written: the first write of a block costs several times a later one. The
+// file has its name only when it is whole, so that a crash leaves no short one.
+func create(fs vfs.FS, dir string, ordinal uint64, size int64) (*segment, error) {
+	name := fs.PathJoin(dir, nameOf(ordinal))
+	made := name + ".new"
+	f, err := fs.Create(made, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	zeroes := make([]byte, min(size, 1<<20))
+	for at := int64(0); at < size && err == nil; {
+		var n int
+		n, err = f.Write(zeroes[:min(int64(len(zeroes)), size-at)])
+		at += int64(n)
+	}
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = fs.Rename(made, name)
+	}
+	if err == nil {
+		err = syncDir(fs, dir)
+	}
+	if err != nil {
+		return nil, errors.Join(err, removeIfThere(fs, made))
+	}
+	return open(fs, dir, ordinal)
+}
+
+func open(fs vfs.FS, dir string, ordinal uint64) (*segment, error) {
+	name := fs.PathJoin(dir, nameOf(ordinal))
+	f, err := fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &segment{file: f, name: name, ordinal: ordinal, size: info.Size()}, nil
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func removeIfThere(fs vfs.FS, name string) error {
+	if err := fs.Remove(name); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// blank reports whether the first block is as the segment was made.
+func (s *segment) blank() bool {
+	var b [blockSize]byte
+	return s.readAt(b[:], 0) == nil && b == [blockSize]byte{}
+}
+
+// readHeader reads the header at an offset; false when there is none, or the segment ends.
+func (s *segment) readHeader(at int64) (header, bool, error) {
+	if at+blockSize > s.size {
+		return header{}, false, nil
+	}
+	var b [headerLen]byte
+	if err := s.readAt(b[:], at); err != nil {
+		return header{}, false, err
+	}
+	return decodeHeader(b[:])
+}
+
+// readGroup reads the group at an offset whole; false when none is there that is whole.
+func (s *segment) readGroup(at int64) (h header, body []byte, ok bool, err error) {
+	if h, ok, err = s.readHeader(at); !ok || err != nil {
+		return h, nil, false, err
+	}
+	if at+span(int(h.length)) > s.size {
+		return h, nil, false, nil
+	}
+	body = make([]byte, h.length)
+	if err := s.readAt(body, at+headerLen); err != nil {
+		return h, nil, false, err
+	}
+	return h, body, h.holds(body), nil
+}
+
+func (s *segment) readAt(b []byte, at int64) error {
+	if n, err := s.file.ReadAt(b, at); n < len(b) {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return core.Errorf(core.CodeUnavailable, "read %d bytes at %d of %s: %w", len(b), at, s.name, err)
+	}
+	return nil
+}
