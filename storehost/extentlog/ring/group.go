@@ -1,6 +1,6 @@
-// Package ring owns the segments of a store's log: files of one size, each of which is written once when it is made and
-// then used again and again. A group of bytes is appended by one write and one sync. At a start the log tells its end,
-// which a crash may have torn, from damage.
+// Package ring owns a log on segments: files that are written whole when they are made, and then used again and again.
+// A group of bytes is appended by one write and one sync. At a start the log tells its end, which a crash may have
+// torn, from damage. No store uses it yet.
 package ring
 
 import (

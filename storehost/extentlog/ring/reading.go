@@ -58,13 +58,6 @@ func (r *Ring) Uses() []Use {
 	return all
 }
 
-// Spare is how many segments are free.
-func (r *Ring) Spare() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.mu.free)
-}
-
 // Size is how many bytes all segments have.
 func (r *Ring) Size() (bytes int64) {
 	r.mu.Lock()

@@ -157,24 +157,6 @@ func (r *Ring) Sync(g Group) error {
 	return nil
 }
 
-// SyncAll makes durable all that was written before it is called. An error is as one of Write.
-func (r *Ring) SyncAll() error {
-	r.mu.Lock()
-	n := len(r.mu.used)
-	if n == 0 || r.mu.used[n-1].ended { // who ends a segment has synced it
-		r.mu.Unlock()
-		return nil
-	}
-	s := r.mu.used[n-1]
-	s.pins++
-	r.mu.Unlock()
-	defer r.unpin(s)
-	if err := s.file.SyncData(); err != nil {
-		return diskError("sync the log", err)
-	}
-	return nil
-}
-
 // Begin takes a free segment in which a group with a body of n bytes fits: of those, the one that has been free for
 // longest. False when there is none.
 func (r *Ring) Begin(n int) bool {

@@ -96,6 +96,7 @@ func (r *recovery) find(s *segment) (use, bool, error) {
 		switch {
 		case err != nil:
 			return use{}, false, err
+		case ok && h.disk != r.disk && at > 0: // bytes in the middle of a group may look like one
 		case ok && h.disk != r.disk:
 			return use{}, false, core.Errorf(core.CodeConflict, "%s belongs to the directory of another store; move it away", s.name)
 		case ok:
