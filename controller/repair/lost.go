@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/columbamq/columba/controller/catalog"
+	"github.com/columbamq/columba/controller/repair/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -19,7 +20,8 @@ func (x remainder) String() string { return fmt.Sprintf("%s up to %d%s", x.ID, x
 // left has the records that stores still have of an extent without a readable holder.
 type left struct {
 	on   []remainder
-	away []core.HostID // may have all of it, and do not tell
+	away []core.HostID // may have all of it, and do not answer
+	mute []core.HostID // the same of stores that answer, and could not tell just now
 }
 
 // remainder has the records that one store has of an extent.
@@ -33,6 +35,9 @@ type remainder struct {
 	committed core.Seq // as far as it knows
 	flaw      string   // why it cannot be read; "": it can
 }
+
+// mayHave are the stores that may have all of it, and did not tell.
+func (l *left) mayHave() []core.HostID { return slices.Concat(l.away, l.mute) }
 
 // upTo is the last seq of the longest readable remainder.
 func (l *left) upTo() (last core.Seq) {
@@ -81,7 +86,7 @@ func (r *Runner) look(ctx context.Context, e catalog.Extent, row metadata.SealRe
 			l.on = append(l.on, remainder{Store: st})
 			continue
 		case err != nil:
-			l.away = append(l.away, st.ID)
+			l.mute = append(l.mute, st.ID)
 			continue
 		}
 		x := remainder{
@@ -99,7 +104,7 @@ func (r *Runner) look(ctx context.Context, e catalog.Extent, row metadata.SealRe
 			case core.CodeOf(err) == core.CodeCorrupt:
 				x.flaw = ", damaged"
 			case err != nil:
-				l.away = append(l.away, st.ID)
+				l.mute = append(l.mute, st.ID)
 				continue
 			case !whole, at != sum:
 				x.flaw = ", of another content"
@@ -212,7 +217,7 @@ func (r *Runner) promote(ctx context.Context, e catalog.Extent, row metadata.Sea
 			return nil
 		}
 		if x.holder { // it could not be copied from just now
-			l.away = append(l.away, x.ID)
+			l.mute = append(l.mute, x.ID)
 			continue
 		}
 		made, err := r.copyTo(ctx, row, core.Place{}, x.Store, nil)
@@ -221,13 +226,17 @@ func (r *Runner) promote(ctx context.Context, e catalog.Extent, row metadata.Sea
 			return r.gained(ctx, made, x.Place(), known, true)
 		}
 		if !readsAsOther(err) {
-			l.away = append(l.away, x.ID)
+			l.mute = append(l.mute, x.ID)
 		}
 		l.on[i].flaw = ", of another content"
 	}
-	if len(l.away) > 0 {
+	if may := l.mayHave(); len(may) > 0 {
 		r.backlog.Found(e.ID)
-		return core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", end, l.away, l)
+		err := core.Errorf(core.CodeUnavailable, "no store that answers has it up to seq %d, %v may have it; %s", end, may, l)
+		if len(l.mute) == 0 {
+			err.Err = backlog.ErrAway
+		}
+		return err
 	}
 	if err := r.show(ctx, e, row, l, known); err != nil {
 		r.backlog.Found(e.ID)
@@ -294,9 +303,9 @@ func (r *Runner) GiveUp(ctx context.Context, row metadata.SealRecord, quarantine
 		return row, nil
 	case l.upTo() >= row.L:
 		return row, core.Errorf(core.CodeConflict, "all of it is there: %s", l)
-	case len(l.away) > 0:
+	case len(l.mayHave()) > 0:
 		return row, core.Errorf(core.CodeConflict, "extent %s goes up to %d of %d on the stores that answer, and nothing is given up: %w: %v; start them, or, where a disk is gone for good, "+
-			"start a store with its old host.json and without store/, then give the command again", e.ID, l.upTo(), row.L, ErrAway, l.away)
+			"start a store with its old host.json and without store/, then give the command again", e.ID, l.upTo(), row.L, ErrAway, l.mayHave())
 	case !quarantined && len(l.quarantined()) > 0:
 		return row, core.Errorf(core.CodeConflict, "%w, which ends at seq %d: %s; stop a store and look with `columba inspect` at what it has, it is removed when this is given up by --give-up-quarantined",
 			ErrQuarantined, l.upTo(), strings.Join(l.quarantined(), ", "))

@@ -250,6 +250,7 @@ func (r *Runner) sweep() {
 	r.swept, r.ends = now, r.cfg.Extents.Ends()
 	r.calm.Store(true)
 	known := r.cfg.Stores.Snapshot()
+	answers := r.cfg.Stores.Count(catalog.Store.Answering) > 0 // or each look would read a row in vain
 	below, short := 0, 0
 	var some []core.ExtentID
 	for e := range r.cfg.Extents.All(repairable) {
@@ -272,7 +273,7 @@ func (r *Runner) sweep() {
 		if !j.Repair {
 			r.backlog.Found(e.ID) // another controller may have found it
 		}
-		if j.Repair && (j.Good == 0 || len(r.targets(e, known)) > 0) || j.Surplus > 0 || doubted && len(e.Holders) > 1 {
+		if j.Repair && (j.Good == 0 && answers || len(r.targets(e, known)) > 0) || j.Surplus > 0 || doubted && len(e.Holders) > 1 {
 			if j.Below {
 				r.backlog.Below(e.ID)
 			} else {

@@ -3,6 +3,7 @@ package repair
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	pb "github.com/columbamq/columba/api/columbav1"
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/controller/placement"
+	"github.com/columbamq/columba/controller/repair/backlog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
@@ -26,6 +28,7 @@ type harness struct {
 	stores   *catalog.Stores
 	extents  *catalog.Extents
 	damaged  map[core.HostID]bool
+	absent   bool // no store that is asked has it
 	removed  []core.HostID
 	id       core.ExtentID
 }
@@ -55,7 +58,10 @@ func (c *harness) Verify(_ context.Context, _ metadata.SealRecord, at core.Place
 }
 
 func (c *harness) Get(_ context.Context, _ core.ExtentID, at core.Place) (*pb.Replica, error) {
-	return nil, core.Errorf(core.CodeUnavailable, "nobody was to be asked")
+	if c.absent {
+		return nil, core.Errorf(core.CodeNotFound, "it is not here")
+	}
+	return nil, core.Errorf(core.CodeUnavailable, "it cannot be told")
 }
 
 func (c *harness) Remove(_ context.Context, _ metadata.SealRecord, at core.Place) error {
@@ -168,6 +174,45 @@ func TestSweep_OneLineOfFailures(t *testing.T) {
 	if n := strings.Count(text, "stay as they are"); n != 1 || !strings.Contains(text, "tries=10000") || !strings.Contains(text, "no store is there") || len(text) > 1000 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}
+}
+
+// TestSweep_WaitsForStores: while no store answers no extent is looked at. If the holders of one are away, and the
+// others do not have it, it is looked at once. A store that comes starts another look.
+func TestSweep_WaitsForStores(t *testing.T) {
+	r, c := newRunner(t)
+	now := time.Now().Add(time.Hour)
+	r.cfg.Now = func() time.Time { return now }
+	away := func(ids ...core.HostID) {
+		for _, id := range ids {
+			for range 3 {
+				c.stores.Failed(id, core.Errorf(core.CodeUnavailable, "away"))
+			}
+		}
+	}
+	next := func(what string, want bool) {
+		t.Helper()
+		r.sweep()
+		if _, is := r.backlog.Next(true, now, func(error) {}); is != want {
+			t.Errorf("%s: an extent is to be looked at: %t, want %t", what, is, want)
+		}
+	}
+	away("s0", "s1", "s2", "s3")
+	next("no store answers", false)
+	c.stores.Adopt([]membership.Host{{ID: "s4"}}, now)
+	c.stores.Answered("s4", core.StoreIdentity{Store: "s4", Disk: core.DiskID{ID: core.NewID(now)}}, placement.Load{}, false, now)
+	for _, mute := range []bool{true, false} {
+		next("one that may have it answers", true)
+		c.absent = !mute
+		err := r.repair(t.Context(), c.id, true)
+		if core.CodeOf(err) != core.CodeUnavailable || errors.Is(err, backlog.ErrAway) == mute {
+			t.Errorf("it cannot tell %t: %v", mute, err)
+		}
+		r.backlog.Ended(c.id, err, now)
+		now = now.Add(time.Minute)
+	}
+	next("it does not have it", false)
+	r.Sweep()
+	next("another store comes", true)
 }
 
 // TestRepair_RestsWhileNothingChanges: all extents are judged again at once when one got other holders, or a holder is

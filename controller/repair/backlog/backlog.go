@@ -16,6 +16,8 @@ import (
 const (
 	minRetry = 100 * time.Millisecond
 	maxRetry = time.Minute
+	// awayRetry is the pause after a look that only a store that comes can change. Sweep ends it when one comes.
+	awayRetry = time.Hour
 )
 
 // retry says when an extent whose repair failed is looked at again.
@@ -145,10 +147,11 @@ func (b *Backlog) Next(urgent bool, now time.Time, stop context.CancelCauseFunc)
 	return core.ExtentID{}, false
 }
 
-// A check that ends with one of these errors puts the extent into the other queue at once.
+// A check that ends with one of these errors puts the extent into the other queue at once, but for ErrAway.
 var (
 	ErrNotUrgent = errors.New("it can wait, with the others") // what was asked for in haste
 	ErrUrgent    = errors.New("it has become urgent")         // what was done slowly
+	ErrAway      = errors.New("it waits for a store to come") // another look would see the same until then
 )
 
 // Ended takes an extent back that was looked at.
@@ -163,6 +166,8 @@ func (b *Backlog) Ended(id core.ExtentID, err error, now time.Time) {
 		b.addLocked(id, errors.Is(err, ErrUrgent))
 	case x.again:
 		b.addLocked(id, x.urgent)
+	case errors.Is(err, ErrAway):
+		b.mu.failed[id] = retry{pause: awayRetry, after: now.Add(awayRetry)}
 	default:
 		f := b.mu.failed[id]
 		f.pause = min(max(2*f.pause, minRetry), maxRetry)
