@@ -65,22 +65,18 @@ func (e *Engine) stageBatch(g *group, x *extent, bytes []byte) error {
 	if err := continues(x.id, x.next.position, b); err != nil {
 		return err
 	}
-	op := g.batch.SetDeferred(batchKeyLen, len(bytes))
-	putBatchKey(op.Key, x.id, b.Base)
-	copy(op.Value, bytes)
-	if err := op.Finish(); err != nil {
-		return e.fail(err)
+	if err := e.journal.stage(g, x, b); err != nil {
+		return err
 	}
-	if x.next.timer() {
-		if err := e.stageDue(g, x, b); err != nil {
-			return err
-		}
+	timer := x.next.timer()
+	if timer {
+		x.next.index(b.BatchHeader)
 	}
 	x.next.last = b.Last()
 	x.next.checksum = b.Checksum
 	x.next.bytes += uint64(len(bytes))
 	g.touch(x)
-	g.appends = append(g.appends, staged{x, bytes})
+	g.appends = append(g.appends, staged{x, b, timer})
 	return nil
 }
 

@@ -3,8 +3,6 @@ package extentlog
 import (
 	"math/bits"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // round is one turn of the log: the requests taken together, and what one sync makes durable.
@@ -33,11 +31,28 @@ func (e *Engine) commitLoop() {
 			return
 		}
 		e.pulse.begin(time.Now()) // before it is staged: a control may read batches, from a disk that hangs
-		if e.write(r) {
-			e.rounds <- r
-		} else {
+		switch {
+		case !e.write(r):
+			spare[i] = new(round)
+		case !e.handOver(r):
+			e.answer(r, e.refusing())
 			spare[i] = new(round)
 		}
+	}
+}
+
+// handOver gives a round to settleLoop; false when that has stopped, since the log has failed.
+func (e *Engine) handOver(r *round) bool {
+	select {
+	case e.rounds <- r:
+		return true
+	default:
+	}
+	select {
+	case e.rounds <- r:
+		return true
+	case <-e.failed:
+		return false
 	}
 }
 
@@ -53,8 +68,7 @@ func (e *Engine) write(r *round) bool {
 	for i := range r.requests {
 		waited += r.requests[i].bytes + r.requests[i].index
 	}
-	room := batchRoom(waited + 256*len(r.requests))
-	r.group = group{batch: e.db.NewBatchWithSize(room, pebble.WithMaxRetainedSizeBytes(maxMemtable/2))}
+	r.group = e.journal.begin(waited, len(r.requests))
 	taken := 0
 	for i := range r.requests {
 		err := e.refusing()
@@ -65,18 +79,17 @@ func (e *Engine) write(r *round) bool {
 			r.bytes += r.requests[i].bytes
 		}
 		r.errs = append(r.errs, err)
-		e.space.take(r.group.batch.Len() - taken)
-		taken = r.group.batch.Len()
+		size := e.journal.size(&r.group)
+		e.space.take(size - taken)
+		taken = size
 	}
 	if r.err = e.stagePositions(&r.group); r.err != nil || r.group.batch.Empty() {
 		return true
 	}
-	r.written, r.size = time.Now(), r.group.batch.Len()
+	r.written, r.size = time.Now(), e.journal.size(&r.group)
 	e.applying.Store(r)
 	if r.err = e.refusing(); r.err == nil {
-		if err := e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync); err != nil {
-			r.err = e.fail(err)
-		}
+		r.err = e.journal.write(&r.group)
 	}
 	return e.applying.CompareAndSwap(r, nil)
 }
@@ -116,22 +129,20 @@ func (e *Engine) stagePositions(g *group) error {
 func (e *Engine) settleLoop() {
 	defer close(e.settled)
 	for r := range e.rounds {
+		e.syncing.Store(r)
 		if r.err == nil {
 			r.err = e.sync(&r.group)
 		}
 		e.pulse.end()
+		if !e.syncing.CompareAndSwap(r, nil) {
+			continue // giveUp has answered it
+		}
 		if r.err == nil && len(r.group.appends) > 0 {
 			took := time.Since(r.written)
 			e.pulse.beat(r.bytes, took)
 			e.queue.settled(r.size, took)
 		}
-		for i := range r.requests {
-			if r.errs[i] == nil {
-				r.errs[i] = r.err
-			}
-			r.requests[i].answered(r.errs[i])
-		}
-		e.queue.done(r.requests)
+		e.answer(r, r.err)
 		for _, c := range r.group.touched {
 			c.extent.wake()
 		}
@@ -149,8 +160,8 @@ func (e *Engine) settleLoop() {
 func (e *Engine) sync(g *group) error {
 	defer g.batch.Close()
 	if !g.batch.Empty() {
-		if err := g.batch.SyncWait(); err != nil {
-			return e.fail(err)
+		if err := e.journal.sync(g); err != nil {
+			return err
 		}
 	}
 	if err := e.refusing(); err != nil { // also for a group with nothing to write: it speaks of what an earlier one was to make durable
@@ -158,7 +169,7 @@ func (e *Engine) sync(g *group) error {
 	}
 	for _, s := range g.appends {
 		if s.extent.followed() {
-			s.extent.tail.add(s.batch, e.tails)
+			s.extent.tail.add(s.batch.Bytes, e.tails)
 		}
 	}
 	for _, c := range g.touched {

@@ -220,6 +220,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 			return e.fail(err)
 		}
 		x.truncate(l)
+		e.dropHeld(x, l)
 		g.touch(x).truncated = true
 	}
 	x.next.position = end
@@ -246,7 +247,8 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		if err := removable(x, version); err != nil {
 			return err
 		}
-		cut, timer = x.next.bytes >= exciseAbove || x.damaged(), x.next.timer()
+		timer = x.next.timer()
+		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
 		return e.stageRemoval(g, x, version)
 	}})
 	if err != nil {
@@ -270,6 +272,14 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 func (e *Engine) giveBack(x *extent, cut, timer bool) error {
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
+	if over := x.held.underway(); over != nil {
+		select {
+		case <-over:
+			cut = true // what it has put into the database since the removal
+		case <-e.failed:
+			return e.refusing()
+		}
+	}
 	if cut {
 		if err := e.cutContents(x.id, timer); err != nil {
 			e.uncut.add(x, timer, time.Now())
@@ -309,6 +319,21 @@ func (e *Engine) cutOut(span pebble.KeyRange) error {
 	return e.db.Excise(context.Background(), span)
 }
 
+// inDatabase is how many bytes the database may have of an extent: none of one that only the ring has.
+func (e *Engine) inDatabase(x *extent) uint64 {
+	if e.ringed != nil && !x.next.timer() && x.held.ringOnly() {
+		return 0
+	}
+	return x.next.bytes
+}
+
+// dropHeld forgets the batches beyond l that only the ring has.
+func (e *Engine) dropHeld(x *extent, l core.Seq) {
+	if e.ringed != nil {
+		e.ringed.keeper.drops(x.held.cut(l))
+	}
+}
+
 // removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store,
 // durably, together with the end, before. A version that nobody told is no proof, however large it is.
 func removable(x *extent, version uint64) error {
@@ -341,6 +366,9 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 		}
 	}
 	for _, prefix := range contents(x.next.timer()) {
+		if e.inDatabase(x) == 0 {
+			break // it leaves with the segments of the log
+		}
 		if err := g.batch.DeleteRange(extentKey(prefix, x.id), afterExtent(prefix, x.id), nil); err != nil {
 			return e.fail(err)
 		}
@@ -350,6 +378,7 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 	}
 	x.next = durable{}
 	x.remove()
+	e.dropHeld(x, 0)
 	g.touch(x)
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/wire"
 )
 
 // Bounds of what is kept of readers in order, between two pieces. To find a batch anew costs a look into each of the
@@ -77,7 +76,7 @@ func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
 	estimate := size * uint64(upTo-c.next+1)
 	out := make([]byte, 0, min(estimate+estimate/8, uint64(maxBytes)))
-	var last wire.BatchHeader
+	run := chain{extent: c.x.id, next: c.next}
 	if c.passed {
 		c.iter.Next()
 	}
@@ -89,15 +88,11 @@ func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) 
 			return nil, err
 		case b.Last() > upTo || len(out) > 0 && len(out)+len(b.Bytes) > maxBytes:
 			return out, nil
-		case len(out) == 0 && (b.Base > c.next || b.Last() < c.next):
-			return nil, c.missing()
-		case len(out) > 0 && (b.Base != last.Last()+1 || wire.ExtendChecksum(last.Checksum, b.Records) != b.Checksum):
-			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d does not continue the one that ends at %d", c.x.id, b.Base, last.Last())
 		}
-		if n, err := wire.CheckRecords(b.Records, wire.MaxPayload); err != nil || n != int(b.Count) {
-			return nil, core.Errorf(core.CodeCorrupt, "extent %s: batch %d with %d of %d sound records: %w", c.x.id, b.Base, n, b.Count, err)
+		if err := run.take(b); err != nil {
+			return nil, err
 		}
-		out, last = append(out, b.Bytes...), b.BatchHeader
+		out = append(out, b.Bytes...)
 		c.next, c.passed = b.Last()+1, true
 		// Going on to a batch that does not fit would load it before its time: the next one is likely as large as this one.
 		if b.Last() == upTo || len(out)+len(b.Bytes) > maxBytes {
@@ -110,15 +105,11 @@ func (c *cursor) read(upTo core.Seq, maxBytes int, size uint64) ([]byte, error) 
 	if len(out) > 0 && c.next > c.end {
 		return out, nil
 	}
-	return nil, c.missing()
+	return nil, missing(c.x.id, c.next)
 }
 
 // left is how many records it sees ahead at least.
 func (c *cursor) left() core.Seq { return max(c.end+1, c.next) - c.next }
-
-func (c *cursor) missing() error {
-	return core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", c.x.id, c.next)
-}
 
 // look reckons what is ahead after n bytes were read from a place on: in parts of an extent, records may be much larger
 // than the mean.

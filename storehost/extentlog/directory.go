@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
 // The database lies below the locked directory, so that a new one can be made beside its place and moved there whole: a
@@ -35,7 +34,12 @@ func (e *Engine) acquire() error {
 	}
 	e.lock = lock
 	e.space.look(e.fs, e.dir)
-	e.queue.setMost(e.space.fill().memtable() / 16 * 7)
+	most := e.space.fill().memtable() / 16 * 7
+	if e.ringed != nil {
+		e.ringed.keeper.init(e.space.fill().total)
+		most = min(most, int(e.ringed.keeper.segment()/4))
+	}
+	e.queue.setMost(most)
 	if err := e.openDatabase(); err != nil {
 		return errors.Join(err, e.abandon())
 	}
@@ -86,22 +90,40 @@ func (e *Engine) makeDatabase(home string) error {
 	if err != nil {
 		return openError(e.dir, err)
 	}
-	if err := errors.Join(mint(db, e.identity.Store), db.Close(), e.fs.Rename(fresh, home), e.syncDir(e.dir)); err != nil {
+	if err := errors.Join(e.mint(db), db.Close(), e.fs.Rename(fresh, home), e.syncDir(e.dir)); err != nil {
 		return openError(e.dir, err)
 	}
 	return nil
 }
 
 // mint writes the identity of a new store, once and for ever.
-func mint(db *pebble.DB, store core.HostID) error {
+func (e *Engine) mint(db *pebble.DB) error {
 	disk := core.NewID(time.Now())
 	b := db.NewBatch()
 	defer b.Close()
 	return errors.Join(
-		b.Set(keyFormat, []byte{FormatVersion}, nil),
-		b.Set(keyIdentity, append(disk[:], store...), nil),
-		db.Apply(b, pebble.Sync),
+		b.Set(keyFormat, []byte{e.format()}, nil),
+		b.Set(keyIdentity, append(disk[:], e.identity.Store...), nil),
+		db.Apply(b, pebble.NoSync),
+		db.Flush(),
 	)
+}
+
+// format is the version of the directory's layout that this log writes.
+func (e *Engine) format() byte {
+	if e.ringed != nil {
+		return ringFormat
+	}
+	return FormatVersion
+}
+
+// convert makes a directory one of this version. Its database had a log of its own, and has made memtables of that when
+// it was opened. A crash before the version is flushed with them leaves it as it was.
+func (e *Engine) convert() error {
+	if err := errors.Join(e.db.Set(keyFormat, []byte{e.format()}, pebble.NoSync), e.db.Flush()); err != nil {
+		return openError(e.dir, err)
+	}
+	return nil
 }
 
 func (e *Engine) syncDir(name string) error {
@@ -129,7 +151,11 @@ func (e *Engine) release() error {
 func (e *Engine) closeDatabase() error {
 	e.live.Store(false)
 	e.cursors.sweep(func(*cursor) bool { return true })
-	return e.db.Close()
+	err := e.db.Close()
+	if e.ringed != nil {
+		err = errors.Join(err, e.ringed.release())
+	}
+	return err
 }
 
 func (e *Engine) ensureDirectory() error {
@@ -162,9 +188,8 @@ const tablesPerShard = 64
 // merge until so many tables overlap that reads suffer.
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
-		FS: enginefs.New(e.fs, enginefs.Options{
-			Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Failed: e.logFailed,
-		}),
+		FS:                          e.files,
+		DisableWAL:                  e.ringed != nil,
 		Logger:                      pebbleLog{e},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
@@ -223,8 +248,13 @@ func (e *Engine) identify() error {
 	if len(format) != 1 {
 		return core.Errorf(core.CodeCorrupt, "%s: the format version has %d bytes", e.dir, len(format))
 	}
-	if format[0] > FormatVersion {
-		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], FormatVersion))
+	if format[0] > e.format() {
+		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], e.format()))
+	}
+	if format[0] < e.format() {
+		if err := e.convert(); err != nil {
+			return err
+		}
 	}
 	owner, err := e.meta(keyIdentity)
 	if err != nil {
@@ -256,6 +286,13 @@ func (e *Engine) meta(key []byte) ([]byte, error) {
 
 // load reads every extent's row and position.
 func (e *Engine) load() error {
+	var log *replay
+	if e.ringed != nil {
+		var err error
+		if log, err = e.openRing(true); err != nil {
+			return err
+		}
+	}
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
 	if err != nil {
 		return openError(e.dir, err)
@@ -275,12 +312,27 @@ func (e *Engine) load() error {
 		if x.next.position, err = decodePosition(value); err != nil {
 			return err
 		}
+		if log != nil {
+			x.held.mix()
+			sound, err := log.give(x)
+			if err != nil {
+				return err
+			}
+			if !sound {
+				e.short = append(e.short, x)
+			}
+		}
 		x.publish(x.next)
 		e.mu.extents[x.id] = x
 		e.index.note(x, e.identity.Run)
 	}
 	if err := iter.Error(); err != nil {
 		return openError(e.dir, err)
+	}
+	if log != nil && e.readOnly.Load() == nil {
+		if err := e.cutOrphans(); err != nil {
+			return err
+		}
 	}
 	if err := e.loadPass(); err != nil {
 		return err

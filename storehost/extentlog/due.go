@@ -259,10 +259,8 @@ func (r *dueRead) damaged(k DueKey) error {
 	return core.Errorf(core.CodeCorrupt, "extent %s: the record of seq %d in the index is damaged", r.x.id, k.Seq)
 }
 
-// stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the
-// place of a key soonest from that of the one before it.
-func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
-	e.entries.reset()
+// eachRecord calls use for the records of a batch, in their order.
+func eachRecord(b wire.Batch, use func(seq core.Seq, record []byte)) error {
 	seq := b.Base
 	for records := b.Records; len(records) > 0; seq++ {
 		record, rest, err := wire.NextRecord(records)
@@ -270,12 +268,25 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 			return err
 		}
 		records = rest
+		use(seq, record)
+	}
+	return nil
+}
+
+// stageDue adds the records of a batch of a timer extent to its index: the rows in order, since a memtable finds the
+// place of a key soonest from that of the one before it.
+func (e *Engine) stageDue(to *pebble.Batch, id core.ExtentID, b wire.Batch) error {
+	e.entries.reset()
+	err := eachRecord(b, func(seq core.Seq, record []byte) {
 		e.entries.add(dueEntry{DueKey{wire.DeliverAt(record), seq}, record})
+	})
+	if err != nil {
+		return err
 	}
 	for rows := e.entries.inOrder(); len(rows) > 0; {
 		n, size := dueRowOf(rows)
-		op := g.batch.SetDeferred(dueKeyLen, size)
-		putDueKey(op.Key, x.id, rows[0].DueKey)
+		op := to.SetDeferred(dueKeyLen, size)
+		putDueKey(op.Key, id, rows[0].DueKey)
 		putDueRow(op.Value, rows[:n], b.AppendTime)
 		if err := op.Finish(); err != nil {
 			return e.fail(err)
@@ -283,10 +294,14 @@ func (e *Engine) stageDue(g *group, x *extent, b wire.Batch) error {
 		rows = rows[n:]
 	}
 	e.entries.reset()
-	if x.next.indexed+1 == b.Base { // else what is before is missing, too: see reindex
-		x.next.indexed = b.Last()
-	}
 	return nil
+}
+
+// index notes that a batch is in the index, if what is before it is, too: else see reindex.
+func (p *position) index(b wire.BatchHeader) {
+	if p.indexed+1 == b.Base {
+		p.indexed = b.Last()
+	}
 }
 
 // stageDueCut takes the records beyond l out of the index.
@@ -305,28 +320,21 @@ func (e *Engine) stageDueCut(g *group, x *extent, l core.Seq) error {
 
 // dueKeys are the places of the records in the batches from base on, some of which are keys of rows.
 func (e *Engine) dueKeys(x *extent, base core.Seq) (keys []DueKey, err error) {
-	iter, err := e.batches(x)
-	if err != nil {
-		return nil, err
-	}
-	defer iter.Close()
-	for iter.SeekGE(batchKey(x.id, base)); iter.Valid(); iter.Next() {
-		b, err := current(x, iter)
+	for base <= x.next.last {
+		run, err := e.readStored(x, base, x.next.last, reindexPiece, meanSize(x.next.bytes, x.next.last))
 		if err != nil {
 			return nil, err
 		}
-		seq := b.Base
-		for records := b.Records; len(records) > 0; seq++ {
-			record, rest, err := wire.NextRecord(records)
-			if err != nil {
-				return nil, core.Errorf(core.CodeCorrupt, "extent %s: seq %d on the disk is damaged: %w", x.id, seq, err)
+		for len(run) > 0 {
+			var b wire.Batch
+			if b, run, err = wire.NextBatch(run); err != nil {
+				return nil, err
 			}
-			records = rest
-			keys = append(keys, DueKey{wire.DeliverAt(record), seq})
+			if err := eachRecord(b, func(seq core.Seq, record []byte) { keys = append(keys, DueKey{wire.DeliverAt(record), seq}) }); err != nil {
+				return nil, core.Errorf(core.CodeCorrupt, "extent %s: a record from seq %d on is damaged on the disk: %w", x.id, b.Base, err)
+			}
+			base = b.Last() + 1
 		}
-	}
-	if err := iter.Error(); err != nil {
-		return nil, diskError(x, err)
 	}
 	return keys, nil
 }
@@ -346,11 +354,14 @@ func (e *Engine) reindex(x *extent) error {
 		if err := e.admitAppend(reindexPiece); err != nil {
 			return err
 		}
-		run, err := e.readDisk(x, x.next.indexed+1, x.next.last, reindexPiece, meanSize(x.next.bytes, x.next.last))
+		run, err := e.readStored(x, x.next.indexed+1, x.next.last, reindexPiece, meanSize(x.next.bytes, x.next.last))
 		for err == nil && len(run) > 0 {
 			var b wire.Batch
 			if b, run, err = wire.NextBatch(run); err == nil {
-				err = e.stageDue(g, x, b)
+				err = e.stageDue(g.batch, x.id, b)
+			}
+			if err == nil {
+				x.next.index(b.BatchHeader)
 			}
 		}
 		if err != nil {

@@ -28,6 +28,8 @@ type Options struct {
 	ScrubRate int
 	// Tables is how many tables are open at once, but for those that are being read; 0: 490.
 	Tables int
+	// Ring is how many bytes the log in front of the database may have, see ringJournal; 0: the database has its own log.
+	Ring int64
 }
 
 const defaultTables = 490
@@ -46,8 +48,13 @@ type Engine struct {
 	lock        *pebble.Lock
 	tables      int            // open at once
 	gate        *enginefs.Gate // of the database
+	files       vfs.FS         // fs, through the gate
+	options     *pebble.Options
 	db          *pebble.DB
-	live        atomic.Bool // the database is open, and not being closed
+	journal     journal
+	ringed      *ringJournal // the journal, if it is one
+	short       []*extent    // of which a start found parts to be lost
+	live        atomic.Bool  // the database is open, and not being closed
 	queue       *queue
 	rounds      chan *round
 	tails       *tails
@@ -63,6 +70,7 @@ type Engine struct {
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
 	failed      chan struct{}              // closed when it is broken
 	applying    atomic.Pointer[round]      // that commitLoop gives to the database; who takes it out answers it
+	syncing     atomic.Pointer[round]      // the same of settleLoop
 	failures    atomic.Int32               // background errors since the last good flush
 	scrubbing   pass                       // as of the last run
 	excised     atomic.Bool                // ranges were cut out since the last flush that housekeep asked for
@@ -101,6 +109,16 @@ func Open(dir string, o Options) (*Engine, error) {
 		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
+	e.files = enginefs.New(o.FS, enginefs.Options{
+		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Failed: e.logFailed,
+	})
+	e.journal = pebbleJournal{e}
+	if o.Ring > 0 {
+		e.ringed = &ringJournal{e: e}
+		e.ringed.keeper.most = o.Ring
+		e.space.owed = e.ringed.keeper.bytes.Load
+		e.journal = e.ringed
+	}
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
 	if err := e.acquire(); err != nil {
@@ -115,6 +133,12 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.tasks.Go(e.giveUp)
 	e.tasks.Go(e.housekeep)
 	e.tasks.Go(e.keepCutting)
+	if e.ringed != nil {
+		e.tasks.Go(e.ringed.keep)
+	}
+	for _, x := range e.short {
+		e.quarantine(x, "batches of it were in a part of the log that cannot be read", false)
+	}
 	if o.ScrubRate > 0 {
 		e.tasks.Go(func() { e.scrub(o.ScrubRate) })
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/columbamq/columba/storehost/extentlog"
 	"github.com/columbamq/columba/storehost/extentlog/extentlogtest"
@@ -23,7 +24,7 @@ const files = extentlogtest.Dir + "/log"
 
 func TestEngine_Conformance(t *testing.T) { extentlogtest.Run(t, open) }
 
-func TestEngine_Crash(t *testing.T) { extentlogtest.RunCrash(t, open) }
+func TestEngine_Crash(t *testing.T) { extentlogtest.RunCrash(t, open, 1) }
 
 // Pebble v2.1.7 under-reports in its log what was synced when a write spans whole blocks (it leaves them out of the
 // sum), so its reader takes some flipped bytes in the newest log for the end.
@@ -43,4 +44,4 @@ func BenchmarkEngine(b *testing.B) {
 
 func TestEngine_Model(t *testing.T) { extentlogtest.RunModel(t, open) }
 
-func TestEngine_Faults(t *testing.T) { extentlogtest.RunFaults(t, open, ".log") }
+func TestEngine_Faults(t *testing.T) { extentlogtest.RunFaults(t, open, ".log", errorfs.OpFileWrite) }

@@ -18,6 +18,8 @@ type extent struct {
 	staged  *group // that is being staged and has changed next …
 	change  int    // … which is this one of its changes
 	tail    tail
+	held    held
+	heldIn  uint64  // serial of the segment that has its last batch; of commitLoop
 	listed  listing // of the index
 	waiting int     // bytes in the queue, under its lock
 

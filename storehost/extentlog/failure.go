@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -72,20 +73,27 @@ func (e *Engine) giveUp() {
 	case <-e.failed:
 	}
 	why := e.refusing()
-	if r := e.applying.Swap(nil); r != nil {
-		for i := range r.requests {
-			if r.errs[i] == nil {
-				r.errs[i] = why
-			}
-			r.requests[i].answered(r.errs[i])
+	for _, underway := range []*atomic.Pointer[round]{&e.applying, &e.syncing} {
+		if r := underway.Swap(nil); r != nil {
+			e.answer(r, why)
 		}
-		e.queue.done(r.requests)
 	}
 	waiting := e.queue.abandon()
 	for i := range waiting {
 		waiting[i].answered(why)
 	}
 	e.queue.done(waiting)
+}
+
+// answer answers all requests of a round; those without an error of their own get err.
+func (e *Engine) answer(r *round, err error) {
+	for i := range r.requests {
+		if r.errs[i] == nil {
+			r.errs[i] = err
+		}
+		r.requests[i].answered(r.errs[i])
+	}
+	e.queue.done(r.requests)
 }
 
 // join waits for all goroutines, readers and guarded calls, so that nobody is in the database any more; false when the

@@ -25,6 +25,8 @@ const (
 
 	// FormatVersion is the newest layout this build writes and reads.
 	FormatVersion = 1
+	// ringFormat is the version of a directory whose log is a ring.
+	ringFormat = 2
 
 	idLen       = len(core.ID{})
 	positionLen = 1 + 8 + 8 + 8 + 4

@@ -9,6 +9,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/ring"
+	"github.com/columbamq/columba/wire"
 )
 
 // Window is how many bytes of one extent may wait for the disk; one larger batch waits alone.
@@ -68,7 +70,8 @@ func (r *request) answered(err error) {
 
 // group is what one sync makes durable.
 type group struct {
-	batch   *pebble.Batch
+	batch   *pebble.Batch // rows
+	written ring.Group    // of a ringJournal
 	touched []change
 	appends []staged
 	lifted  []*extent // whose quarantine ends
@@ -83,7 +86,8 @@ type change struct {
 
 type staged struct {
 	extent *extent
-	batch  []byte
+	batch  wire.Batch
+	timer  bool
 }
 
 // touch notes that next of x differs from what is published. The change is valid until another extent is touched.

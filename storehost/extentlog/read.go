@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -34,7 +35,11 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 		return nil, err
 	}
 	defer done()
-	b, err := e.readOn(place{x, from}, upTo, maxBytes, meanSize(s.Bytes, s.Last))
+	size := meanSize(s.Bytes, s.Last)
+	b, held, drained, err := e.readRing(x, from, upTo, maxBytes)
+	if !held {
+		b, err = e.readOn(place{x, from}, min(upTo, drained), maxBytes, size)
+	}
 	if core.CodeOf(err) == core.CodeCorrupt {
 		// A removal may have taken the bytes away meanwhile, or a seal those beyond it.
 		if _, ok := x.state(); !ok {
@@ -50,6 +55,16 @@ func (e *Engine) Read(id core.ExtentID, from, upTo core.Seq, maxBytes int) ([]by
 
 // meanSize of a record, with its part of its batch's header.
 func meanSize(bytes uint64, last core.Seq) uint64 { return max(bytes/max(uint64(last), 1), 1) }
+
+// readStored reads batches with a base in from … upTo, of records of about a size: at least one if there is any, and
+// all from the ring, or all from the database.
+func (e *Engine) readStored(x *extent, from, upTo core.Seq, maxBytes int, size uint64) ([]byte, error) {
+	b, held, drained, err := e.readRing(x, from, upTo, maxBytes)
+	if held {
+		return b, err
+	}
+	return e.readDisk(x, from, min(upTo, drained), maxBytes, size)
+}
 
 // readDisk reads batches with a base in from … upTo, of records of about a size. It looks no further ahead than for as
 // many as may fit: every table has a block to load for what comes later in it.
@@ -115,6 +130,18 @@ func current(x *extent, iter *pebble.Iterator) (wire.Batch, error) {
 
 // batchAt is the header of the batch that holds seq.
 func (e *Engine) batchAt(x *extent, seq core.Seq) (wire.BatchHeader, error) {
+	if held, ok, _, err := e.readRing(x, seq, math.MaxUint64, 1); ok {
+		if err != nil {
+			return wire.BatchHeader{}, err
+		}
+		b, err := wire.DecodeBatch(held)
+		return b.BatchHeader, err
+	}
+	return e.batchInDatabase(x, seq)
+}
+
+// batchInDatabase is batchAt for a batch that the database has.
+func (e *Engine) batchInDatabase(x *extent, seq core.Seq) (wire.BatchHeader, error) {
 	iter, err := e.batches(x)
 	if err != nil {
 		return wire.BatchHeader{}, err
@@ -124,27 +151,33 @@ func (e *Engine) batchAt(x *extent, seq core.Seq) (wire.BatchHeader, error) {
 		if err := iter.Error(); err != nil {
 			return wire.BatchHeader{}, diskError(x, err)
 		}
-		return wire.BatchHeader{}, core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", x.id, seq)
+		return wire.BatchHeader{}, missing(x.id, seq)
 	}
 	b, err := current(x, iter)
 	if err == nil && b.Last() < seq {
-		err = core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", x.id, seq)
+		err = missing(x.id, seq)
 	}
 	return b.BatchHeader, err
 }
 
 // bytesFrom sums the sizes of the batches from base on.
-func (e *Engine) bytesFrom(x *extent, base core.Seq) (uint64, error) {
+func (e *Engine) bytesFrom(x *extent, base core.Seq) (sum uint64, err error) {
+	run, _, drained := x.held.from(max(base, x.held.drained(x.next.last)+1))
+	for _, b := range run {
+		sum += uint64(b.length)
+	}
 	iter, err := e.batches(x)
 	if err != nil {
 		return 0, err
 	}
 	defer iter.Close()
-	var sum uint64
 	for iter.SeekGE(batchKey(x.id, base)); iter.Valid(); iter.Next() {
 		b, err := current(x, iter)
 		if err != nil {
 			return 0, err
+		}
+		if b.Base > drained {
+			break // the ring has it, too
 		}
 		sum += uint64(len(b.Bytes))
 	}

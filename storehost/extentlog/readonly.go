@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
 // A store that starts on a full disk only reads, until there is room. To open the database for writing, Pebble makes
@@ -51,7 +52,10 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	}
 	opened := make(chan outcome)
 	options := e.pebbleOptions()
-	options.ReadOnly = readOnly
+	e.options = options
+	if options.ReadOnly = readOnly; readOnly && e.ringed != nil {
+		options.ReadOnly, options.FS = false, enginefs.Overlay(e.files) // rows of the log go into it
+	}
 	go func() {
 		defer options.FileCache.Unref() // the database holds it
 		db, err := pebble.Open(home, options)
@@ -100,6 +104,10 @@ func (e *Engine) returnToWriting() {
 	var full *core.Error
 	if err == nil {
 		db, full, err = e.openHome()
+	}
+	if err == nil && e.ringed != nil {
+		e.db = db
+		_, err = e.openRing(false)
 	}
 	e.mu.Lock()
 	e.db = db

@@ -34,6 +34,7 @@ const (
 // empty.
 type space struct {
 	taken atomic.Int64 // bytes ever given to the database
+	owed  func() int64 // bytes that the database is still to get, nil: none
 	seen  atomic.Pointer[fill]
 }
 
@@ -101,7 +102,17 @@ func (s *space) left(more int) (f fill, free int64) {
 	if f = s.fill(); f.total == 0 {
 		return f, math.MaxInt64
 	}
-	return f, f.free - writtenTimes*(s.taken.Load()-f.taken+int64(more))
+	free = f.free - writtenTimes*(s.taken.Load()-f.taken+int64(more))
+	if s.owed != nil {
+		free -= s.owed()
+	}
+	return f, free
+}
+
+// refuseSegment reports whether a file of so many bytes would come near the watermarks.
+func (s *space) refuseSegment(bytes int64) bool {
+	f, free := s.left(0)
+	return f.total > 0 && free-bytes < 2*f.reserve()
 }
 
 // passed is how many watermarks are passed.

@@ -106,13 +106,13 @@ func (e *Engine) verifyNext(x *extent, at *position, s State) (bytes int, err er
 		return 0, err
 	}
 	defer done()
-	run, err := e.readDisk(x, at.last+1, s.Last, scrubPiece, meanSize(s.Bytes, s.Last))
+	run, err := e.readStored(x, at.last+1, s.Last, scrubPiece, meanSize(s.Bytes, s.Last))
 	if err != nil {
 		return 0, err
 	}
 	bytes = len(run)
 	if bytes == 0 {
-		return 0, core.Errorf(core.CodeCorrupt, "extent %s: seq %d is missing on the disk", x.id, at.last+1)
+		return 0, missing(x.id, at.last+1)
 	}
 	for len(run) > 0 {
 		var b wire.Batch

@@ -14,9 +14,9 @@ import (
 // retryPause goes before a table is made after one has failed: the engine tries again at once.
 const retryPause = 100 * time.Millisecond
 
-// flush is Pebble's category of what it makes of memtables. Compactions are not paced: they have to rewrite a multiple
-// of what the log takes.
-const flush = "pebble-memtable-flush"
+// Paced is the category of tables that are written slowly while nobody waits for them: Pebble's, of what it makes of
+// memtables. Compactions are not paced: they have to rewrite a multiple of what the log takes.
+const Paced vfs.DiskWriteCategory = "pebble-memtable-flush"
 
 // Options of an FS.
 type Options struct {
@@ -36,15 +36,15 @@ type FS struct {
 }
 
 // New wraps a file system.
-func New(fs vfs.FS, o Options) FS {
+func New(fs vfs.FS, o Options) *FS {
 	if o.Gate == nil {
 		o.Gate = new(Gate)
 	}
-	return FS{FS: walfs.New(gatedFS{fs, o.Gate}, o.Failed), o: o, pace: new(intake)}
+	return &FS{FS: walfs.New(gatedFS{fs, o.Gate}, o.Failed), o: o, pace: new(intake)}
 }
 
 // Create implements vfs.FS.
-func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (s *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	switch filepath.Ext(name) {
 	case ".log":
 		f, err := s.FS.Create(name, category)
@@ -57,7 +57,7 @@ func (s FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error
 			time.Sleep(retryPause)
 		}
 		f, err := s.FS.Create(name, category)
-		if err != nil || category != flush || s.pace.busy(time.Now(), s.o.Taken()) {
+		if err != nil || category != Paced || s.pace.busy(time.Now(), s.o.Taken()) {
 			return f, err
 		}
 		return &table{File: f, o: s.o, began: s.o.Taken()}, nil

@@ -14,7 +14,7 @@ func TestFS_IsPatient(t *testing.T) {
 		fs := New(vfs.NewMem(), Options{Taken: func() int64 { return 0 }, Failing: func() bool { return true }})
 		for name, want := range map[string]time.Duration{"000001.sst": retryPause, "000002.log": 0, "MANIFEST-000003": 0} {
 			began := time.Now()
-			f, err := fs.Create(name, flush)
+			f, err := fs.Create(name, Paced)
 			if err != nil {
 				t.Fatal(err)
 			}

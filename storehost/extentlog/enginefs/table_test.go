@@ -10,7 +10,7 @@ import (
 )
 
 // writeTable writes a file as Pebble writes one, and answers how long it took. meanwhile is called after each block.
-func writeTable(t *testing.T, fs FS, name string, category vfs.DiskWriteCategory, size int, meanwhile func(block int)) time.Duration {
+func writeTable(t *testing.T, fs *FS, name string, category vfs.DiskWriteCategory, size int, meanwhile func(block int)) time.Duration {
 	t.Helper()
 	f, err := fs.Create(name, category)
 	if err != nil {
@@ -46,11 +46,11 @@ func TestTable_IsPaced(t *testing.T) {
 		hurry       bool
 		least, most time.Duration
 	}{
-		{"an idle log", "000001.sst", flush, 0, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
-		{"a log that takes a third", "000001.sst", flush, 33, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
-		{"a log that takes as much", "000001.sst", flush, 100, false, false, 0, 5 * time.Millisecond},
-		{"a store that closes", "000001.sst", flush, 0, true, false, 0, 0},
-		{"somebody waits", "000001.sst", flush, 0, false, true, 0, 0},
+		{"an idle log", "000001.sst", Paced, 0, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
+		{"a log that takes a third", "000001.sst", Paced, 33, false, false, 200 * time.Millisecond, 400 * time.Millisecond},
+		{"a log that takes as much", "000001.sst", Paced, 100, false, false, 0, 5 * time.Millisecond},
+		{"a store that closes", "000001.sst", Paced, 0, true, false, 0, 0},
+		{"somebody waits", "000001.sst", Paced, 0, false, true, 0, 0},
 		{"a compaction", "000001.sst", "pebble-compaction", 0, false, false, 0, 0},
 		{"a write-ahead log", "000001.log", "", 0, false, false, 0, 0},
 	} {

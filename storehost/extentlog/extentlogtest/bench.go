@@ -49,8 +49,10 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 	for b.Loop() {
 		must(b, <-window)
 		if written > rollAt && !follow {
+			was := e
 			e, w, written = Extent(), new(Writer), 0
 			must(b, l.Open(e))
+			must(b, Remove(l, was, 1))
 		}
 		bytes := w.Batch(count, record)
 		written += len(bytes)
@@ -65,6 +67,20 @@ func benchAppend(b *testing.B, l extentlog.Log, record, batch, depth int, follow
 	b.ReportMetric(float64(b.N*count)/b.Elapsed().Seconds(), "records/s")
 	b.ReportMetric(float64((processTime(b)-before).Nanoseconds())/float64(b.N*count), "cpu-ns/record")
 	must(b, l.Close())
+}
+
+// Fill appends so many bytes and removes them again.
+func Fill(b *testing.B, l extentlog.Log, bytes int) {
+	const size, each = 256 << 10, 16 << 20
+	for ; bytes > 0; bytes -= each {
+		e, w := Extent(), new(Writer)
+		must(b, l.Open(e))
+		for range each / size {
+			_, err := Append(l, e.ID, w.Batch(1, size), 0)
+			must(b, err)
+		}
+		must(b, Remove(l, e, 1))
+	}
 }
 
 // timersAtMost is how many records an extent of timers holds.

@@ -18,13 +18,13 @@ import (
 
 var errDevice = errors.New("input/output error")
 
-// RunFaults fails one write, or one sync, of the files that end in journal, each in turn, and goes on as if nothing had
-// been: nothing may succeed after it, also though the disk works again, and after a power cut everything acknowledged
-// before it is there.
-func RunFaults(t *testing.T, open OpenFunc, journal string) {
+// RunFaults fails one write, or one sync, of the files that end in journal and are written by such a call, each in
+// turn, and goes on as if nothing had been: nothing may succeed after it, also though the disk works again, and after a
+// power cut everything acknowledged before it is there.
+func RunFaults(t *testing.T, open OpenFunc, journal string, write errorfs.OpKind) {
 	for name, kinds := range map[string][]errorfs.OpKind{
 		"Sync":  {errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo},
-		"Write": {errorfs.OpFileWrite},
+		"Write": {write},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for n := 1; ; n++ {

@@ -1,6 +1,6 @@
 // Package ring owns a log on segments: files that are written whole when they are made, and then used again and again.
 // A group of bytes is appended by one write and one sync. At a start the log tells its end, which a crash may have
-// torn, from damage. No store uses it yet.
+// torn, from damage.
 package ring
 
 import (

@@ -58,17 +58,18 @@ func (r *Ring) Uses() []Use {
 	return all
 }
 
-// Size is how many bytes all segments have.
-func (r *Ring) Size() (bytes int64) {
+// Room is how many bytes the free segments have, and all of them.
+func (r *Ring) Room() (free, all int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, s := range r.mu.used {
-		bytes += s.size
-	}
 	for _, s := range r.mu.free {
-		bytes += s.size
+		free += s.size
 	}
-	return bytes
+	all = free
+	for _, s := range r.mu.used {
+		all += s.size
+	}
+	return free, all
 }
 
 // Free gives a segment back that has ended, once nobody reads it. Its owner has made sure that a start does not need

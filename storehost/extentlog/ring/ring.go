@@ -157,12 +157,23 @@ func (r *Ring) Sync(g Group) error {
 	return nil
 }
 
+// HasFree reports whether a group with a body of n bytes fits into a free segment.
+func (r *Ring) HasFree(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.freeLocked(n) >= 0
+}
+
+func (r *Ring) freeLocked(n int) int {
+	return slices.IndexFunc(r.mu.free, func(s *segment) bool { return span(n) <= s.size })
+}
+
 // Begin takes a free segment in which a group with a body of n bytes fits: of those, the one that has been free for
 // longest. False when there is none.
 func (r *Ring) Begin(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := slices.IndexFunc(r.mu.free, func(s *segment) bool { return span(n) <= s.size })
+	i := r.freeLocked(n)
 	if i < 0 {
 		return false
 	}

@@ -1,0 +1,199 @@
+package extentlog
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/ring"
+)
+
+// Bounds of the ring and of its segments.
+const (
+	firstSegment = 256 << 10 // of a new store, which writes little
+	leastSegment = 16 << 10
+	mostSegment  = 64 << 20
+	segments     = 16 // of the most bytes that a ring may have
+	ringShare    = 16 // one in so many bytes of the disk, at most
+	// freeShare is the part of the ring that is kept free: one in so many bytes. As much is drained at once.
+	freeShare = 4
+	// maxHeld bounds the memory of what is known of batches in the ring: 24 bytes each, 64 MiB.
+	maxHeld = 64 << 20 / 24
+	// keepAgain is the pause after the ring could not be kept free.
+	keepAgain = 200 * time.Millisecond
+)
+
+// keeper makes segments, and drains them when there can be no more. It is a goroutine of its own; what commitLoop and
+// settleLoop tell it is guarded.
+type keeper struct {
+	most    int64         // bytes of the ring
+	wake    chan struct{} // capacity 1
+	made    chan struct{} // capacity 1: there may be a free segment
+	wanted  atomic.Int64  // bytes of the group for which no segment is free; 0: none
+	batches atomic.Int64  // that are held
+	bytes   atomic.Int64  // of them
+	mu      sync.Mutex
+	members map[uint64][]*extent // by the serial of a segment's use: those with batches in it
+}
+
+func (k *keeper) init(disk int64) {
+	if disk > 0 {
+		k.most = min(k.most, disk/ringShare)
+	}
+	k.most = max(k.most, 4*leastSegment)
+	k.wake, k.made = make(chan struct{}, 1), make(chan struct{}, 1)
+	k.members = make(map[uint64][]*extent)
+}
+
+// segment is how large segments become.
+func (k *keeper) segment() int64 {
+	return min(max(k.most/segments/leastSegment*leastSegment, leastSegment), mostSegment)
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// holds notes that an extent has its newest batch, of n bytes, in a segment; only commitLoop calls it, and a start.
+func (k *keeper) holds(x *extent, serial uint64, n int) {
+	k.batches.Add(1)
+	k.bytes.Add(int64(n))
+	if x.heldIn == serial {
+		return
+	}
+	x.heldIn = serial
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.members[serial] = append(k.members[serial], x)
+}
+
+// drops notes batches that are held no more.
+func (k *keeper) drops(gone []heldBatch) {
+	bytes := int64(0)
+	for _, b := range gone {
+		bytes += int64(b.length)
+	}
+	k.batches.Add(-int64(len(gone)))
+	k.bytes.Add(-bytes)
+}
+
+// in are the extents that have, or had, batches in some uses of segments, each once.
+func (k *keeper) in(uses []ring.Use) (all []*extent) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen := make(map[*extent]struct{})
+	for _, u := range uses {
+		for _, x := range k.members[u.Serial] {
+			if _, twice := seen[x]; !twice {
+				seen[x] = struct{}{}
+				all = append(all, x)
+			}
+		}
+	}
+	return all
+}
+
+// leave forgets uses that are over.
+func (k *keeper) leave(uses []ring.Use) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, u := range uses {
+		delete(k.members, u.Serial)
+	}
+}
+
+// makeRoom sees to it that the next group fits into the segment at hand. While none is free, commitLoop waits here: the
+// log is as fast as segments are drained.
+func (j *ringJournal) makeRoom(n int) error {
+	if j.ring.Fits(n) {
+		return nil
+	}
+	if j.ring.Begun() {
+		if err := j.ring.End(); err != nil {
+			return j.e.fail(err)
+		}
+	}
+	for !j.ring.Begin(n) {
+		j.keeper.wanted.Store(int64(n))
+		notify(j.keeper.wake)
+		select {
+		case <-j.keeper.made:
+		case <-j.e.failed:
+			return j.e.refusing()
+		}
+	}
+	j.keeper.wanted.Store(0)
+	notify(j.keeper.wake)
+	return nil
+}
+
+// keep makes and drains segments until all groups are settled.
+func (j *ringJournal) keep() {
+	again := time.NewTimer(keepAgain)
+	defer again.Stop()
+	for {
+		for j.lacks() {
+			if j.grow() {
+				continue
+			}
+			drained, err := j.drain()
+			if err != nil && j.e.refusing() == nil {
+				j.e.log.Error("the oldest part of the log could not be drained yet", "err", err)
+			}
+			if !drained {
+				again.Reset(keepAgain)
+				break
+			}
+		}
+		select {
+		case <-j.keeper.wake:
+		case <-again.C:
+		case <-j.e.settled:
+			return
+		case <-j.e.failed:
+			return
+		}
+	}
+}
+
+// lacks reports whether there is to be more room in the ring, or less in it.
+func (j *ringJournal) lacks() bool {
+	if j.e.refusing() != nil || isClosed(j.e.settled) {
+		return false
+	}
+	free, all := j.ring.Room()
+	return free < all/freeShare || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// grow makes one more segment; false when the ring is as large as it may be, or the disk is nearly full.
+func (j *ringJournal) grow() bool {
+	_, all := j.ring.Room()
+	size := min(max(all, firstSegment), j.keeper.segment())
+	if n := j.keeper.wanted.Load(); n > 0 {
+		size = max(size, ring.SizeFor(int(n)))
+	}
+	if all+size > j.keeper.most && (j.keeper.wanted.Load() == 0 || size <= j.keeper.segment()) || j.e.space.refuseSegment(size) {
+		return false
+	}
+	if err := j.ring.Make(size); err != nil {
+		if core.CodeOf(err) != core.CodeNoSpace {
+			j.e.fail(err)
+		}
+		return false
+	}
+	notify(j.keeper.made)
+	return true
+}

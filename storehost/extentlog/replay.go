@@ -1,0 +1,186 @@
+package extentlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/ring"
+)
+
+// ringDir is where the segments are, beside the database.
+const ringDir = "ring"
+
+// replay is the reading of the ring at a start: it puts the rows into the database that had not got there, and finds
+// out which batches only the ring has.
+type replay struct {
+	e       *Engine
+	applied uint64                   // rows of groups up to here are in the database
+	last    uint64                   // group that was read last
+	damaged bool                     // groups whose rows are in the database cannot be read
+	held    map[core.ExtentID]*found // nil: nobody wants to know
+}
+
+// found are the batches of one extent in the ring.
+type found struct {
+	batches []loggedBatch // without their bytes
+	broken  bool          // some between them are lost
+}
+
+// openRing opens the ring of a database that is open, and brings the database up to date.
+func (e *Engine) openRing(hold bool) (*replay, error) {
+	dir := e.files.PathJoin(e.dir, ringDir)
+	if e.readOnly.Load() == nil {
+		if err := errors.Join(e.files.MkdirAll(dir, 0o755), e.clearDrains(), e.syncDir(e.dir)); err != nil {
+			return nil, openError(e.dir, err)
+		}
+	}
+	p := &replay{e: e}
+	if hold {
+		p.held = make(map[core.ExtentID]*found)
+	}
+	applied, err := e.meta(keyApplied)
+	if err != nil {
+		return nil, err
+	}
+	drained, err := e.meta(keyDrained)
+	if err != nil {
+		return nil, err
+	}
+	o := ring.Options{FS: e.files, Disk: e.identity.Disk, Run: e.identity.Run}
+	if len(applied) == 8 {
+		p.applied = binary.LittleEndian.Uint64(applied)
+	}
+	if len(drained) == 16 {
+		o.After, o.Serial = binary.LittleEndian.Uint64(drained), binary.LittleEndian.Uint64(drained[8:])
+	}
+	o.Last = max(o.After, p.applied)
+	p.last = o.After
+	r, damage, err := ring.Open(dir, o, p.group)
+	if err != nil {
+		return nil, openError(e.dir, err)
+	}
+	e.ringed.ring = r
+	if p.last < o.Last { // rows get into the database when their group is durable
+		damage = append(damage, ring.Damage{From: p.last + 1, To: o.Last})
+	}
+	for _, d := range damage {
+		if d.To > p.applied { // fences, ends and removals may be among what is lost
+			return nil, errors.Join(damagedStore(e.dir, core.Errorf(core.CodeCorrupt, "groups %d to %d of the log cannot be read", d.From, d.To)), r.Release())
+		}
+		p.damaged = true
+		e.log.Error("a part of the log is damaged", "dir", e.dir, "from_group", d.From, "to_group", d.To)
+	}
+	e.ringed.applied.Store(max(p.applied, o.Last))
+	return p, nil
+}
+
+// clearDrains removes the tables of a drain that a crash ended.
+func (e *Engine) clearDrains() error {
+	dir := e.files.PathJoin(e.dir, drainDir)
+	if err := e.files.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return e.files.MkdirAll(dir, 0o755)
+}
+
+// group takes one group of the ring.
+func (p *replay) group(g ring.Group) error {
+	p.last = g.Number
+	if g.Kind != ring.Records {
+		return nil
+	}
+	body, err := decodeGroup(g)
+	if err != nil {
+		return err
+	}
+	if p.held != nil {
+		if err := p.note(body); err != nil {
+			return err
+		}
+	}
+	if g.Number <= p.applied {
+		return nil
+	}
+	b := p.e.db.NewBatch()
+	defer b.Close()
+	if err := b.SetRepr(append([]byte{}, body.rows...)); err != nil {
+		return core.Errorf(core.CodeCorrupt, "rows of group %d of the log: %w", g.Number, err)
+	}
+	for _, l := range body.batches {
+		if l.timer {
+			if err := p.e.stageDue(b, l.extent, l.batch); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.Set(keyApplied, binary.LittleEndian.AppendUint64(nil, g.Number), nil); err != nil {
+		return err
+	}
+	if err := p.e.db.Apply(b, pebble.NoSync); err != nil {
+		return err
+	}
+	p.applied = g.Number
+	return nil
+}
+
+// note keeps where the batches of a group are, and forgets those of extents that its rows remove, which come first.
+func (p *replay) note(body groupBody) error {
+	rows := batchrepr.Read(body.rows)
+	for {
+		kind, key, _, more, err := rows.Next()
+		if err != nil {
+			return core.Errorf(core.CodeCorrupt, "rows of the log: %w", err)
+		}
+		if !more {
+			break
+		}
+		if kind == pebble.InternalKeyKindDelete && len(key) == extentKeyLen && key[0] == prefixRow {
+			delete(p.held, core.ExtentID{ID: core.ID(key[1:])})
+		}
+	}
+	for _, l := range body.batches {
+		f := p.held[l.extent]
+		if f == nil {
+			f = new(found)
+			p.held[l.extent] = f
+		}
+		if n := len(f.batches); n > 0 && f.batches[n-1].batch.Last()+1 != l.batch.Base {
+			f.broken = true
+		}
+		l.batch.Bytes, l.batch.Records = nil, nil
+		f.batches = append(f.batches, l)
+	}
+	return nil
+}
+
+// give hands an extent its batches, once its rows are known. sound is false when some are lost.
+func (p *replay) give(x *extent) (sound bool, err error) {
+	end := core.Seq(0)
+	f := p.held[x.id]
+	if f == nil {
+		f = new(found)
+	}
+	for _, l := range f.batches {
+		if l.batch.Last() <= x.next.last { // else it was cut off
+			p.e.ringed.hold(x, l.batch.BatchHeader, l.at)
+			end = l.batch.Last()
+		}
+	}
+	switch drained := x.held.drained(x.next.last); {
+	case f.broken || end > 0 && end != x.next.last:
+		return false, nil
+	case !p.damaged || drained == 0:
+		return true, nil
+	default:
+		b, err := p.e.batchInDatabase(x, drained)
+		if core.CodeOf(err) == core.CodeCorrupt {
+			return false, nil
+		}
+		return b.Last() == drained, err
+	}
+}

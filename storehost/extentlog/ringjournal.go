@@ -1,0 +1,175 @@
+package extentlog
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/ring"
+	"github.com/columbamq/columba/wire"
+)
+
+// ringJournal is a ring of segments in front of the database, which has no log of its own. Rows go into the database
+// once they are durable in the ring. Batches stay in the ring until their segment is drained: those of extents that are
+// removed before are written once.
+//
+//	commitLoop: stage ─▶ ring.Write ──▶ settleLoop: ring.Sync ─▶ rows: database   keeper: batches of the oldest segments ─▶ database, which syncs ─▶ Free
+type ringJournal struct {
+	e       *Engine
+	ring    *ring.Ring
+	group   ring.Buffer   // that commitLoop stages
+	applied atomic.Uint64 // number of the last group whose rows are in the database
+	keeper  keeper
+}
+
+// Layout of the body of a group: batches, then rows as the database takes them, then how long the rows are. All numbers
+// are little endian.
+//
+//	┌────────┬────────────────────────────────┬───────┬─────┬──────┬────────┐
+//	│ extent │ u31 length of batch │ u1 timer │ batch │ ... │ rows │ u32 n  │
+//	└────────┴────────────────────────────────┴───────┴─────┴──────┴────────┘
+//
+// The index of timers has no place there: it is made again from the batches.
+const (
+	entryLen   = idLen + 4 // before a batch
+	trailerLen = 4
+	timerFlag  = 1 << 31
+)
+
+// Rows of the ring in the database.
+var (
+	keyApplied = []byte{prefixMeta, 'r'} // number u64 of the last group whose rows are there
+	keyDrained = []byte{prefixMeta, 'b'} // number u64 of the last group whose batches are there, and the serial u64 of its segment
+)
+
+func (j *ringJournal) begin(_, requests int) group {
+	j.group.Reset()
+	return group{batch: j.e.db.NewBatchWithSize(batchRoom(256*requests), pebble.WithMaxRetainedSizeBytes(maxMemtable/2))}
+}
+
+func (j *ringJournal) stage(g *group, x *extent, b wire.Batch) error {
+	length := uint32(len(b.Bytes))
+	if x.next.timer() {
+		length |= timerFlag
+		if err := eachRecord(b, func(core.Seq, []byte) {}); err != nil { // its index is made when it is written
+			return err
+		}
+	}
+	entry := j.group.Grow(entryLen + len(b.Bytes))
+	copy(entry, x.id.ID[:])
+	binary.LittleEndian.PutUint32(entry[idLen:], length)
+	copy(entry[entryLen:], b.Bytes)
+	return nil
+}
+
+func (j *ringJournal) size(g *group) int { return j.group.Len() + g.batch.Len() }
+
+func (j *ringJournal) write(g *group) error {
+	rows := g.batch.Repr()
+	copy(j.group.Grow(len(rows)), rows)
+	binary.LittleEndian.PutUint32(j.group.Grow(trailerLen), uint32(len(rows)))
+	if err := j.makeRoom(j.group.Len()); err != nil {
+		return err
+	}
+	written, err := j.ring.Write(ring.Records, &j.group)
+	if err != nil {
+		return j.e.fail(err)
+	}
+	g.written = written
+	at := written.Offset
+	for _, s := range g.appends {
+		length := uint32(len(s.batch.Bytes))
+		j.hold(s.extent, s.batch.BatchHeader, ring.Place{Serial: written.Serial, Offset: at + uint32(entryLen), Length: length})
+		at += uint32(entryLen) + length
+		if s.timer {
+			if err := j.e.stageDue(g.batch, s.extent.id, s.batch); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.batch.Set(keyApplied, binary.LittleEndian.AppendUint64(nil, written.Number), nil); err != nil {
+		return j.e.fail(err)
+	}
+	return nil
+}
+
+// hold notes where a batch is.
+func (j *ringJournal) hold(x *extent, b wire.BatchHeader, at ring.Place) {
+	x.held.add(b.Base, heldBatch{last: b.Last(), serial: at.Serial, offset: at.Offset, length: at.Length})
+	j.keeper.holds(x, at.Serial, int(at.Length))
+}
+
+func (j *ringJournal) sync(g *group) error {
+	if err := j.ring.Sync(g.written); err != nil {
+		return j.e.fail(err)
+	}
+	if err := j.e.db.Apply(g.batch, pebble.NoSync); err != nil {
+		return j.e.fail(err)
+	}
+	j.applied.Store(g.written.Number)
+	if j.keeper.wanted.Load() > 0 {
+		notify(j.keeper.wake) // the segment may be one to drain now
+	}
+	return nil
+}
+
+func (j *ringJournal) release() error {
+	if j.ring == nil {
+		return nil
+	}
+	err := j.ring.Release()
+	j.ring = nil
+	return err
+}
+
+// groupBody is what a group holds.
+type groupBody struct {
+	batches []loggedBatch
+	rows    []byte
+}
+
+// loggedBatch is a batch as a group has it.
+type loggedBatch struct {
+	extent core.ExtentID
+	timer  bool
+	at     ring.Place
+	batch  wire.Batch
+}
+
+// decodeGroup takes the body of a group apart. The ring has checked that it is as it was written.
+func decodeGroup(g ring.Group) (out groupBody, err error) {
+	broken := core.Errorf(core.CodeCorrupt, "group %d of the log is no list of batches and rows", g.Number)
+	body := g.Body
+	if len(body) < trailerLen {
+		return out, broken
+	}
+	body, trailer := body[:len(body)-trailerLen], body[len(body)-trailerLen:]
+	n := int(binary.LittleEndian.Uint32(trailer))
+	if n > len(body) {
+		return out, broken
+	}
+	body, out.rows = body[:len(body)-n], body[len(body)-n:]
+	for at := 0; at < len(body); {
+		if len(body)-at < entryLen {
+			return out, broken
+		}
+		id, length := core.ExtentID{ID: core.ID(body[at : at+idLen])}, binary.LittleEndian.Uint32(body[at+idLen:])
+		size := int(length &^ timerFlag)
+		at += entryLen
+		if size > len(body)-at {
+			return out, broken
+		}
+		b, err := wire.DecodeBatch(body[at : at+size])
+		if err != nil {
+			return out, core.Errorf(core.CodeCorrupt, "group %d of the log: %w", g.Number, err)
+		}
+		out.batches = append(out.batches, loggedBatch{
+			extent: id, timer: length&timerFlag != 0, batch: b,
+			at: ring.Place{Serial: g.Serial, Offset: g.Offset + uint32(at), Length: uint32(size)},
+		})
+		at += size
+	}
+	return out, nil
+}
