@@ -20,7 +20,7 @@ type judgement struct {
 	Below   bool // fewer than two, or than are wanted if that is fewer: an alarm, and repaired at once
 	Repair  bool // a copy is to be made now
 	Surplus int  // holders that answer, beyond what is wanted
-	Away    bool // a place does not answer
+	Waits   bool // a place does not answer, and does not count as gone yet: time alone changes what is to be done
 }
 
 // judge says what the copies of an extent that wants so many need.
@@ -28,7 +28,7 @@ func judge(copies []copied, want int, p patience) judgement {
 	var j judgement
 	expected, answering := 0, 0 // expected: will be there again, if nothing else goes wrong
 	for _, c := range copies {
-		j.Away = j.Away || c.Gone > 0
+		j.Waits = j.Waits || 0 < c.Gone && c.Gone < p.Gone
 		switch {
 		case c.Holder && c.Gone < p.Blink:
 			j.Good++

@@ -20,18 +20,18 @@ func TestJudge(t *testing.T) {
 		is     judgement
 	}{
 		{"three of three", []copied{there, there, there}, 3, judgement{Good: 3}},
-		{"one blinks", []copied{there, there, blink}, 3, judgement{Good: 3, Away: true}},
-		{"one store away for a minute", []copied{there, there, away}, 3, judgement{Good: 2, Away: true}},
-		{"one store gone", []copied{there, there, lost}, 3, judgement{Good: 2, Repair: true, Away: true}},
-		{"one replica was not reached and is away", []copied{there, there, shortAway}, 3, judgement{Good: 2, Away: true}},
+		{"one blinks", []copied{there, there, blink}, 3, judgement{Good: 3, Waits: true}},
+		{"one store away for a minute", []copied{there, there, away}, 3, judgement{Good: 2, Waits: true}},
+		{"one store gone", []copied{there, there, lost}, 3, judgement{Good: 2, Repair: true}},
+		{"one replica was not reached and is away", []copied{there, there, shortAway}, 3, judgement{Good: 2, Waits: true}},
 		{"one replica is short and there", []copied{there, there, short}, 3, judgement{Good: 2, Repair: true}},
 		{"quarantined: no holder, and a place the less", []copied{there, there}, 3, judgement{Good: 2, Repair: true}},
-		{"one holder, the others away", []copied{there, shortAway, shortAway}, 3, judgement{Good: 1, Below: true, Repair: true, Away: true}},
-		{"two wanted, one away", []copied{there, away}, 2, judgement{Good: 1, Below: true, Repair: true, Away: true}},
+		{"one holder, the others away", []copied{there, shortAway, shortAway}, 3, judgement{Good: 1, Below: true, Repair: true, Waits: true}},
+		{"two wanted, one away", []copied{there, away}, 2, judgement{Good: 1, Below: true, Repair: true, Waits: true}},
 		{"one wanted", []copied{there}, 1, judgement{Good: 1}},
-		{"one wanted, away", []copied{away}, 1, judgement{Below: true, Repair: true, Away: true}},
+		{"one wanted, away", []copied{away}, 1, judgement{Below: true, Repair: true, Waits: true}},
 		{"back after it was replaced", []copied{there, there, there, there}, 3, judgement{Good: 4, Surplus: 1}},
-		{"surplus counts who answers", []copied{there, there, blink, there}, 3, judgement{Good: 4, Away: true}},
+		{"surplus counts who answers", []copied{there, there, blink, there}, 3, judgement{Good: 4, Waits: true}},
 	} {
 		if got := judge(tc.copies, tc.want, p); got != tc.is {
 			t.Errorf("%s: got %+v, want %+v", tc.name, got, tc.is)

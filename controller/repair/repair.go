@@ -259,9 +259,6 @@ func (r *Runner) sweep() {
 		}
 		j := r.judge(e, known, now)
 		_, doubted := r.doubted(e)
-		if doubted || j.Away || j.Repair || j.Surplus > 0 || j.Good < e.Copies() {
-			r.calm.Store(false)
-		}
 		if j.Below {
 			if below++; len(some) < mostNamed {
 				some = append(some, e.ID)
@@ -273,12 +270,18 @@ func (r *Runner) sweep() {
 		if !j.Repair {
 			r.backlog.Found(e.ID) // another controller may have found it
 		}
-		if j.Repair && (j.Good == 0 && answers || len(r.targets(e, known)) > 0) || j.Surplus > 0 || doubted && len(e.Holders) > 1 {
-			if j.Below {
-				r.backlog.Below(e.ID)
-			} else {
-				r.backlog.Add(e.ID, false)
-			}
+		wanted := j.Repair && (j.Good == 0 && answers || len(r.targets(e, known)) > 0) || j.Surplus > 0 || doubted && len(e.Holders) > 1
+		wanted = wanted && !r.backlog.Rests(e.ID, now.Add(calmEvery))
+		if doubted || j.Waits || wanted {
+			r.calm.Store(false)
+		}
+		if !wanted {
+			continue
+		}
+		if j.Below {
+			r.backlog.Below(e.ID)
+		} else {
+			r.backlog.Add(e.ID, false)
 		}
 	}
 	r.cfg.Metrics.Below.Set(float64(below))

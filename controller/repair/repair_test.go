@@ -262,4 +262,12 @@ func TestRepair_RestsWhileNothingChanges(t *testing.T) {
 	}
 	r.sweep()
 	rests("with a store that is away", false)
+	for _, id := range []core.HostID{"s0", "s2", "s3"} {
+		for range 3 {
+			c.stores.Failed(id, core.Errorf(core.CodeUnavailable, "away"))
+		}
+	}
+	now = now.Add(2 * r.cfg.GoneAfter)
+	r.sweep()
+	rests("with all stores gone", true)
 }

@@ -178,6 +178,13 @@ func (b *Backlog) Ended(id core.ExtentID, err error, now time.Time) {
 	b.Wake()
 }
 
+// Rests reports whether an extent is not looked at before a time.
+func (b *Backlog) Rests(id core.ExtentID, until time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return until.Before(b.mu.failed[id].after)
+}
+
 // Failing reports whether making a copy has failed more than once in a row.
 func (b *Backlog) Failing(id core.ExtentID) bool {
 	b.mu.Lock()
