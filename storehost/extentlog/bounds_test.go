@@ -241,10 +241,8 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 			appendBatch(t, e, x, nextBatch(t, &h, 1<<20))
 		}
 	}
-	if err := e.db.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	if size := tables(t, dir); size < 30<<20 {
+	drainAll(t, e)
+	if size := tableBytes(t, dir); size < 30<<20 {
 		t.Fatalf("30 MiB were appended, the tables hold %d", size)
 	}
 	for _, x := range extents {
@@ -255,7 +253,7 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	deadline := time.After(20 * time.Second)
-	for size := tables(t, dir); size > 1<<20; size = tables(t, dir) {
+	for size := tableBytes(t, dir); size > 1<<20; size = tableBytes(t, dir) {
 		select {
 		case <-look.C:
 		case <-deadline:
@@ -264,8 +262,8 @@ func TestEngine_RemoveGivesSpaceBack(t *testing.T) {
 	}
 }
 
-// tables is the size of all tables.
-func tables(t *testing.T, dir string) (sum int64) {
+// tableBytes is the size of all tables.
+func tableBytes(t *testing.T, dir string) (sum int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".sst") {
@@ -316,7 +314,7 @@ func TestLayout_Golden(t *testing.T) {
 	if err != nil || !cmp.Equal(back, r) {
 		t.Fatalf("%v\n%s", err, cmp.Diff(r, back))
 	}
-	for _, bad := range [][]byte{nil, {FormatVersion + 1}, {FormatVersion, '{'}} {
+	for _, bad := range [][]byte{nil, {rowVersion + 1}, {rowVersion, '{'}} {
 		if _, err := decodeRow(bad); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("row % x: %v, want %q", bad, err, core.CodeCorrupt)
 		}

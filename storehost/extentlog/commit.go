@@ -64,11 +64,7 @@ func (e *Engine) write(r *round) bool {
 		r.errs = append(r.errs, make([]error, len(r.requests))...)
 		return true
 	}
-	waited := 0
-	for i := range r.requests {
-		waited += r.requests[i].bytes + r.requests[i].index
-	}
-	r.group = e.journal.begin(waited, len(r.requests))
+	r.group = e.journal.begin(len(r.requests))
 	taken := 0
 	for i := range r.requests {
 		err := e.refusing()

@@ -321,7 +321,7 @@ func (e *Engine) cutOut(span pebble.KeyRange) error {
 
 // inDatabase is how many bytes the database may have of an extent: none of one that only the ring has.
 func (e *Engine) inDatabase(x *extent) uint64 {
-	if e.ringed != nil && !x.next.timer() && x.held.ringOnly() {
+	if !x.next.timer() && x.held.ringOnly() {
 		return 0
 	}
 	return x.next.bytes
@@ -329,9 +329,7 @@ func (e *Engine) inDatabase(x *extent) uint64 {
 
 // dropHeld forgets the batches beyond l that only the ring has.
 func (e *Engine) dropHeld(x *extent, l core.Seq) {
-	if e.ringed != nil {
-		e.ringed.keeper.drops(x.held.cut(l))
-	}
+	e.journal.keeper.drops(x.held.cut(l))
 }
 
 // removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store,

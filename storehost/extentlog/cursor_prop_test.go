@@ -34,9 +34,7 @@ func TestCursors_AnyReader(t *testing.T) {
 			holds = append(holds, h.Base)
 		}
 		if i%20 == 19 {
-			if err := e.db.Flush(); err != nil {
-				t.Fatal(err)
-			}
+			drainAll(t, e)
 		}
 	}
 	ends := func(seq core.Seq) bool { return seq == h.Last() || holds[seq+1] != holds[seq] }

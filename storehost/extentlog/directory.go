@@ -34,12 +34,8 @@ func (e *Engine) acquire() error {
 	}
 	e.lock = lock
 	e.space.look(e.fs, e.dir)
-	most := e.space.fill().memtable() / 16 * 7
-	if e.ringed != nil {
-		e.ringed.keeper.init(e.space.fill().total)
-		most = min(most, int(e.ringed.keeper.segment()/4))
-	}
-	e.queue.setMost(most)
+	e.journal.keeper.limit(e.space.fill().total)
+	e.queue.setMost(min(e.space.fill().memtable()/16*7, int(e.journal.keeper.segment()/4)))
 	if err := e.openDatabase(); err != nil {
 		return errors.Join(err, e.abandon())
 	}
@@ -79,7 +75,7 @@ func (e *Engine) makeDatabase(home string) error {
 	if e.identity.Store == "" {
 		return core.Errorf(core.CodeBadArgument, "a new store needs an id")
 	}
-	if full := e.lacksRoom(home); full != nil {
+	if full := e.lacksRoom(); full != nil {
 		return full
 	}
 	fresh := e.fs.PathJoin(e.dir, unfinished)
@@ -102,25 +98,17 @@ func (e *Engine) mint(db *pebble.DB) error {
 	b := db.NewBatch()
 	defer b.Close()
 	return errors.Join(
-		b.Set(keyFormat, []byte{e.format()}, nil),
+		b.Set(keyFormat, []byte{FormatVersion}, nil),
 		b.Set(keyIdentity, append(disk[:], e.identity.Store...), nil),
 		db.Apply(b, pebble.NoSync),
 		db.Flush(),
 	)
 }
 
-// format is the version of the directory's layout that this log writes.
-func (e *Engine) format() byte {
-	if e.ringed != nil {
-		return ringFormat
-	}
-	return FormatVersion
-}
-
 // convert makes a directory one of this version. Its database had a log of its own, and has made memtables of that when
 // it was opened. A crash before the version is flushed with them leaves it as it was.
 func (e *Engine) convert() error {
-	if err := errors.Join(e.db.Set(keyFormat, []byte{e.format()}, pebble.NoSync), e.db.Flush()); err != nil {
+	if err := errors.Join(e.db.Set(keyFormat, []byte{FormatVersion}, pebble.NoSync), e.db.Flush()); err != nil {
 		return openError(e.dir, err)
 	}
 	return nil
@@ -149,13 +137,8 @@ func (e *Engine) release() error {
 
 // closeDatabase is called when nobody uses it any more.
 func (e *Engine) closeDatabase() error {
-	e.live.Store(false)
 	e.cursors.sweep(func(*cursor) bool { return true })
-	err := e.db.Close()
-	if e.ringed != nil {
-		err = errors.Join(err, e.ringed.release())
-	}
-	return err
+	return errors.Join(e.db.Close(), e.journal.release())
 }
 
 func (e *Engine) ensureDirectory() error {
@@ -189,7 +172,7 @@ const tablesPerShard = 64
 func (e *Engine) pebbleOptions() *pebble.Options {
 	o := &pebble.Options{
 		FS:                          e.files,
-		DisableWAL:                  e.ringed != nil,
+		DisableWAL:                  true, // the journal is its log
 		Logger:                      pebbleLog{e},
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
@@ -248,10 +231,10 @@ func (e *Engine) identify() error {
 	if len(format) != 1 {
 		return core.Errorf(core.CodeCorrupt, "%s: the format version has %d bytes", e.dir, len(format))
 	}
-	if format[0] > e.format() {
-		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], e.format()))
+	if format[0] > FormatVersion {
+		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], FormatVersion))
 	}
-	if format[0] < e.format() {
+	if format[0] < FormatVersion {
 		if err := e.convert(); err != nil {
 			return err
 		}
@@ -286,12 +269,9 @@ func (e *Engine) meta(key []byte) ([]byte, error) {
 
 // load reads every extent's row and position.
 func (e *Engine) load() error {
-	var log *replay
-	if e.ringed != nil {
-		var err error
-		if log, err = e.openRing(true); err != nil {
-			return err
-		}
+	log, err := e.openRing(true)
+	if err != nil {
+		return err
 	}
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
 	if err != nil {
@@ -312,15 +292,13 @@ func (e *Engine) load() error {
 		if x.next.position, err = decodePosition(value); err != nil {
 			return err
 		}
-		if log != nil {
-			x.held.mix()
-			sound, err := log.give(x)
-			if err != nil {
-				return err
-			}
-			if !sound {
-				e.short = append(e.short, x)
-			}
+		x.held.mix()
+		sound, err := log.give(x)
+		if err != nil {
+			return err
+		}
+		if !sound {
+			e.short = append(e.short, x)
 		}
 		x.publish(x.next)
 		e.mu.extents[x.id] = x
@@ -329,8 +307,8 @@ func (e *Engine) load() error {
 	if err := iter.Error(); err != nil {
 		return openError(e.dir, err)
 	}
-	if log != nil && e.readOnly.Load() == nil {
-		if err := e.cutOrphans(); err != nil {
+	if e.readOnly.Load() == nil {
+		if err := log.cutOrphans(); err != nil {
 			return err
 		}
 	}

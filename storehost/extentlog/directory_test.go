@@ -89,13 +89,13 @@ func TestOpen_ReadOnly(t *testing.T) {
 func TestOpen_FileTakenAway(t *testing.T) {
 	disk := vfs.NewMem()
 	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
-	names, err := disk.List(files)
+	names, err := disk.List(tables)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, "MANIFEST") {
-			if err := disk.Remove(files + "/" + name); err != nil {
+			if err := disk.Remove(tables + "/" + name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -106,7 +106,7 @@ func TestOpen_FileTakenAway(t *testing.T) {
 // TestOpen_MakingCutShort finds what a power cut left while the store was being made.
 func TestOpen_MakingCutShort(t *testing.T) {
 	disk := vfs.NewMem()
-	if err := disk.MkdirAll(files+".new/half", 0o755); err != nil {
+	if err := disk.MkdirAll(tables+".new/half", 0o755); err != nil {
 		t.Fatal(err)
 	}
 	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
@@ -115,7 +115,7 @@ func TestOpen_MakingCutShort(t *testing.T) {
 func TestOpen_NewerFormat(t *testing.T) {
 	disk := vfs.NewMem()
 	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
-	db, err := pebble.Open(files, &pebble.Options{FS: disk, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
+	db, err := pebble.Open(tables, &pebble.Options{FS: disk, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ const (
 //
 // A segment is freed only when its batches, and all rows of its groups, are in tables that are synced. A crash before
 // that finds the segment as it was, and drains it again.
-func (j *ringJournal) drain() (bool, error) {
+func (j *journal) drain() (bool, error) {
 	uses := j.oldest()
 	if len(uses) == 0 {
 		return false, nil
@@ -63,11 +63,11 @@ func (j *ringJournal) drain() (bool, error) {
 
 // oldest are the uses of segments to drain: the first ones that have ended, and whose rows are in the database, up to
 // the part of the ring that is to be free.
-func (j *ringJournal) oldest() (uses []ring.Use) {
+func (j *journal) oldest() (uses []ring.Use) {
 	_, all := j.ring.Room()
 	applied, bytes := j.applied.Load(), int64(0)
 	for _, u := range j.ring.Uses() {
-		if !u.Ended || u.Last > applied || bytes >= all/freeShare {
+		if !u.Ended || u.Last > applied || bytes >= all/j.keeper.free.Load() {
 			break
 		}
 		bytes += u.Size
@@ -78,7 +78,7 @@ func (j *ringJournal) oldest() (uses []ring.Use) {
 
 // drain is one that is under way.
 type drain struct {
-	j      *ringJournal
+	j      *journal
 	serial uint64        // of the last use that is drained
 	begun  []*extent     // whose batches are read
 	small  *pebble.Batch // of extents that get no table of their own
@@ -201,35 +201,6 @@ func (d *drain) each(x *extent, run []heldBatch, base core.Seq, use func(wire.Ba
 			}
 		}
 		base, run = run[n-1].last+1, run[n:]
-	}
-	return nil
-}
-
-// cutOrphans removes the records of extents that are not here from the database. A drain may have put them there after
-// the removal of their extent, before a crash.
-func (e *Engine) cutOrphans() error {
-	orphans := make(map[core.ExtentID]struct{})
-	for _, prefix := range contents(true) {
-		iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
-		if err != nil {
-			return openError(e.dir, err)
-		}
-		for ok := iter.First(); ok; {
-			id := core.ExtentID{ID: core.ID(iter.Key()[1:extentKeyLen])}
-			if e.mu.extents[id] == nil {
-				orphans[id] = struct{}{}
-			}
-			ok = iter.SeekGE(afterExtent(prefix, id))
-		}
-		if err := iter.Close(); err != nil {
-			return openError(e.dir, err)
-		}
-	}
-	for id := range orphans {
-		if err := e.cutContents(id, true); err != nil {
-			return openError(e.dir, err)
-		}
-		e.log.Info("the records of a removed extent are cut out", "extent", id)
 	}
 	return nil
 }

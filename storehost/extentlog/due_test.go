@@ -120,7 +120,7 @@ func spoil(t *testing.T, e *Engine, id core.ExtentID, indexed core.Seq) {
 	}
 	p.indexed = indexed
 	p.put(value)
-	if err := e.db.Set(extentKey(prefixPosition, id), value, pebble.Sync); err != nil {
+	if err := e.db.Set(extentKey(prefixPosition, id), value, pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -145,7 +145,7 @@ func TestDue_DamageIsMet(t *testing.T) {
 		t.Fatal(err)
 	}
 	value[len(value)-1] ^= 1
-	if err := e.db.Set(key, value, pebble.Sync); err != nil {
+	if err := e.db.Set(key, value, pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

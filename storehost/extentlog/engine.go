@@ -28,13 +28,14 @@ type Options struct {
 	ScrubRate int
 	// Tables is how many tables are open at once, but for those that are being read; 0: 490.
 	Tables int
-	// Ring is how many bytes the log in front of the database may have, see ringJournal; 0: the database has its own log.
+	// Ring is how many bytes the log in front of the database may have; 0: 256 MiB. A small disk gets a smaller one.
 	Ring int64
 }
 
 const defaultTables = 490
 
-// Engine is a Log on one Pebble database: a batch per value, one sync for everything that waits.
+// Engine is a Log on a ring of segments and, behind it, one Pebble database: a batch per value, one sync for everything
+// that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
 // housekeep looks at the disk, drops idle tails and cursors and gives space back; giveUp answers what waits when the
@@ -51,10 +52,8 @@ type Engine struct {
 	files       vfs.FS         // fs, through the gate
 	options     *pebble.Options
 	db          *pebble.DB
-	journal     journal
-	ringed      *ringJournal // the journal, if it is one
-	short       []*extent    // of which a start found parts to be lost
-	live        atomic.Bool  // the database is open, and not being closed
+	journal     *journal
+	short       []*extent // of which a start found parts to be lost
 	queue       *queue
 	rounds      chan *round
 	tails       *tails
@@ -110,15 +109,10 @@ func Open(dir string, o Options) (*Engine, error) {
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.files = enginefs.New(o.FS, enginefs.Options{
-		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: e.hurry.now, Stop: e.stop, Gate: e.gate, Failed: e.logFailed,
+		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.short() }, Stop: e.stop, Gate: e.gate,
 	})
-	e.journal = pebbleJournal{e}
-	if o.Ring > 0 {
-		e.ringed = &ringJournal{e: e}
-		e.ringed.keeper.most = o.Ring
-		e.space.owed = e.ringed.keeper.bytes.Load
-		e.journal = e.ringed
-	}
+	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing))
+	e.space.owed = e.journal.keeper.bytes.Load
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
 	if err := e.acquire(); err != nil {
@@ -133,9 +127,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.tasks.Go(e.giveUp)
 	e.tasks.Go(e.housekeep)
 	e.tasks.Go(e.keepCutting)
-	if e.ringed != nil {
-		e.tasks.Go(e.ringed.keep)
-	}
+	e.tasks.Go(e.journal.keep)
 	for _, x := range e.short {
 		e.quarantine(x, "batches of it were in a part of the log that cannot be read", false)
 	}

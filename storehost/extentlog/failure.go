@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken disk
-	// makes Pebble retry for ever.
+	// maxFailures is how often in a row a flush or compaction may fail before the store refuses all: a full or broken
+	// disk makes Pebble retry for ever.
 	maxFailures = 10
 	// closePatience is how long Close waits for a commitLoop that may wait in the database for ever.
 	closePatience = 5 * time.Second
-	// closeMost is how long Close waits in a log that works: for what is under way, and then for the database. A disk that
-	// has not answered by then hangs, and the log fails.
+	// closeMost is how long Close waits in a log that works: for what is under way, and then for the database. A disk
+	// that has not answered by then hangs, and the log fails.
 	closeMost = 20 * time.Second
+	// flushPatience is how long Close waits for the last rows to be in tables.
+	flushPatience = 5 * time.Second
 )
 
 // Close returns one of these errors for a log that cannot be closed, because it has failed or its disk hangs.
@@ -27,8 +29,8 @@ var (
 	// ErrLeft says that goroutines and memory of the log stay until the process ends. They change no file any more, and
 	// the directory can be opened anew.
 	ErrLeft = errors.New("what is left of the failed log stays in memory")
-	// ErrHangs says that a write is under way that does not end: the directory must not be opened before the process has
-	// ended.
+	// ErrHangs says that a write is under way that does not end: the directory must not be opened before the process
+	// has ended.
 	ErrHangs = errors.New("a write to the disk hangs")
 )
 
@@ -146,13 +148,35 @@ func (e *Engine) leave(joined bool) error {
 
 // closeWorking closes the database of a log that works. The log fails when it does not close in time.
 func (e *Engine) closeWorking() error {
-	ended, err := callWithin(closeMost, e.closeDatabase)
+	ended, err := callWithin(closeMost, func() error {
+		e.flushLast()
+		return e.closeDatabase()
+	})
 	if !ended {
 		e.fail(errCloseHangs())
 		return e.leave(false)
 	}
 	e.db = nil
 	return errors.Join(err, e.release())
+}
+
+// flushLast has the rows in tables, so that the next start has none to apply. It is no loss if the disk does not let
+// it.
+func (e *Engine) flushLast() {
+	if e.readOnly.Load() != nil {
+		return
+	}
+	flushed, err := e.db.AsyncFlush()
+	if err != nil {
+		return
+	}
+	timer := time.NewTimer(flushPatience)
+	defer timer.Stop()
+	select {
+	case <-flushed:
+	case <-timer.C:
+	case <-e.failed:
+	}
 }
 
 // closeFailed closes the database of a log that has failed; false when it does not close in time.
@@ -210,15 +234,6 @@ func (e *Engine) Probe() error {
 		return openError(e.dir, err)
 	}
 	return nil
-}
-
-// logFailed is told errors of the database's logs; see walfs.
-func (e *Engine) logFailed(err error) (inUse bool) {
-	if !e.live.Load() {
-		return false
-	}
-	e.fail(err)
-	return true
 }
 
 // guarded calls the database, and does not wait for it once the log has failed. The caller is one of those that join

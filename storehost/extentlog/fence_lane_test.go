@@ -36,19 +36,14 @@ type slowFile struct {
 func newSlowFS(fs vfs.FS, rate int) slowFS { return slowFS{fs, rate, new(busyUntil)} }
 
 func (s slowFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil || path.Ext(name) != ".log" {
+	if err != nil || path.Ext(name) != ".seg" {
 		return f, err
 	}
 	return slowFile{f, s}, nil
 }
 
-func (s slowFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := s.FS.Create(name, c)
-	return s.wrap(name, f, err)
-}
-
-func (s slowFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := s.FS.ReuseForWrite(old, name, c)
+func (s slowFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := s.FS.OpenReadWrite(name, c, opts...)
 	return s.wrap(name, f, err)
 }
 
@@ -56,9 +51,9 @@ func (s slowFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 40}, nil
 }
 
-func (f slowFile) Write(p []byte) (int, error) {
+func (f slowFile) WriteAt(p []byte, at int64) (int, error) {
 	f.disk.busy.take(time.Duration(len(p)) * time.Second / time.Duration(f.disk.rate))
-	return f.File.Write(p)
+	return f.File.WriteAt(p, at)
 }
 
 // take waits until the disk has done all that came before, and this.

@@ -22,7 +22,7 @@ func hanging() (disk vfs.FS, hang, release func()) {
 	disk = errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
-			if c := gate.Load(); c != nil && path.Ext(op.Path) == ".log" {
+			if c := gate.Load(); c != nil && path.Ext(op.Path) == ".seg" {
 				<-*c
 			}
 		}
@@ -109,7 +109,7 @@ func inTables(t *testing.T, e *Engine) (x core.Extent, checksums []uint32) {
 	}
 	_, err := e.Fence(x, 0)
 	must(t, err)
-	must(t, e.db.Flush())
+	drainAll(t, e)
 	return x, checksums
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
@@ -70,17 +71,17 @@ func TestHurry_StoreOpensAtOnce(t *testing.T) {
 func TestHurry_NotWithoutNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, "store", vfs.NewMem())
-		flush := func() time.Duration {
-			began := time.Now()
-			if err := e.db.Flush(); err != nil {
-				t.Fatal(err)
+		flush := func(rows int) time.Duration {
+			value := make([]byte, 4<<10)
+			for i := range rows {
+				must(t, e.db.Set(batchKey(newExtent().ID, core.Seq(i)), value, pebble.NoSync))
 			}
+			began := time.Now()
+			must(t, e.db.Flush())
 			return time.Since(began)
 		}
-		fillWith(t, e, 1, 30, 256<<10)
-		flush() // of several memtables: the first ones are small
-		fillWith(t, e, 1, 10, 256<<10)
-		if took := flush(); took < 20*time.Millisecond {
+		flush(2000) // of several memtables: the first ones are small
+		if took := flush(640); took < 20*time.Millisecond {
 			t.Errorf("2.5 MiB of a memtable were written in %s, as fast as it goes", took)
 		}
 	})

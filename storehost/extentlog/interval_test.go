@@ -58,9 +58,7 @@ func backlog(t testing.TB, e *Engine, extents, rounds, size int) ([]core.Extent,
 				appendBatch(t, e, x, nextBatch(t, &heads[i], size/6+random.IntN(size-size/6)))
 			}
 		}
-		if err := e.db.Flush(); err != nil {
-			t.Fatal(err)
-		}
+		drainAll(t, e)
 	}
 	return all, heads
 }

@@ -1,58 +1,190 @@
 package extentlog
 
 import (
+	"encoding/binary"
+	"sync/atomic"
+
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/ring"
 	"github.com/columbamq/columba/wire"
 )
 
-// journal makes the rounds of the log durable, in their order. begin, stage, size and write are commitLoop's, sync is
-// settleLoop's.
-type journal interface {
-	// begin makes the group of a round, whose requests wait with so many bytes.
-	begin(bytes, requests int) group
-	// stage adds a batch that continues its extent. On error it has added nothing.
-	stage(g *group, x *extent, b wire.Batch) error
-	// size is how many bytes the group has for the disk.
-	size(g *group) int
-	// write gives the group to the disk and does not wait for that.
-	write(g *group) error
-	// sync waits until the group is durable, and has the database show it.
-	sync(g *group) error
+// journal makes the rounds of the log durable, in their order: begin, stage, size and write are commitLoop's, sync is
+// settleLoop's. It is a ring of segments in front of the database, which has no log of its own. Rows go into the
+// database once they are durable in the ring. Batches stay in the ring until their segment is drained: those of extents
+// that are removed before are written once.
+//
+//	commitLoop: stage ─▶ ring.Write ──▶ settleLoop: ring.Sync ─▶ rows: database   keeper: batches of the oldest segments ─▶ database, which syncs ─▶ Free
+type journal struct {
+	e       *Engine
+	ring    *ring.Ring
+	group   ring.Buffer   // that commitLoop stages
+	applied atomic.Uint64 // number of the last group whose rows are in the database
+	keeper  keeper
 }
 
-// pebbleJournal is the database's own log: each batch is a value of the database.
-type pebbleJournal struct{ e *Engine }
-
-func (j pebbleJournal) begin(bytes, requests int) group {
-	return group{batch: j.e.db.NewBatchWithSize(batchRoom(bytes+256*requests), pebble.WithMaxRetainedSizeBytes(maxMemtable/2))}
+func newJournal(e *Engine, most int64) *journal {
+	j := &journal{e: e}
+	j.keeper.most = most
+	j.keeper.free.Store(freeShare)
+	j.keeper.wake, j.keeper.made = make(chan struct{}, 1), make(chan struct{}, 1)
+	j.keeper.members = make(map[uint64][]*extent)
+	return j
 }
 
-func (j pebbleJournal) stage(g *group, x *extent, b wire.Batch) error {
-	op := g.batch.SetDeferred(batchKeyLen, len(b.Bytes))
-	putBatchKey(op.Key, x.id, b.Base)
-	copy(op.Value, b.Bytes)
-	if err := op.Finish(); err != nil {
-		return j.e.fail(err)
-	}
+// Layout of the body of a group: batches, then rows as the database takes them, then how long the rows are. All numbers
+// are little endian.
+//
+//	┌────────┬────────────────────────────────┬───────┬─────┬──────┬────────┐
+//	│ extent │ u31 length of batch │ u1 timer │ batch │ ... │ rows │ u32 n  │
+//	└────────┴────────────────────────────────┴───────┴─────┴──────┴────────┘
+//
+// The index of timers has no place there: it is made again from the batches.
+const (
+	entryLen   = idLen + 4 // before a batch
+	trailerLen = 4
+	timerFlag  = 1 << 31
+)
+
+// Rows of the ring in the database.
+var (
+	keyApplied = []byte{prefixMeta, 'r'} // number u64 of the last group whose rows are there
+	keyDrained = []byte{prefixMeta, 'b'} // number u64 of the last group whose batches are there, and the serial u64 of its segment
+)
+
+// begin makes the group of a round.
+func (j *journal) begin(requests int) group {
+	j.group.Reset()
+	return group{batch: j.e.db.NewBatchWithSize(batchRoom(256*requests), pebble.WithMaxRetainedSizeBytes(maxMemtable/2))}
+}
+
+// stage adds a batch that continues its extent. On error it has added nothing.
+func (j *journal) stage(g *group, x *extent, b wire.Batch) error {
+	length := uint32(len(b.Bytes))
 	if x.next.timer() {
-		return j.e.stageDue(g.batch, x.id, b)
+		length |= timerFlag
+		if err := eachRecord(b, func(core.Seq, []byte) {}); err != nil { // its index is made when it is written
+			return err
+		}
 	}
+	entry := j.group.Grow(entryLen + len(b.Bytes))
+	copy(entry, x.id.ID[:])
+	binary.LittleEndian.PutUint32(entry[idLen:], length)
+	copy(entry[entryLen:], b.Bytes)
 	return nil
 }
 
-func (j pebbleJournal) size(g *group) int { return g.batch.Len() }
+// size is how many bytes the group has for the disk.
+func (j *journal) size(g *group) int { return j.group.Len() + g.batch.Len() }
 
-func (j pebbleJournal) write(g *group) error {
-	if err := j.e.db.ApplyNoSyncWait(g.batch, pebble.Sync); err != nil {
+// write gives the group to the disk and does not wait for that.
+func (j *journal) write(g *group) error {
+	rows := g.batch.Repr()
+	copy(j.group.Grow(len(rows)), rows)
+	binary.LittleEndian.PutUint32(j.group.Grow(trailerLen), uint32(len(rows)))
+	if err := j.makeRoom(j.group.Len()); err != nil {
+		return err
+	}
+	written, err := j.ring.Write(ring.Records, &j.group)
+	if err != nil {
+		return j.e.fail(err)
+	}
+	g.written = written
+	at := written.Offset
+	for _, s := range g.appends {
+		length := uint32(len(s.batch.Bytes))
+		j.hold(s.extent, s.batch.BatchHeader, ring.Place{Serial: written.Serial, Offset: at + uint32(entryLen), Length: length})
+		at += uint32(entryLen) + length
+		if s.timer {
+			if err := j.e.stageDue(g.batch, s.extent.id, s.batch); err != nil {
+				return err
+			}
+		}
+	}
+	if err := g.batch.Set(keyApplied, binary.LittleEndian.AppendUint64(nil, written.Number), nil); err != nil {
 		return j.e.fail(err)
 	}
 	return nil
 }
 
-func (j pebbleJournal) sync(g *group) error {
-	if err := g.batch.SyncWait(); err != nil {
+// hold notes where a batch is.
+func (j *journal) hold(x *extent, b wire.BatchHeader, at ring.Place) {
+	x.held.add(b.Base, heldBatch{last: b.Last(), serial: at.Serial, offset: at.Offset, length: at.Length})
+	j.keeper.holds(x, at.Serial, int(at.Length))
+}
+
+// sync waits until the group is durable, and has the database show its rows.
+func (j *journal) sync(g *group) error {
+	if err := j.ring.Sync(g.written); err != nil {
 		return j.e.fail(err)
 	}
+	if err := j.e.db.Apply(g.batch, pebble.NoSync); err != nil {
+		return j.e.fail(err)
+	}
+	j.applied.Store(g.written.Number)
+	if j.keeper.wanted.Load() > 0 {
+		notify(j.keeper.wake) // the segment may be one to drain now
+	}
 	return nil
+}
+
+func (j *journal) release() error {
+	if j.ring == nil {
+		return nil
+	}
+	err := j.ring.Release()
+	j.ring = nil
+	return err
+}
+
+// groupBody is what a group holds.
+type groupBody struct {
+	batches []loggedBatch
+	rows    []byte
+}
+
+// loggedBatch is a batch as a group has it.
+type loggedBatch struct {
+	extent core.ExtentID
+	timer  bool
+	at     ring.Place
+	batch  wire.Batch
+}
+
+// decodeGroup takes the body of a group apart. The ring has checked that it is as it was written.
+func decodeGroup(g ring.Group) (out groupBody, err error) {
+	broken := core.Errorf(core.CodeCorrupt, "group %d of the log is no list of batches and rows", g.Number)
+	body := g.Body
+	if len(body) < trailerLen {
+		return out, broken
+	}
+	body, trailer := body[:len(body)-trailerLen], body[len(body)-trailerLen:]
+	n := int(binary.LittleEndian.Uint32(trailer))
+	if n > len(body) {
+		return out, broken
+	}
+	body, out.rows = body[:len(body)-n], body[len(body)-n:]
+	for at := 0; at < len(body); {
+		if len(body)-at < entryLen {
+			return out, broken
+		}
+		id, length := core.ExtentID{ID: core.ID(body[at : at+idLen])}, binary.LittleEndian.Uint32(body[at+idLen:])
+		size := int(length &^ timerFlag)
+		at += entryLen
+		if size > len(body)-at {
+			return out, broken
+		}
+		b, err := wire.DecodeBatch(body[at : at+size])
+		if err != nil {
+			return out, core.Errorf(core.CodeCorrupt, "group %d of the log: %w", g.Number, err)
+		}
+		out.batches = append(out.batches, loggedBatch{
+			extent: id, timer: length&timerFlag != 0, batch: b,
+			at: ring.Place{Serial: g.Serial, Offset: g.Offset + uint32(at), Length: uint32(size)},
+		})
+		at += size
+	}
+	return out, nil
 }

@@ -13,11 +13,15 @@ import (
 const (
 	firstSegment = 256 << 10 // of a new store, which writes little
 	leastSegment = 16 << 10
+	roomySegment = 1 << 20
 	mostSegment  = 64 << 20
 	segments     = 16 // of the most bytes that a ring may have
 	ringShare    = 16 // one in so many bytes of the disk, at most
+	defaultRing  = 256 << 20
 	// freeShare is the part of the ring that is kept free: one in so many bytes. As much is drained at once.
 	freeShare = 4
+	// shortShare is the part from which on somebody soon waits for a drain.
+	shortShare = 8
 	// maxHeld bounds the memory of what is known of batches in the ring: 24 bytes each, 64 MiB.
 	maxHeld = 64 << 20 / 24
 	// keepAgain is the pause after the ring could not be kept free.
@@ -28,27 +32,29 @@ const (
 // settleLoop tell it is guarded.
 type keeper struct {
 	most    int64         // bytes of the ring
+	free    atomic.Int64  // one in so many of them is kept free
 	wake    chan struct{} // capacity 1
 	made    chan struct{} // capacity 1: there may be a free segment
 	wanted  atomic.Int64  // bytes of the group for which no segment is free; 0: none
+	flushed uint64        // serial of the last segment whose rows are, or soon will be, in tables
 	batches atomic.Int64  // that are held
 	bytes   atomic.Int64  // of them
 	mu      sync.Mutex
 	members map[uint64][]*extent // by the serial of a segment's use: those with batches in it
 }
 
-func (k *keeper) init(disk int64) {
+// limit bounds the ring by the size of its disk; 0: not known.
+func (k *keeper) limit(disk int64) {
 	if disk > 0 {
 		k.most = min(k.most, disk/ringShare)
 	}
 	k.most = max(k.most, 4*leastSegment)
-	k.wake, k.made = make(chan struct{}, 1), make(chan struct{}, 1)
-	k.members = make(map[uint64][]*extent)
 }
 
-// segment is how large segments become.
+// segment is how large segments become: a part of the ring, with room for some batches.
 func (k *keeper) segment() int64 {
-	return min(max(k.most/segments/leastSegment*leastSegment, leastSegment), mostSegment)
+	size := min(max(k.most/segments, min(roomySegment, k.most/4)), mostSegment)
+	return max(size/leastSegment*leastSegment, leastSegment)
 }
 
 func notify(c chan struct{}) {
@@ -108,7 +114,7 @@ func (k *keeper) leave(uses []ring.Use) {
 
 // makeRoom sees to it that the next group fits into the segment at hand. While none is free, commitLoop waits here: the
 // log is as fast as segments are drained.
-func (j *ringJournal) makeRoom(n int) error {
+func (j *journal) makeRoom(n int) error {
 	if j.ring.Fits(n) {
 		return nil
 	}
@@ -132,17 +138,18 @@ func (j *ringJournal) makeRoom(n int) error {
 }
 
 // keep makes and drains segments until all groups are settled.
-func (j *ringJournal) keep() {
+func (j *journal) keep() {
 	again := time.NewTimer(keepAgain)
 	defer again.Stop()
 	for {
+		j.flushRows()
 		for j.lacks() {
 			if j.grow() {
 				continue
 			}
 			drained, err := j.drain()
 			if err != nil && j.e.refusing() == nil {
-				j.e.log.Error("the oldest part of the log could not be drained yet", "err", err)
+				j.e.backgroundError(err)
 			}
 			if !drained {
 				again.Reset(keepAgain)
@@ -160,13 +167,40 @@ func (j *ringJournal) keep() {
 	}
 }
 
+// flushRows writes tables of the rows of a segment that has ended. So a start has few rows to apply, and damage to a
+// group whose rows are in a table costs its batches alone.
+func (j *journal) flushRows() {
+	ended := uint64(0)
+	for _, u := range j.ring.Uses() {
+		if u.Ended {
+			ended = u.Serial
+		}
+	}
+	if ended <= j.keeper.flushed || j.e.refusing() != nil {
+		return
+	}
+	j.keeper.flushed = ended
+	if err := j.e.guarded(func() error { _, err := j.e.db.AsyncFlush(); return err }); err != nil && j.e.refusing() == nil {
+		j.e.backgroundError(err)
+	}
+}
+
 // lacks reports whether there is to be more room in the ring, or less in it.
-func (j *ringJournal) lacks() bool {
+func (j *journal) lacks() bool {
 	if j.e.refusing() != nil || isClosed(j.e.settled) {
 		return false
 	}
 	free, all := j.ring.Room()
-	return free < all/freeShare || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+	return all == 0 || free < all/j.keeper.free.Load() || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+}
+
+// short reports whether appends wait for a segment, or soon will.
+func (j *journal) short() bool {
+	if j.ring == nil {
+		return false
+	}
+	free, all := j.ring.Room()
+	return free < all/shortShare
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -179,13 +213,14 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // grow makes one more segment; false when the ring is as large as it may be, or the disk is nearly full.
-func (j *ringJournal) grow() bool {
+func (j *journal) grow() bool {
 	_, all := j.ring.Room()
 	size := min(max(all, firstSegment), j.keeper.segment())
-	if n := j.keeper.wanted.Load(); n > 0 {
-		size = max(size, ring.SizeFor(int(n)))
+	odd := ring.SizeFor(int(j.keeper.wanted.Load())) > max(j.ring.Largest(), size) // for one large batch
+	if odd {
+		size = ring.SizeFor(int(j.keeper.wanted.Load()))
 	}
-	if all+size > j.keeper.most && (j.keeper.wanted.Load() == 0 || size <= j.keeper.segment()) || j.e.space.refuseSegment(size) {
+	if all+size > j.keeper.most && !odd || all >= 2*firstSegment && j.e.space.refuseSegment(size) {
 		return false
 	}
 	if err := j.ring.Make(size); err != nil {

@@ -23,10 +23,10 @@ const (
 	prefixTombstone = 'd'
 	prefixMeta      = 'm'
 
-	// FormatVersion is the newest layout this build writes and reads.
-	FormatVersion = 1
-	// ringFormat is the version of a directory whose log is a ring.
-	ringFormat = 2
+	// FormatVersion is the newest layout of a directory that this build writes and reads. Before 2, the log was that of
+	// the database.
+	FormatVersion = 2
+	rowVersion    = 1 // of each row
 
 	idLen       = len(core.ID{})
 	positionLen = 1 + 8 + 8 + 8 + 4
@@ -91,7 +91,7 @@ type position struct {
 // put writes: version u8 | last u64 | committed u64 | bytes u64 | checksum u32, little endian; of a timer extent, by
 // the length of b, another version, and indexed u64 behind it.
 func (p position) put(b []byte) {
-	b[0] = FormatVersion
+	b[0] = rowVersion
 	if len(b) == timerPositionLen {
 		b[0] = timerPositionVersion
 		binary.LittleEndian.PutUint64(b[positionLen:], uint64(p.indexed))
@@ -107,8 +107,8 @@ func decodePosition(b []byte) (position, error) {
 	switch {
 	case len(b) == timerPositionLen && b[0] == timerPositionVersion:
 		indexed = core.Seq(binary.LittleEndian.Uint64(b[positionLen:]))
-	case len(b) != positionLen || b[0] != FormatVersion:
-		return position{}, core.Errorf(core.CodeCorrupt, "position row of %d bytes is not of version %d", len(b), FormatVersion)
+	case len(b) != positionLen || b[0] != rowVersion:
+		return position{}, core.Errorf(core.CodeCorrupt, "position row of %d bytes is not of version %d", len(b), rowVersion)
 	}
 	return position{
 		indexed:   indexed,
@@ -141,13 +141,13 @@ func (r row) encode() ([]byte, error) {
 	if err != nil {
 		return nil, core.Errorf(core.CodeInternal, "encode the row of extent %s: %w", r.Extent.ID, err)
 	}
-	return append([]byte{FormatVersion}, b...), nil
+	return append([]byte{rowVersion}, b...), nil
 }
 
 func decodeRow(b []byte) (row, error) {
 	var r row
-	if len(b) == 0 || b[0] != FormatVersion {
-		return r, core.Errorf(core.CodeCorrupt, "extent row is not of version %d", FormatVersion)
+	if len(b) == 0 || b[0] != rowVersion {
+		return r, core.Errorf(core.CodeCorrupt, "extent row is not of version %d", rowVersion)
 	}
 	if err := json.Unmarshal(b[1:], &r); err != nil {
 		return r, core.Errorf(core.CodeCorrupt, "decode an extent row: %w", err)

@@ -71,7 +71,7 @@ func (r *request) answered(err error) {
 // group is what one sync makes durable.
 type group struct {
 	batch   *pebble.Batch // rows
-	written ring.Group    // of a ringJournal
+	written ring.Group    // of a journal
 	touched []change
 	appends []staged
 	lifted  []*extent // whose quarantine ends

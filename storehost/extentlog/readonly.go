@@ -1,8 +1,6 @@
 package extentlog
 
 import (
-	"path"
-
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
@@ -16,31 +14,14 @@ const (
 	startShare = 8 // of the reserve, for all else
 )
 
-// lacksRoom is CodeNoSpace when there is too little room to open the database at home for writing.
-func (e *Engine) lacksRoom(home string) *core.Error {
+// lacksRoom is CodeNoSpace when there is too little room to open the database for writing.
+func (e *Engine) lacksRoom() *core.Error {
 	f := e.space.fill()
-	need := f.reserve()/startShare + min(e.logBytes(home), int64(startLogs*f.memtable()))
+	need := f.reserve()/startShare + int64(startLogs*f.memtable())
 	if f.total == 0 || f.free >= need {
 		return nil
 	}
 	return core.Errorf(core.CodeNoSpace, "the disk of %s is full: %d MiB are left, and to write it takes %d; free some space", e.dir, f.free>>20, need>>20+1)
-}
-
-// logBytes is how large the logs of a database are; 0 without one.
-func (e *Engine) logBytes(home string) (sum int64) {
-	names, err := e.fs.List(home)
-	if err != nil {
-		return 0 // opening it tells why
-	}
-	for _, name := range names {
-		if path.Ext(name) != ".log" {
-			continue
-		}
-		if info, err := e.fs.Stat(e.fs.PathJoin(home, name)); err == nil {
-			sum += info.Size()
-		}
-	}
-	return sum
 }
 
 // openPebble opens a database, if need be read-only. When it cannot write its tables, the goroutine that opens it goes
@@ -53,8 +34,8 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	opened := make(chan outcome)
 	options := e.pebbleOptions()
 	e.options = options
-	if options.ReadOnly = readOnly; readOnly && e.ringed != nil {
-		options.ReadOnly, options.FS = false, enginefs.Overlay(e.files) // rows of the log go into it
+	if readOnly {
+		options.FS = enginefs.Overlay(e.files) // rows of the log go into it
 	}
 	go func() {
 		defer options.FileCache.Unref() // the database holds it
@@ -78,11 +59,10 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 // openHome opens the store's database; read-only when it is full.
 func (e *Engine) openHome() (db *pebble.DB, full *core.Error, err error) {
 	home := e.fs.PathJoin(e.dir, databaseDir)
-	full = e.lacksRoom(home)
+	full = e.lacksRoom()
 	e.hurry.opening.Store(true)
 	defer e.hurry.opening.Store(false)
 	db, err = e.openPebble(home, full != nil)
-	e.live.Store(err == nil)
 	if err == nil && full != nil {
 		e.log.Warn("reading only, the disk is full", "dir", e.dir, "err", full)
 	}
@@ -92,7 +72,7 @@ func (e *Engine) openHome() (db *pebble.DB, full *core.Error, err error) {
 // returnToWriting opens the database anew once there is room; only housekeep calls it. Reads are refused meanwhile. The
 // state in memory stays true, since nothing was written.
 func (e *Engine) returnToWriting() {
-	if e.readOnly.Load() == nil || e.lacksRoom(e.fs.PathJoin(e.dir, databaseDir)) != nil {
+	if e.readOnly.Load() == nil || e.lacksRoom() != nil {
 		return
 	}
 	if !e.suspend() {
@@ -105,7 +85,7 @@ func (e *Engine) returnToWriting() {
 	if err == nil {
 		db, full, err = e.openHome()
 	}
-	if err == nil && e.ringed != nil {
+	if err == nil {
 		e.db = db
 		_, err = e.openRing(false)
 	}

@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
@@ -23,6 +24,7 @@ type replay struct {
 	last    uint64                   // group that was read last
 	damaged bool                     // groups whose rows are in the database cannot be read
 	held    map[core.ExtentID]*found // nil: nobody wants to know
+	removed map[core.ExtentID]struct{}
 }
 
 // found are the batches of one extent in the ring.
@@ -41,7 +43,7 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 	}
 	p := &replay{e: e}
 	if hold {
-		p.held = make(map[core.ExtentID]*found)
+		p.held, p.removed = make(map[core.ExtentID]*found), make(map[core.ExtentID]struct{})
 	}
 	applied, err := e.meta(keyApplied)
 	if err != nil {
@@ -64,7 +66,7 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 	if err != nil {
 		return nil, openError(e.dir, err)
 	}
-	e.ringed.ring = r
+	e.journal.ring = r
 	if p.last < o.Last { // rows get into the database when their group is durable
 		damage = append(damage, ring.Damage{From: p.last + 1, To: o.Last})
 	}
@@ -75,7 +77,7 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 		p.damaged = true
 		e.log.Error("a part of the log is damaged", "dir", e.dir, "from_group", d.From, "to_group", d.To)
 	}
-	e.ringed.applied.Store(max(p.applied, o.Last))
+	e.journal.applied.Store(max(p.applied, o.Last))
 	return p, nil
 }
 
@@ -140,7 +142,9 @@ func (p *replay) note(body groupBody) error {
 			break
 		}
 		if kind == pebble.InternalKeyKindDelete && len(key) == extentKeyLen && key[0] == prefixRow {
-			delete(p.held, core.ExtentID{ID: core.ID(key[1:])})
+			id := core.ExtentID{ID: core.ID(key[1:])}
+			delete(p.held, id)
+			p.removed[id] = struct{}{}
 		}
 	}
 	for _, l := range body.batches {
@@ -167,7 +171,7 @@ func (p *replay) give(x *extent) (sound bool, err error) {
 	}
 	for _, l := range f.batches {
 		if l.batch.Last() <= x.next.last { // else it was cut off
-			p.e.ringed.hold(x, l.batch.BatchHeader, l.at)
+			p.e.journal.hold(x, l.batch.BatchHeader, l.at)
 			end = l.batch.Last()
 		}
 	}
@@ -183,4 +187,36 @@ func (p *replay) give(x *extent) (sound bool, err error) {
 		}
 		return b.Last() == drained, err
 	}
+}
+
+// cutOrphans removes the records of extents that were removed from the database. A drain may have put them there after
+// the removal, before a crash.
+func (p *replay) cutOrphans() error {
+	e := p.e
+	iter, err := e.db.NewIter(nil)
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	var orphans []core.ExtentID
+	for id := range p.removed {
+		if e.mu.extents[id] != nil {
+			continue // it is back
+		}
+		for _, prefix := range contents(true) {
+			if iter.SeekGE(extentKey(prefix, id)) && bytes.HasPrefix(iter.Key(), extentKey(prefix, id)) {
+				orphans = append(orphans, id)
+				break
+			}
+		}
+	}
+	if err := iter.Close(); err != nil {
+		return openError(e.dir, err)
+	}
+	for _, id := range orphans {
+		if err := e.cutContents(id, true); err != nil {
+			return openError(e.dir, err)
+		}
+		e.log.Info("the records of a removed extent are cut out", "extent", id)
+	}
+	return nil
 }

@@ -22,7 +22,7 @@ func (e *Engine) readRing(x *extent, from, upTo core.Seq, maxBytes int) (b []byt
 		if n == 0 {
 			return nil, true, 0, nil
 		}
-		b, err := e.ringed.read(x, run[:n], base)
+		b, err := e.journal.read(x, run[:n], base)
 		if core.CodeOf(err) == core.CodeNotFound {
 			continue // its segment was drained meanwhile
 		}
@@ -32,7 +32,7 @@ func (e *Engine) readRing(x *extent, from, upTo core.Seq, maxBytes int) (b []byt
 
 // read reads batches of an extent, which follow one another, and checks them; base is that of the first. CodeNotFound:
 // one of their segments is free by now.
-func (j *ringJournal) read(x *extent, run []heldBatch, base core.Seq) ([]byte, error) {
+func (j *journal) read(x *extent, run []heldBatch, base core.Seq) ([]byte, error) {
 	size := 0
 	for _, b := range run {
 		size += int(b.length) + entryLen

@@ -159,7 +159,7 @@ func (s *scrubber) keep() {
 
 // encode is: version u8 | complete u8 | extent id(16) | began, unix ms u64, little endian.
 func (p pass) encode() []byte {
-	b := []byte{FormatVersion, 0}
+	b := []byte{rowVersion, 0}
 	if p.complete {
 		b[1] = 1
 	}
@@ -170,7 +170,7 @@ func (p pass) encode() []byte {
 // loadPass reads where the scrubbing stood; what cannot be read begins anew.
 func (e *Engine) loadPass() error {
 	b, err := e.meta(keyScrub)
-	if err != nil || len(b) != 2+idLen+8 || b[0] != FormatVersion {
+	if err != nil || len(b) != 2+idLen+8 || b[0] != rowVersion {
 		return err
 	}
 	e.scrubbing = pass{

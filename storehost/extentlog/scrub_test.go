@@ -42,17 +42,8 @@ func fillSealed(t *testing.T, disk vfs.FS, n int) []core.ExtentID {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // what was in the journal moves to a table at the next start
-		if err := e.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if e, err = Open("store", Options{Store: "s1", FS: disk}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := e.Close(); err != nil {
-		t.Fatal(err)
-	}
+	drainAll(t, e)
+	must(t, e.Close())
 	return ids
 }
 

@@ -21,7 +21,7 @@ func countSyncs(took time.Duration) (vfs.FS, *atomic.Int64) {
 	return errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
-			if path.Ext(op.Path) == ".log" {
+			if path.Ext(op.Path) == ".seg" {
 				syncs.Add(1)
 				time.Sleep(took)
 			}

@@ -21,7 +21,7 @@ func TestEngine_FenceBehindAFailedSync(t *testing.T) {
 		var armed atomic.Bool
 		release := make(chan struct{})
 		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if !armed.Load() || path.Ext(op.Path) != ".log" {
+			if !armed.Load() || path.Ext(op.Path) != ".seg" {
 				return nil
 			}
 			switch op.Kind {

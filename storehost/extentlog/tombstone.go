@@ -70,8 +70,8 @@ func (y *graveyard) admitsRemoval(id core.ExtentID, version uint64) error {
 
 // load takes one from the disk.
 func (y *graveyard) load(id core.ExtentID, value []byte) error {
-	if len(value) != tombstoneLen || value[0] != FormatVersion {
-		return core.Errorf(core.CodeCorrupt, "tombstone of %d bytes is not of version %d", len(value), FormatVersion)
+	if len(value) != tombstoneLen || value[0] != rowVersion {
+		return core.Errorf(core.CodeCorrupt, "tombstone of %d bytes is not of version %d", len(value), rowVersion)
 	}
 	removed := time.UnixMilli(int64(binary.LittleEndian.Uint64(value[1:])))
 	y.graves[id] = tombstone{binary.LittleEndian.Uint64(value[9:]), removed}
@@ -86,7 +86,7 @@ func (e *Engine) stageBurial(g *group, id core.ExtentID, version uint64, now tim
 	y.graves[id] = tombstone{version, removed}
 	y.order = append(y.order, grave{id, removed})
 	value := make([]byte, 0, tombstoneLen)
-	value = append(value, FormatVersion)
+	value = append(value, rowVersion)
 	value = binary.LittleEndian.AppendUint64(value, uint64(removed.UnixMilli()))
 	value = binary.LittleEndian.AppendUint64(value, version)
 	if err := g.batch.Set(extentKey(prefixTombstone, id), value, nil); err != nil {

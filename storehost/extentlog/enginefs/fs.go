@@ -1,5 +1,5 @@
-// Package enginefs is the file system that the storage engine writes to: it zeroes its logs ahead, spreads out the
-// writing of tables, slows down an engine that cannot write them, and cuts off one that has failed.
+// Package enginefs is the file system that the storage engine writes to: it spreads out the writing of tables, slows
+// down an engine that cannot write them, and cuts off one that has failed.
 package enginefs
 
 import (
@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/columbamq/columba/internal/walfs"
 )
 
 // retryPause goes before a table is made after one has failed: the engine tries again at once.
@@ -25,7 +23,6 @@ type Options struct {
 	Hurry   func() bool     // somebody waits for tables
 	Stop    <-chan struct{} // closed when tables shall be written fast
 	Gate    *Gate           // nil: one that nobody shuts
-	Failed  walfs.Failed    // is told errors of the logs
 }
 
 // FS adds to the one that it wraps; it is safe for concurrent use, as that is.
@@ -40,18 +37,12 @@ func New(fs vfs.FS, o Options) *FS {
 	if o.Gate == nil {
 		o.Gate = new(Gate)
 	}
-	return &FS{FS: walfs.New(gatedFS{fs, o.Gate}, o.Failed), o: o, pace: new(intake)}
+	return &FS{FS: gatedFS{fs, o.Gate}, o: o, pace: new(intake)}
 }
 
 // Create implements vfs.FS.
 func (s *FS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	switch filepath.Ext(name) {
-	case ".log":
-		f, err := s.FS.Create(name, category)
-		if err != nil {
-			return nil, err
-		}
-		return &zeroed{File: f}, nil
 	case ".sst":
 		if s.o.Failing() {
 			time.Sleep(retryPause)

@@ -13,7 +13,7 @@ import (
 func TestGate_NothingChangesOnceItIsShut(t *testing.T) {
 	gate := new(Gate)
 	mem := vfs.NewMem()
-	fs := New(mem, Options{Gate: gate, Failed: func(error) bool { return false }, Failing: func() bool { return false }, Taken: func() int64 { return 0 }, Hurry: func() bool { return false }})
+	fs := New(mem, Options{Gate: gate, Failing: func() bool { return false }, Taken: func() int64 { return 0 }, Hurry: func() bool { return false }})
 	files := make(map[string]vfs.File)
 	for _, name := range []string{"a.log", "b.sst", "MANIFEST"} {
 		f, err := fs.Create(name, "test")

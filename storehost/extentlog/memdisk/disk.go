@@ -3,10 +3,13 @@
 package memdisk
 
 import (
+	"cmp"
 	"errors"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"path"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +24,12 @@ import (
 // Dir is where a log is on its disk.
 const Dir = "store"
 
+// journal is the extension of the files that each append is written to.
+const journal = ".seg"
+
+// ring is how large the journals of a disk are together, unless a process says another size: they are used again soon.
+const ring = 256 << 10
+
 // Disk outlives the processes that use it, one after another, and can be damaged. A process that is killed goes on with
 // a disk that nobody looks at any more. Safe for concurrent use, but for opening and damaging it.
 type Disk struct {
@@ -32,9 +41,8 @@ type Disk struct {
 	gone  chan struct{}
 	size  atomic.Int64 // bytes; 0: it does not say
 	full  atomic.Bool
-	once  atomic.Pointer[string] // the extension of the files of which the next write or sync fails
+	once  atomic.Pointer[string] // a part of the name of the file of which the next write or sync fails
 	broke atomic.Bool            // every write, sync and making of a file fails
-	ends  atomic.Bool            // the next sync that ends a journal fails
 	hangs atomic.Pointer[chan struct{}]
 }
 
@@ -50,18 +58,15 @@ func (d *Disk) Hang() (release func()) {
 
 func (d *Disk) awaitRelease(op errorfs.Op) {
 	switch op.Kind {
-	case errorfs.OpCreate, errorfs.OpFileRead, errorfs.OpFileReadAt, errorfs.OpFileWrite, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+	case errorfs.OpCreate, errorfs.OpFileRead, errorfs.OpFileReadAt, errorfs.OpFileWrite, errorfs.OpFileWriteAt, errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
 		if released := d.hangs.Load(); released != nil {
 			<-*released
 		}
 	}
 }
 
-// FailOnce has the next write or sync of a file with this extension, or of one without for "", fail with EIO.
-func (d *Disk) FailOnce(ext string) { d.once.Store(&ext) }
-
-// FailRotation has the sync of the next journal that ends, because the log begins another one, fail with EIO.
-func (d *Disk) FailRotation() { d.ends.Store(true) }
+// FailOnce has the next write or sync of a file whose name has this part fail with EIO.
+func (d *Disk) FailOnce(part string) { d.once.Store(&part) }
 
 // FailAll has every write, sync and making of a file fail with EIO until it is called with false.
 func (d *Disk) FailAll(fail bool) { d.broke.Store(fail) }
@@ -70,8 +75,8 @@ func (d *Disk) FailAll(fail bool) { d.broke.Store(fail) }
 func (d *Disk) fault(op errorfs.Op) error {
 	switch op.Kind {
 	case errorfs.OpCreate:
-	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite:
-		if ext := d.once.Load(); ext != nil && *ext == path.Ext(op.Path) && d.once.CompareAndSwap(ext, nil) {
+	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo, errorfs.OpFileWrite, errorfs.OpFileWriteAt:
+		if part := d.once.Load(); part != nil && strings.Contains(path.Base(op.Path), *part) && d.once.CompareAndSwap(part, nil) {
 			return syscall.EIO
 		}
 	default:
@@ -92,9 +97,10 @@ func (d *Disk) Open(o extentlog.Options) (extentlog.Log, error) {
 	defer d.mu.Unlock()
 	gone := make(chan struct{})
 	d.gone = gone
+	o.Ring = cmp.Or(o.Ring, ring)
 	o.FS = space{d, errorfs.Wrap(d.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		d.awaitRelease(op)
-		if err := d.fault(op); err != nil || path.Ext(op.Path) != ".log" {
+		if err := d.fault(op); err != nil || path.Ext(op.Path) != journal {
 			return err
 		}
 		switch op.Kind {
@@ -140,49 +146,6 @@ const filledSize = 64 << 30
 func (d *Disk) Fill(full bool) {
 	d.full.Store(full)
 	d.size.Store(filledSize)
-}
-
-// trailer is how long the record is that ends a journal, which is written by itself if all else is written.
-const trailer = 11
-
-// journal knows when it ends.
-type journal struct {
-	vfs.File
-	disk *Disk
-	last int // bytes of the last write
-}
-
-// Write implements vfs.File.
-func (j *journal) Write(b []byte) (int, error) {
-	j.last = len(b)
-	return j.File.Write(b)
-}
-
-// SyncData implements vfs.File.
-func (j *journal) SyncData() error {
-	if j.last == trailer && j.disk.ends.CompareAndSwap(true, false) {
-		return syscall.EIO
-	}
-	return j.File.SyncData()
-}
-
-func (s space) journal(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil || path.Ext(name) != ".log" {
-		return f, err
-	}
-	return &journal{File: f, disk: s.disk}, nil
-}
-
-// Create implements vfs.FS.
-func (s space) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := s.FS.Create(name, category)
-	return s.journal(name, f, err)
-}
-
-// ReuseForWrite implements vfs.FS.
-func (s space) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := s.FS.ReuseForWrite(oldname, newname, category)
-	return s.journal(newname, f, err)
 }
 
 // space is the disk's file system, which says how full the disk is.
@@ -231,22 +194,23 @@ func (d *Disk) Wipe() {
 func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	home := d.fs.PathJoin(Dir, "log")
-	names, err := d.fs.List(home)
-	if err != nil {
-		return "", err
-	}
 	var files []string
-	for _, name := range names {
-		if ext := path.Ext(name); ext == ".sst" || ext == ".log" {
-			files = append(files, name)
+	for _, home := range []string{d.fs.PathJoin(Dir, "log"), d.fs.PathJoin(Dir, "ring")} {
+		names, err := d.fs.List(home)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		for _, name := range names {
+			if ext := path.Ext(name); ext == ".sst" || ext == journal {
+				files = append(files, d.fs.PathJoin(home, name))
+			}
 		}
 	}
 	if len(files) == 0 {
 		return "", nil
 	}
 	name := files[random.IntN(len(files))]
-	b, err := d.read(d.fs.PathJoin(home, name))
+	b, err := d.read(name)
 	if err != nil || len(b) == 0 {
 		return "", err
 	}
@@ -257,7 +221,7 @@ func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
 		what = name + " has a bit flipped"
 		b[at/2] ^= 1 << random.IntN(8) // in the first half: the records. Pebble looks at its own blocks, at the end, without a pause.
 	}
-	return what, d.write(d.fs.PathJoin(home, name), b)
+	return what, d.write(name, b)
 }
 
 func (d *Disk) read(name string) ([]byte, error) {

@@ -20,20 +20,10 @@ func newCrashable(fs *vfs.MemFS) *crashable {
 	return &crashable{MemFS: fs, open: make(map[*syncedFile]struct{})}
 }
 
-// Create implements vfs.FS.
-func (c *crashable) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := c.MemFS.Create(name, category)
-	return c.journal(name, f, err)
-}
-
-// ReuseForWrite implements vfs.FS.
-func (c *crashable) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := c.MemFS.ReuseForWrite(oldname, newname, category)
-	return c.journal(newname, f, err)
-}
-
-func (c *crashable) journal(name string, f vfs.File, err error) (vfs.File, error) {
-	if err != nil || path.Ext(name) != ".log" {
+// OpenReadWrite implements vfs.FS.
+func (c *crashable) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := c.MemFS.OpenReadWrite(name, category, opts...)
+	if err != nil || path.Ext(name) != journal {
 		return f, err
 	}
 	j := &syncedFile{File: f, of: c}
@@ -45,7 +35,7 @@ func (c *crashable) journal(name string, f vfs.File, err error) (vfs.File, error
 
 // Open implements vfs.FS: a reader finds all that was written.
 func (c *crashable) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	if path.Ext(name) == ".log" {
+	if path.Ext(name) == journal {
 		release, err := c.settle()
 		release()
 		if err != nil {
@@ -95,22 +85,28 @@ type syncedFile struct {
 // write is one that the file beneath does not have.
 type write struct {
 	b  []byte
-	at int64 // atPosition: where the last one ended
+	at int64
 }
 
-const atPosition = -1
-
-// Write implements vfs.File.
-func (f *syncedFile) Write(b []byte) (int, error) { return f.hold(b, atPosition) }
-
 // WriteAt implements vfs.File.
-func (f *syncedFile) WriteAt(b []byte, at int64) (int, error) { return f.hold(b, at) }
-
-func (f *syncedFile) hold(b []byte, at int64) (int, error) {
+func (f *syncedFile) WriteAt(b []byte, at int64) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.later = append(f.later, write{slices.Clone(b), at})
 	return len(b), nil
+}
+
+// ReadAt implements vfs.File: it finds what was written and not synced, too.
+func (f *syncedFile) ReadAt(b []byte, at int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.File.ReadAt(b, at)
+	for _, w := range f.later {
+		if from, to := max(at, w.at), min(at+int64(n), w.at+int64(len(w.b))); from < to {
+			copy(b[from-at:to-at], w.b[from-w.at:])
+		}
+	}
+	return n, err
 }
 
 // Sync implements vfs.File.
@@ -160,13 +156,7 @@ func (f *syncedFile) settleLocked() error {
 
 func (f *syncedFile) writeLocked() error {
 	for _, w := range f.later {
-		var err error
-		if w.at == atPosition {
-			_, err = f.File.Write(w.b)
-		} else {
-			_, err = f.File.WriteAt(w.b, w.at)
-		}
-		if err != nil {
+		if _, err := f.File.WriteAt(w.b, w.at); err != nil {
 			return err
 		}
 	}

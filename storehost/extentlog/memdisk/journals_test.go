@@ -2,6 +2,7 @@ package memdisk
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"testing"
@@ -16,7 +17,7 @@ func TestCrashable_LosesWhatPebblesDoes(t *testing.T) {
 		var want vfs.FS = vfs.NewCrashableMem()
 		var got vfs.FS = newCrashable(vfs.NewCrashableMem())
 		pair := []vfs.FS{want, got}
-		name, files := "000001.log", make([]vfs.File, 2)
+		name, files := "000001.seg", make([]vfs.File, 2)
 		for i, fs := range pair {
 			files[i] = create(t, fs, name)
 		}
@@ -25,17 +26,19 @@ func TestCrashable_LosesWhatPebblesDoes(t *testing.T) {
 			at := int64(random.IntN(20_000))
 			kept := []int{0, 100, 50}[random.IntN(3)]
 			op := random.IntN(10)
+			var read [2][]byte
 			for i := range pair {
 				var err error
 				switch op {
 				case 0, 1, 2, 3:
-					_, err = files[i].Write(bytes.Clone(b)) // Pebble spoils the bytes of a write under the race detector
+					_, err = files[i].WriteAt(bytes.Clone(b), at) // Pebble spoils the bytes of a write under the race detector
 				case 4:
-					_, err = files[i].WriteAt(bytes.Clone(b), at)
+					read[i] = make([]byte, len(b))
+					_, err = files[i].ReadAt(read[i], at)
 				case 5, 6:
 					err = files[i].SyncData()
-				case 7: // it becomes another one
-					files[i], err = reuse(files[i], pair[i], name)
+				case 7:
+					files[i], err = reopen(files[i], pair[i], name)
 				case 8:
 					cfg := vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rand.New(rand.NewPCG(seed, uint64(step)))}
 					if c, ok := pair[i].(*crashable); ok {
@@ -43,11 +46,14 @@ func TestCrashable_LosesWhatPebblesDoes(t *testing.T) {
 					} else {
 						pair[i] = pair[i].(*vfs.MemFS).CrashClone(cfg)
 					}
-					files[i], err = reuse(files[i], pair[i], name)
+					files[i], err = reopen(files[i], pair[i], name)
 				}
 				if err != nil {
 					t.Fatalf("seed %d, step %d, operation %d: %v", seed, step, op, err)
 				}
+			}
+			if !bytes.Equal(read[0], read[1]) {
+				t.Fatalf("seed %d, step %d: other bytes are read than from Pebble's", seed, step)
 			}
 			if w, g := content(t, pair[0], name), content(t, pair[1], name); !bytes.Equal(w, g) {
 				t.Fatalf("seed %d, step %d, operation %d: the journal has %d bytes, other than the %d of the same in Pebble's", seed, step, op, len(g), len(w))
@@ -56,33 +62,36 @@ func TestCrashable_LosesWhatPebblesDoes(t *testing.T) {
 	}
 }
 
-// reuse writes a journal from its beginning on, under its old name.
-func reuse(before vfs.File, fs vfs.FS, name string) (vfs.File, error) {
+// reopen closes a journal and opens it again.
+func reopen(before vfs.File, fs vfs.FS, name string) (vfs.File, error) {
 	if err := before.Close(); err != nil {
 		return nil, err
 	}
-	f, err := fs.ReuseForWrite(name, name+".log", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return nil, err
-	}
-	return f, fs.Rename(name+".log", name)
+	return fs.OpenReadWrite(name, vfs.WriteCategoryUnspecified)
 }
 
-// create makes a file in a directory that is synced.
+// create makes a journal in a directory that is synced.
 func create(t *testing.T, fs vfs.FS, name string) vfs.File {
 	t.Helper()
 	f, err := fs.Create(name, vfs.WriteCategoryUnspecified)
-	if err != nil {
+	if err == nil {
+		_, err = f.Write(make([]byte, 32_000))
+	}
+	if err = errors.Join(err, f.Sync()); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := fs.OpenDir("/")
+	if err == nil {
+		err = dir.Sync()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.Sync(); err != nil {
+	j, err := reopen(f, fs, name)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return f
+	return j
 }
 
 func content(t *testing.T, fs vfs.FS, name string) []byte {

@@ -72,6 +72,16 @@ func (r *Ring) Room() (free, all int64) {
 	return free, all
 }
 
+// Largest is how many bytes the largest segment has.
+func (r *Ring) Largest() (size int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range slices.Concat(r.mu.free, r.mu.used) {
+		size = max(size, s.size)
+	}
+	return size
+}
+
 // Free gives a segment back that has ended, once nobody reads it. Its owner has made sure that a start does not need
 // it: Options.After will be its last group, or a later one.
 func (r *Ring) Free(serial uint64) {
