@@ -18,7 +18,7 @@ import (
 )
 
 // clusterRing is how many bytes the log of a store host in a cluster may have.
-const clusterRing = 4 << 30
+const clusterRing = 1 << 30
 
 // extraStore is a further store host in the process: a host to all others, with an identity, a directory, a port and
 // metrics of its own.
