@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/storehost/extentlog/ring"
 )
 
 // heldBatch is a batch that only the ring has.
@@ -15,10 +14,6 @@ type heldBatch struct {
 	serial uint64 // of the use of the segment that it is in
 	offset uint32
 	length uint32
-}
-
-func (b heldBatch) place() ring.Place {
-	return ring.Place{Serial: b.serial, Offset: b.offset, Length: b.length}
 }
 
 // held are the last batches of an extent: those that are not in the database yet. commitLoop adds and cuts, the keeper
