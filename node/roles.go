@@ -55,7 +55,8 @@ func (n *Node) buildRole(name string, res *resources) (role, error) {
 	log := n.o.Log
 	switch name {
 	case RoleStore:
-		cfg := n.cfg.storehost(res.dir)
+		cfg := storehost.DefaultConfig()
+		cfg.Dir = res.dir.store()
 		return storehost.New(cfg, storehost.Deps{
 			Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run, Tables: res.files.tables, Confirm: res.controllers(),
 		})

@@ -17,9 +17,6 @@ import (
 	"github.com/columbamq/columba/storehost"
 )
 
-// clusterRing is how many bytes the log of a store host in a cluster may have.
-const clusterRing = 1 << 30
-
 // extraStore is a further store host in the process: a host to all others, with an identity, a directory, a port and
 // metrics of its own.
 type extraStore struct {
@@ -86,18 +83,9 @@ func (n *Node) buildStores(res *resources) error {
 	return nil
 }
 
-// storehost is the configuration of a store host in dir. One of a cluster has a disk of its own: its log may be larger.
-func (c Config) storehost(dir *dataDir) storehost.Config {
-	s := storehost.DefaultConfig()
-	s.Dir = dir.store()
-	if c.clustered() {
-		s.Ring = clusterRing
-	}
-	return s
-}
-
 func (n *Node) buildStore(res *resources, s *extraStore) error {
-	cfg := n.cfg.storehost(s.dir)
+	cfg := storehost.DefaultConfig()
+	cfg.Dir = s.dir.store()
 	log := n.o.Log.With(telemetry.KeyHost, s.self.ID)
 	role, err := storehost.New(cfg, storehost.Deps{
 		Log: log, Metrics: s.metrics, Self: s.self.ID, Run: s.self.Run, Tables: res.files.tables, Confirm: res.controllers(),

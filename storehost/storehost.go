@@ -25,7 +25,6 @@ type Config struct {
 	Dir       string    // of the extents; made if its parent is there
 	Links     ws.Limits // connections of other hosts, and their append and read streams; more are refused
 	ScrubRate int       // bytes of sealed extents verified in a second, in the background; 0: none
-	Ring      int64     // bytes that its log may have; 0: extentlog decides. A small disk gets a smaller one
 }
 
 // DefaultConfig is right for most clusters; Dir must be set.
@@ -124,7 +123,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start opens the extents.
 func (h *Host) Start(context.Context) error {
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables, Ring: h.cfg.Ring})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables})
 	if err != nil {
 		return err
 	}
