@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/enginefs"
@@ -23,6 +24,8 @@ const (
 	// drainPiece bounds what is read at once, and what goes through a memtable at once.
 	drainPiece = 1 << 20
 	drainDir   = "draining"
+	// bytesPerSync bounds what the disk has to write when a table is synced, which the appends wait for.
+	bytesPerSync = 512 << 10
 )
 
 // drain puts what is alive in the oldest segments into the database, and frees them; false when it did not. Batches go
@@ -157,6 +160,7 @@ func (d *drain) putTable(x *extent, run []heldBatch, base core.Seq) (err error) 
 	if err != nil {
 		return diskError(x, err)
 	}
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
 	d.tables = append(d.tables, name)
 	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, e.db.TableFormat()))
 	some := false

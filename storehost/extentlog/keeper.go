@@ -20,6 +20,9 @@ const (
 	defaultRing  = 256 << 20
 	// freeShare is the part of the ring that is kept free: one in so many bytes. As much is drained at once.
 	freeShare = 4
+	// growShare is the part while the ring grows: appends are not to wait for the next segment, which is as large as all
+	// those before.
+	growShare = 2
 	// shortShare is the part from which on somebody soon waits for a drain.
 	shortShare = 8
 	// maxHeld bounds the memory of what is known of batches in the ring: 24 bytes each, 64 MiB.
@@ -191,7 +194,18 @@ func (j *journal) lacks() bool {
 		return false
 	}
 	free, all := j.ring.Room()
-	return all == 0 || free < all/j.keeper.free.Load() || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+	share := j.keeper.free.Load()
+	if all < j.keeper.most {
+		share = min(share, growShare)
+	}
+	return all == 0 || free < all/share || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+}
+
+// makePause goes between the steps in which a segment is made, unless somebody waits for it.
+func (j *journal) makePause() {
+	if j.keeper.wanted.Load() == 0 {
+		j.e.pause(time.Millisecond)
+	}
 }
 
 // short reports whether appends wait for a segment, or soon will.
@@ -223,7 +237,7 @@ func (j *journal) grow() bool {
 	if all+size > j.keeper.most && !odd || all >= 2*firstSegment && j.e.space.refuseSegment(size) {
 		return false
 	}
-	if err := j.ring.Make(size); err != nil {
+	if err := j.ring.Make(size, j.makePause); err != nil {
 		if core.CodeOf(err) != core.CodeNoSpace {
 			j.e.fail(err)
 		}

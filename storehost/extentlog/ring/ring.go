@@ -98,14 +98,14 @@ func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Da
 	return r, found.damage, nil
 }
 
-// Make adds a free segment of so many bytes, a multiple of 4 KiB, at least 16 KiB. It writes all of it, which takes a
-// while. CodeNoSpace and CodeUnavailable.
-func (r *Ring) Make(size int64) error {
+// Make adds a free segment of so many bytes, a multiple of 4 KiB, at least 16 KiB. It writes all of it, and calls pause
+// after every 64 KiB. CodeNoSpace and CodeUnavailable.
+func (r *Ring) Make(size int64, pause func()) error {
 	r.mu.Lock()
 	ordinal := r.mu.ordinal
 	r.mu.ordinal++
 	r.mu.Unlock()
-	s, err := create(r.fs, r.dir, ordinal, size)
+	s, err := create(r.fs, r.dir, ordinal, size, pause)
 	if err != nil {
 		return diskError("make a segment of the log", err)
 	}

@@ -164,7 +164,7 @@ func (o *owner) begin() {
 	if uses := o.ring.Uses(); len(uses) >= 5 {
 		o.after = uses[0].Last
 		o.ring.Free(uses[0].Serial)
-	} else if err := o.ring.Make(testSegment); err != nil {
+	} else if err := o.ring.Make(testSegment, func() {}); err != nil {
 		o.t.Fatal(err)
 	}
 	o.begin()

@@ -16,6 +16,13 @@ import (
 
 const extension = ".seg"
 
+// How a segment is made: in steps, of which the disk has not many to write at a time, so that appends to another
+// segment are not held up.
+const (
+	makeStep     = 64 << 10
+	bytesPerSync = 512 << 10
+)
+
 // segment is one file of the ring, of a fixed size.
 type segment struct {
 	file    vfs.File
@@ -41,15 +48,16 @@ func ordinalOf(name string) (uint64, bool) {
 
 // create makes a segment whose blocks are all written: the first write of a block costs several times a later one. The
 // file has its name only when it is whole, so that a crash leaves no short one.
-func create(fs vfs.FS, dir string, ordinal uint64, size int64) (*segment, error) {
+func create(fs vfs.FS, dir string, ordinal uint64, size int64, pause func()) (*segment, error) {
 	name := fs.PathJoin(dir, nameOf(ordinal))
 	made := name + ".new"
 	f, err := fs.Create(made, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, err
 	}
-	zeroes := make([]byte, min(size, 1<<20))
-	for at := int64(0); at < size && err == nil; {
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
+	zeroes := make([]byte, min(size, makeStep))
+	for at := int64(0); at < size && err == nil; pause() {
 		var n int
 		n, err = f.Write(zeroes[:min(int64(len(zeroes)), size-at)])
 		at += int64(n)
