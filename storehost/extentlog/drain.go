@@ -60,6 +60,7 @@ func (j *journal) drain() (bool, error) {
 	for _, u := range uses {
 		j.ring.Free(u.Serial)
 	}
+	j.lookShort()
 	notify(j.keeper.made)
 	return true, nil
 }

@@ -109,7 +109,7 @@ func Open(dir string, o Options) (*Engine, error) {
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
 	}
 	e.files = enginefs.New(o.FS, enginefs.Options{
-		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.short() }, Stop: e.stop, Gate: e.gate,
+		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,
 	})
 	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing))
 	e.space.owed = e.journal.keeper.bytes.Load

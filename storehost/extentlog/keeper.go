@@ -39,6 +39,7 @@ type keeper struct {
 	wake    chan struct{} // capacity 1
 	made    chan struct{} // capacity 1: there may be a free segment
 	wanted  atomic.Int64  // bytes of the group for which no segment is free; 0: none
+	short   atomic.Bool   // somebody soon waits for a drain
 	flushed uint64        // serial of the last segment whose rows are, or soon will be, in tables
 	batches atomic.Int64  // that are held
 	bytes   atomic.Int64  // of them
@@ -136,6 +137,7 @@ func (j *journal) makeRoom(n int) error {
 		}
 	}
 	j.keeper.wanted.Store(0)
+	j.lookShort()
 	notify(j.keeper.wake)
 	return nil
 }
@@ -208,14 +210,14 @@ func (j *journal) makePause() {
 	}
 }
 
-// short reports whether appends wait for a segment, or soon will.
-func (j *journal) short() bool {
-	if j.ring == nil {
-		return false
-	}
+// lookShort looks whether appends soon wait for a segment.
+func (j *journal) lookShort() {
 	free, all := j.ring.Room()
-	return free < all/shortShare
+	j.keeper.short.Store(free < all/shortShare)
 }
+
+// hurries reports whether appends wait for a segment, or soon will.
+func (k *keeper) hurries() bool { return k.wanted.Load() > 0 || k.short.Load() }
 
 func isClosed(c <-chan struct{}) bool {
 	select {
