@@ -14,8 +14,7 @@ var Builds = []Build{
 	{
 		Name: "ack before fsync", Means: "a store acknowledges what is not on its disk yet",
 		Edits: []Edit{
-			{"storehost/extentlog/commit.go", "e.db.ApplyNoSyncWait(r.group.batch, pebble.Sync)", "e.db.Apply(r.group.batch, pebble.NoSync)"},
-			{"storehost/extentlog/commit.go", "if err := g.batch.SyncWait(); err != nil {", "if err := e.refusing(); err != nil {"},
+			{"storehost/extentlog/journal.go", "if err := j.ring.Sync(g.written); err != nil {", "if err := j.e.refusing(); err != nil {"},
 		},
 		Checks: []Check{
 			{Package: "storehost/extentlog", Run: "^TestEngine_Crash$"},
