@@ -26,7 +26,7 @@ type Options struct {
 	Log   *slog.Logger // nil: slog.Default
 	// ScrubRate is how many bytes of sealed extents are verified in a second, in the background; 0: none.
 	ScrubRate int
-	// Tables is how many tables are open at once, but for those that are being read; 0: 490.
+	// Tables is how many tables, and segments of the log, are open at once, but for tables that are being read; 0: 490.
 	Tables int
 	// Ring is how many bytes the log in front of the database may have; 0: 256 MiB. A small disk gets a smaller one.
 	Ring int64
@@ -111,7 +111,11 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.files = enginefs.New(o.FS, enginefs.Options{
 		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,
 	})
-	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing))
+	few := e.tables < fewTables
+	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing), few)
+	if !few {
+		e.tables -= segmentFiles
+	}
 	e.space.owed = e.journal.keeper.bytes.Load
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)

@@ -25,9 +25,12 @@ type journal struct {
 	keeper  keeper
 }
 
-func newJournal(e *Engine, most int64) *journal {
+func newJournal(e *Engine, most int64, few bool) *journal {
 	j := &journal{e: e}
-	j.keeper.most = most
+	j.keeper.most, j.keeper.parts = most, segments
+	if few {
+		j.keeper.most, j.keeper.parts = min(most, fewRing), fewSegments
+	}
 	j.keeper.free.Store(freeShare)
 	j.keeper.wake, j.keeper.made = make(chan struct{}, 1), make(chan struct{}, 1)
 	j.keeper.members = make(map[uint64][]*extent)

@@ -15,7 +15,13 @@ const (
 	leastSegment = 16 << 10
 	roomySegment = 1 << 20
 	mostSegment  = 64 << 20
-	segments     = 16 // of the most bytes that a ring may have
+	segments     = 16 // of the most bytes that a ring may have, and some smaller ones from when it grew
+	// A log that may have few tables open has a ring of few files.
+	fewTables   = 64
+	fewSegments = 4
+	fewRing     = 64 << 20
+	// segmentFiles is how many files a ring has open that is as large as it may be, but for odd ones.
+	segmentFiles = segments + 8
 	ringShare    = 16 // one in so many bytes of the disk, at most
 	defaultRing  = 256 << 20
 	// freeShare is the part of the ring that is kept free: one in so many bytes. As much is drained at once.
@@ -35,6 +41,7 @@ const (
 // settleLoop tell it is guarded.
 type keeper struct {
 	most    int64         // bytes of the ring
+	parts   int64         // segments of it
 	free    atomic.Int64  // one in so many of them is kept free
 	wake    chan struct{} // capacity 1
 	made    chan struct{} // capacity 1: there may be a free segment
@@ -57,7 +64,7 @@ func (k *keeper) limit(disk int64) {
 
 // segment is how large segments become: a part of the ring, with room for some batches.
 func (k *keeper) segment() int64 {
-	size := min(max(k.most/segments, min(roomySegment, k.most/4)), mostSegment)
+	size := min(max(k.most/k.parts, min(roomySegment, k.most/4)), mostSegment)
 	return max(size/leastSegment*leastSegment, leastSegment)
 }
 
