@@ -162,6 +162,7 @@ func failAndHang(t *testing.T, h *Host, disk *memdisk.Disk) (release func()) {
 	log := h.current()
 	e, w := extent("s1"), new(extentlogtest.Writer)
 	must(t, log.Open(e))
+	time.Sleep(time.Second) // until nothing is written
 	disk.FailOnce(".seg")
 	_, err := extentlogtest.Append(log, e.ID, w.Batch(1, 100), 0)
 	wantCode(t, err, core.CodeUnavailable)
@@ -209,6 +210,7 @@ func TestStop_OnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, disk, stop, ran := hostOn(t)
 		must(t, h.current().Open(extent("s1")))
+		time.Sleep(time.Second) // until nothing is written
 		release := disk.Hang()
 		stop()
 		must(t, <-ran)
