@@ -182,13 +182,16 @@ func (j *journal) keep() {
 // flushRows writes tables of the rows of a segment that has ended. So a start has few rows to apply, and damage to a
 // group whose rows are in a table costs its batches alone.
 func (j *journal) flushRows() {
+	if j.e.refusing() != nil { // a store that only reads opens the ring anew when it has room
+		return
+	}
 	ended := uint64(0)
 	for _, u := range j.ring.Uses() {
 		if u.Ended {
 			ended = u.Serial
 		}
 	}
-	if ended <= j.keeper.flushed || j.e.refusing() != nil {
+	if ended <= j.keeper.flushed {
 		return
 	}
 	j.keeper.flushed = ended
