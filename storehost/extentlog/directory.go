@@ -108,6 +108,10 @@ func (e *Engine) mint(db *pebble.DB) error {
 // convert makes a directory one of this version. Its database had a log of its own, and has made memtables of that when
 // it was opened. A crash before the version is flushed with them leaves it as it was.
 func (e *Engine) convert() error {
+	format, err := e.meta(keyFormat)
+	if err != nil || len(format) == 1 && format[0] == FormatVersion {
+		return err
+	}
 	if err := errors.Join(e.db.Set(keyFormat, []byte{FormatVersion}, pebble.NoSync), e.db.Flush()); err != nil {
 		return openError(e.dir, err)
 	}
@@ -233,11 +237,6 @@ func (e *Engine) identify() error {
 	}
 	if format[0] > FormatVersion {
 		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], FormatVersion))
-	}
-	if format[0] < FormatVersion {
-		if err := e.convert(); err != nil {
-			return err
-		}
 	}
 	owner, err := e.meta(keyIdentity)
 	if err != nil {
