@@ -50,32 +50,35 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 			Name: "columba_storehost_append_seconds", Help: "From the arrival of a batch until it is durable.", Buckets: telemetry.LatencyBuckets(),
 		}),
 	}
-	vital := func(name, help string, value func(extentlog.Vitals) int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return float64(value(h.vitals())) })
+	vital := func(name, help string, value func(extentlog.Vitals) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return value(h.vitals()) })
 	}
-	total := func(name, help string, value func(extentlog.Vitals) uint64) prometheus.Collector {
-		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return float64(value(h.vitals())) })
+	total := func(name, help string, value func(extentlog.Vitals) float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "columba_storehost_" + name, Help: help}, func() float64 { return value(h.vitals()) })
 	}
 	reg.MustRegister(
-		total("quarantined_extents_total", "Extents quarantined since the start.", func(v extentlog.Vitals) uint64 { return v.Quarantined }),
-		total("scrubbed_bytes_total", "Bytes of sealed extents verified in the background.", func(v extentlog.Vitals) uint64 { return v.ScrubbedBytes }),
-		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) int { return v.Extents }),
-		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) int { return v.DamagedExtents }),
-		vital("refused_extents", "Removed extents that get no new copy on the store: their records cannot be cut out of a damaged table.", func(v extentlog.Vitals) int { return v.UncutExtents }),
-	)
-	reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "columba_storehost_disk_hangs_seconds", Help: "Time for which the oldest write in progress has waited for the disk."},
-		func() float64 { return h.vitals().Hangs.Seconds() },
-	))
-	reg.MustRegister(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "columba_storehost_log_failed", Help: "1 from a failure of the log until it is opened anew."},
-		func() float64 {
+		total("quarantined_extents_total", "Extents quarantined since the start.", func(v extentlog.Vitals) float64 { return float64(v.Quarantined) }),
+		total("scrubbed_bytes_total", "Bytes of sealed extents verified in the background.", func(v extentlog.Vitals) float64 { return float64(v.ScrubbedBytes) }),
+		vital("extents", "Extents on the disk.", func(v extentlog.Vitals) float64 { return float64(v.Extents) }),
+		vital("damaged_extents", "Extents on the disk that are quarantined: their bytes failed a check.", func(v extentlog.Vitals) float64 { return float64(v.DamagedExtents) }),
+		vital("refused_extents", "Removed extents that get no new copy on the store: their records cannot be cut out of a damaged table.", func(v extentlog.Vitals) float64 { return float64(v.UncutExtents) }),
+		vital("disk_bytes", "Bytes of the file system of the store.", func(v extentlog.Vitals) float64 { return float64(v.TotalBytes) }),
+		vital("disk_free_bytes", "Bytes of it that are free.", func(v extentlog.Vitals) float64 { return float64(v.FreeBytes) }),
+		vital("disk_hangs_seconds", "Time for which the oldest write in progress has waited for the disk.", func(v extentlog.Vitals) float64 { return v.Hangs.Seconds() }),
+		vital("log_bytes", "Bytes of the segments of the log.", func(v extentlog.Vitals) float64 { return float64(v.Log.Bytes) }),
+		vital("log_free_bytes", "Bytes of the segments that are free.", func(v extentlog.Vitals) float64 { return float64(v.Log.FreeBytes) }),
+		vital("log_pending_bytes", "Bytes of batches that only the log has.", func(v extentlog.Vitals) float64 { return float64(v.Log.UndrainedBytes) }),
+		vital("log_age_seconds", "Time since the oldest batch that only the log has was appended.", func(v extentlog.Vitals) float64 { return v.Log.Age.Seconds() }),
+		total("log_rewritten_bytes_total", "Bytes of batches written from the log into the database.", func(v extentlog.Vitals) float64 { return float64(v.Log.DrainedBytes) }),
+		total("log_dropped_bytes_total", "Bytes of batches that were removed while only the log had them.", func(v extentlog.Vitals) float64 { return float64(v.Log.DroppedBytes) }),
+		total("log_wait_seconds_total", "Time that appends waited for a free segment of the log.", func(v extentlog.Vitals) float64 { return v.Log.Waited.Seconds() }),
+		vital("log_failed", "1 from a failure of the log until it is opened anew.", func(extentlog.Vitals) float64 {
 			if h.Ready() != nil {
 				return 1
 			}
 			return 0
-		},
-	))
+		}),
+	)
 	reg.MustRegister(m.logFailures, m.connections, m.appendStreams, m.readStreams, m.appends, m.appendBytes, m.appendSeconds, m.readBytes,
 		m.copiedBytes, m.refused, m.fences, m.seals, m.removed)
 	return m

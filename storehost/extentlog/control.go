@@ -329,7 +329,7 @@ func (e *Engine) inDatabase(x *extent) uint64 {
 
 // dropHeld forgets the batches beyond l that only the ring has.
 func (e *Engine) dropHeld(x *extent, l core.Seq) {
-	e.journal.keeper.drops(x.held.cut(l))
+	e.journal.keeper.drops(x.held.cut(l), &e.journal.keeper.dropped)
 }
 
 // removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store,

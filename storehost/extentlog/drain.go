@@ -51,7 +51,7 @@ func (j *journal) drain() (bool, error) {
 		through = 0
 	}
 	for _, x := range d.begun {
-		j.keeper.drops(x.held.drainedTo(through))
+		j.keeper.drops(x.held.drainedTo(through), &j.keeper.drained)
 	}
 	if err != nil {
 		return false, errors.Join(err, d.discard())

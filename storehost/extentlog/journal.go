@@ -33,7 +33,7 @@ func newJournal(e *Engine, most int64, few bool) *journal {
 	}
 	j.keeper.free.Store(freeShare)
 	j.keeper.wake, j.keeper.made = make(chan struct{}, 1), make(chan struct{}, 1)
-	j.keeper.members = make(map[uint64][]*extent)
+	j.keeper.tenants = make(map[uint64]*tenants)
 	return j
 }
 

@@ -50,8 +50,17 @@ type keeper struct {
 	flushed uint64        // serial of the last segment whose rows are, or soon will be, in tables
 	batches atomic.Int64  // that are held
 	bytes   atomic.Int64  // of them
+	drained atomic.Uint64 // bytes of batches that were drained
+	dropped atomic.Uint64 // … and of those that needed no drain, since they were removed before
+	waited  atomic.Int64  // nanoseconds that commitLoop waited for a segment
 	mu      sync.Mutex
-	members map[uint64][]*extent // by the serial of a segment's use: those with batches in it
+	tenants map[uint64]*tenants // by the serial of a segment's use
+}
+
+// tenants are the extents that have batches in one use of a segment.
+type tenants struct {
+	extents []*extent
+	since   time.Time // of the first batch, or of the start
 }
 
 // limit bounds the ring by the size of its disk; 0: not known.
@@ -85,17 +94,35 @@ func (k *keeper) holds(x *extent, serial uint64, n int) {
 	x.heldIn = serial
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.members[serial] = append(k.members[serial], x)
+	t := k.tenants[serial]
+	if t == nil {
+		t = &tenants{since: time.Now()}
+		k.tenants[serial] = t
+	}
+	t.extents = append(t.extents, x)
 }
 
-// drops notes batches that are held no more.
-func (k *keeper) drops(gone []heldBatch) {
+// oldest is since when there are batches that are not drained; zero: there are none.
+func (k *keeper) oldest() (since time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, t := range k.tenants {
+		if since.IsZero() || t.since.Before(since) {
+			since = t.since
+		}
+	}
+	return since
+}
+
+// drops notes batches that are held no more, and adds their bytes to one of the sums.
+func (k *keeper) drops(gone []heldBatch, sum *atomic.Uint64) {
 	bytes := int64(0)
 	for _, b := range gone {
 		bytes += int64(b.length)
 	}
 	k.batches.Add(-int64(len(gone)))
 	k.bytes.Add(-bytes)
+	sum.Add(uint64(bytes))
 }
 
 // in are the extents that have, or had, batches in some uses of segments, each once.
@@ -104,7 +131,11 @@ func (k *keeper) in(uses []ring.Use) (all []*extent) {
 	defer k.mu.Unlock()
 	seen := make(map[*extent]struct{})
 	for _, u := range uses {
-		for _, x := range k.members[u.Serial] {
+		t := k.tenants[u.Serial]
+		if t == nil {
+			continue
+		}
+		for _, x := range t.extents {
 			if _, twice := seen[x]; !twice {
 				seen[x] = struct{}{}
 				all = append(all, x)
@@ -119,7 +150,7 @@ func (k *keeper) leave(uses []ring.Use) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, u := range uses {
-		delete(k.members, u.Serial)
+		delete(k.tenants, u.Serial)
 	}
 }
 
@@ -134,6 +165,8 @@ func (j *journal) makeRoom(n int) error {
 			return j.e.fail(err)
 		}
 	}
+	began := time.Now()
+	defer func() { j.keeper.waited.Add(int64(time.Since(began))) }()
 	for !j.ring.Begin(n) {
 		j.keeper.wanted.Store(int64(n))
 		notify(j.keeper.wake)

@@ -23,6 +23,17 @@ type Vitals struct {
 	// Hangs is for how long the oldest round that is under way has been, or for how long none of many reads has ended: a
 	// disk that answers nothing at all. 0 without.
 	Hangs time.Duration
+	Log   LogVitals
+}
+
+// LogVitals tell of the log in front of the database.
+type LogVitals struct {
+	Bytes, FreeBytes uint64        // of its segments, and of those that are free
+	UndrainedBytes   uint64        // of batches that only the log has
+	Age              time.Duration // since the oldest of these was appended, or this run began; 0 without any
+	DrainedBytes     uint64        // of batches, in this run
+	DroppedBytes     uint64        // of batches that were removed before they were drained, in this run
+	Waited           time.Duration // that appends waited for a free segment, in this run
 }
 
 // HangsAt is from when on a disk counts as hung: the store takes no new extents, and no calls wait for it any more.
@@ -123,5 +134,22 @@ func (e *Engine) takePulse() {
 	fill := e.space.fill()
 	e.pulse.seen.Store(&Vitals{
 		FreeBytes: uint64(fill.free), TotalBytes: uint64(fill.total), AppendBytesPerSecond: rate, SyncP99: p99,
+		Log: e.journal.vitals(time.Now()),
 	})
+}
+
+// vitals are asked for by who opens the ring anew: housekeep and Open.
+func (j *journal) vitals(now time.Time) LogVitals {
+	if j.ring == nil { // it could not be opened anew
+		return LogVitals{}
+	}
+	free, all := j.ring.Room()
+	v := LogVitals{
+		Bytes: uint64(all), FreeBytes: uint64(free), UndrainedBytes: uint64(j.keeper.bytes.Load()),
+		DrainedBytes: j.keeper.drained.Load(), DroppedBytes: j.keeper.dropped.Load(), Waited: time.Duration(j.keeper.waited.Load()),
+	}
+	if since := j.keeper.oldest(); !since.IsZero() {
+		v.Age = max(now.Sub(since), 0)
+	}
+	return v
 }

@@ -235,7 +235,7 @@ var plain = strings.Fields(`
 	requests request bodies waiting panics in flight clock skew created stopped alarms left out stores below minimum missing made orphans stale unknown
 	published connections log failures failed disk hangs answers latency throttled evicted streams stream append appends fences removed damaged read copied
 	scrubbed lateness redelivery redelivered rebuilt deliver oldest events messages message copies copied undecided lost quarantined retired
-	unsaved queued expirations dropped lettered urgent learned overdue`)
+	unsaved queued free pending rewritten expirations dropped lettered urgent learned overdue`)
 
 var metricRow = regexp.MustCompile("(?m)^\\| `(columba_[a-z_]+)`")
 
