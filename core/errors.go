@@ -180,9 +180,12 @@ var (
 	ErrIncomplete     = &Error{Code: CodeIncomplete, Text: "incomplete"}
 )
 
-// Errorf makes an Error; a %w operand becomes its cause and stays visible to errors.Is and errors.As.
+// Errorf makes an Error; %w operands become its causes and stay visible to errors.Is and errors.As.
 func Errorf(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
+	if _, several := err.(interface{ Unwrap() []error }); several {
+		return &Error{Code: code, Err: err}
+	}
 	if cause := errors.Unwrap(err); cause != nil {
 		return &Error{Code: code, Err: wrapped{err, cause}}
 	}

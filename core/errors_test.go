@@ -25,6 +25,10 @@ func TestErrorf(t *testing.T) {
 	if !errors.As(wrapped, &e) || e.Code != core.CodeUnavailable {
 		t.Errorf("got %+v", e)
 	}
+	both := core.Errorf(core.CodeInternal, "%w, and then: %w", io.ErrUnexpectedEOF, os.ErrClosed)
+	if !errors.Is(both, io.ErrUnexpectedEOF) || !errors.Is(both, os.ErrClosed) || both.Error() != "unexpected EOF, and then: file already closed" {
+		t.Errorf("one of two causes is hidden: %v", both)
+	}
 	plain := core.Errorf(core.CodeStale, "too late by %d", 3)
 	if plain.Error() != "too late by 3" || plain.Unwrap() != nil || !errors.Is(plain, core.ErrStale) {
 		t.Errorf("got %q", plain)
