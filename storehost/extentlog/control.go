@@ -374,6 +374,7 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 	if err := e.stageBurial(g, x.id, version, time.Now()); err != nil {
 		return err
 	}
+	g.removed = append(g.removed, x.id)
 	x.next = durable{}
 	x.remove()
 	e.dropHeld(x, 0)

@@ -71,7 +71,7 @@ func (j *journal) oldest() (uses []ring.Use) {
 	_, all := j.ring.Room()
 	applied, bytes := j.applied.Load(), int64(0)
 	for _, u := range j.ring.Uses() {
-		if !u.Ended || u.Last > applied || bytes >= all/j.keeper.free.Load() {
+		if !u.Ended || u.Records > applied || bytes >= all/j.keeper.free.Load() {
 			break
 		}
 		bytes += u.Size

@@ -20,10 +20,7 @@ func drainAll(t testing.TB, e *Engine) {
 	t.Helper()
 	j := e.journal
 	must(t, e.do(request{control: true, stage: func(*group) error {
-		if j.ring.Begun() {
-			return j.ring.End()
-		}
-		return nil
+		return j.endSegment()
 	}}))
 	was := j.keeper.free.Swap(1)
 	defer j.keeper.free.Store(was)

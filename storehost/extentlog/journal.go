@@ -21,6 +21,7 @@ type journal struct {
 	e       *Engine
 	ring    *ring.Ring
 	group   ring.Buffer   // that commitLoop stages
+	summary summary       // of the segment at hand
 	applied atomic.Uint64 // number of the last group whose rows are in the database
 	keeper  keeper
 }
@@ -87,7 +88,7 @@ func (j *journal) write(g *group) error {
 	rows := g.batch.Repr()
 	copy(j.group.Grow(len(rows)), rows)
 	binary.LittleEndian.PutUint32(j.group.Grow(trailerLen), uint32(len(rows)))
-	if err := j.makeRoom(j.group.Len()); err != nil {
+	if err := j.makeRoom(ring.SizeFor(j.group.Len()), maxSummed*(len(g.removed)+len(g.appends))); err != nil {
 		return err
 	}
 	written, err := j.ring.Write(ring.Records, &j.group)
@@ -95,10 +96,15 @@ func (j *journal) write(g *group) error {
 		return j.e.fail(err)
 	}
 	g.written = written
+	for _, id := range g.removed {
+		j.summary.removed(id)
+	}
 	at := written.Offset
 	for _, s := range g.appends {
 		length := uint32(len(s.batch.Bytes))
-		j.hold(s.extent, s.batch.BatchHeader, ring.Place{Serial: written.Serial, Offset: at + uint32(entryLen), Length: length})
+		place := ring.Place{Serial: written.Serial, Offset: at + uint32(entryLen), Length: length}
+		j.hold(s.extent, s.batch.BatchHeader, place)
+		j.summary.batch(s.extent.id, s.batch.BatchHeader, place)
 		at += uint32(entryLen) + length
 		if s.timer {
 			if err := j.e.stageDue(g.batch, s.extent.id, s.batch); err != nil {

@@ -14,7 +14,7 @@ const (
 	firstSegment = 256 << 10 // of a new store, which writes little
 	leastSegment = 16 << 10
 	roomySegment = 1 << 20
-	mostSegment  = 64 << 20
+	mostSegment  = 256 << 20
 	segments     = 16 // of the most bytes that a ring may have, and some smaller ones from when it grew
 	// A log that may have few tables open has a ring of few files.
 	fewTables   = 64
@@ -22,7 +22,7 @@ const (
 	fewRing     = 64 << 20
 	// segmentFiles is how many files a ring has open that is as large as it may be, but for odd ones.
 	segmentFiles = segments + 8
-	ringShare    = 16 // one in so many bytes of the disk, at most
+	ringShare    = 20 // one in so many bytes of the disk, at most
 	defaultRing  = 256 << 20
 	// freeShare is the part of the ring that is kept free: one in so many bytes. As much is drained at once.
 	freeShare = 4
@@ -154,21 +154,20 @@ func (k *keeper) leave(uses []ring.Use) {
 	}
 }
 
-// makeRoom sees to it that the next group fits into the segment at hand. While none is free, commitLoop waits here: the
-// log is as fast as segments are drained.
-func (j *journal) makeRoom(n int) error {
-	if j.ring.Fits(n) {
+// makeRoom sees to it that the next group, of so many bytes and with at most so many of a summary, fits into the segment
+// at hand. While none is free, commitLoop waits here: the log is as fast as segments are drained.
+func (j *journal) makeRoom(bytes int64, summed int) error {
+	if j.ring.Fits(bytes + ring.SizeForSummary(len(j.summary.entries)+summed)) {
 		return nil
 	}
-	if j.ring.Begun() {
-		if err := j.ring.End(); err != nil {
-			return j.e.fail(err)
-		}
+	if err := j.endSegment(); err != nil {
+		return err
 	}
 	began := time.Now()
 	defer func() { j.keeper.waited.Add(int64(time.Since(began))) }()
-	for !j.ring.Begin(n) {
-		j.keeper.wanted.Store(int64(n))
+	bytes += ring.SizeForSummary(summed)
+	for !j.ring.Begin(bytes) {
+		j.keeper.wanted.Store(bytes)
 		notify(j.keeper.wake)
 		select {
 		case <-j.keeper.made:
@@ -176,9 +175,27 @@ func (j *journal) makeRoom(n int) error {
 			return j.e.refusing()
 		}
 	}
+	j.summary.reset()
 	j.keeper.wanted.Store(0)
 	j.lookShort()
 	notify(j.keeper.wake)
+	return nil
+}
+
+// endSegment ends the segment at hand, if there is one, with its summary.
+func (j *journal) endSegment() error {
+	if !j.ring.Begun() {
+		return nil
+	}
+	var b ring.Buffer
+	j.summary.put(&b)
+	err := j.ring.Summarize(&b)
+	if err == nil {
+		err = j.ring.End()
+	}
+	if err != nil {
+		return j.e.fail(err)
+	}
 	return nil
 }
 
@@ -243,7 +260,7 @@ func (j *journal) lacks() bool {
 	if all < j.keeper.most {
 		share = min(share, growShare)
 	}
-	return all == 0 || free < all/share || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(int(j.keeper.wanted.Load())) || j.keeper.batches.Load() > maxHeld
+	return all == 0 || free < all/share || j.keeper.wanted.Load() > 0 && !j.ring.HasFree(j.keeper.wanted.Load()) || j.keeper.batches.Load() > maxHeld
 }
 
 // makePause goes between the steps in which a segment is made, unless somebody waits for it.
@@ -275,9 +292,9 @@ func isClosed(c <-chan struct{}) bool {
 func (j *journal) grow() bool {
 	_, all := j.ring.Room()
 	size := min(max(all, firstSegment), j.keeper.segment())
-	odd := ring.SizeFor(int(j.keeper.wanted.Load())) > max(j.ring.Largest(), size) // for one large batch
+	odd := j.keeper.wanted.Load() > max(j.ring.Largest(), size) // for one large batch
 	if odd {
-		size = ring.SizeFor(int(j.keeper.wanted.Load()))
+		size = j.keeper.wanted.Load()
 	}
 	if all+size > j.keeper.most && !odd || all >= 2*firstSegment && j.e.space.refuseSegment(size) {
 		return false

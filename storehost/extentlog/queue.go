@@ -74,6 +74,7 @@ type group struct {
 	written ring.Group    // of a journal
 	touched []change
 	appends []staged
+	removed []core.ExtentID
 	lifted  []*extent // whose quarantine ends
 }
 

@@ -64,6 +64,7 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 		o.After, o.Serial = binary.LittleEndian.Uint64(drained), binary.LittleEndian.Uint64(drained[8:])
 	}
 	o.Last = max(o.After, p.applied)
+	o.Brief = p.applied
 	p.last = o.After
 	r, damage, err := ring.Open(dir, o, p.group)
 	if err != nil {
@@ -96,7 +97,11 @@ func (e *Engine) clearDrains() error {
 // group takes one group of the ring.
 func (p *replay) group(g ring.Group) error {
 	p.last = g.Number
-	if g.Kind != ring.Records {
+	switch g.Kind {
+	case ring.Records:
+	case ring.Summary:
+		return p.summary(g)
+	default:
 		return nil
 	}
 	body, err := decodeGroup(g)
@@ -133,6 +138,14 @@ func (p *replay) group(g ring.Group) error {
 	return nil
 }
 
+// summary takes a summary, in place of the groups of its segment.
+func (p *replay) summary(g ring.Group) error {
+	if p.held == nil {
+		return nil
+	}
+	return readSummary(g, p.remove, p.hold)
+}
+
 // note keeps where the batches of a group are, and forgets those of extents that its rows remove, which come first.
 func (p *replay) note(body groupBody) error {
 	rows := batchrepr.Read(body.rows)
@@ -145,24 +158,31 @@ func (p *replay) note(body groupBody) error {
 			break
 		}
 		if kind == pebble.InternalKeyKindDelete && len(key) == extentKeyLen && key[0] == prefixRow {
-			id := core.ExtentID{ID: core.ID(key[1:])}
-			delete(p.held, id)
-			p.removed[id] = struct{}{}
+			p.remove(core.ExtentID{ID: core.ID(key[1:])})
 		}
 	}
 	for _, l := range body.batches {
-		f := p.held[l.extent]
-		if f == nil {
-			f = new(found)
-			p.held[l.extent] = f
-		}
-		if n := len(f.batches); n > 0 && f.batches[n-1].batch.Last()+1 != l.batch.Base {
-			f.broken = true
-		}
-		l.batch.Bytes, l.batch.Records = nil, nil
-		f.batches = append(f.batches, l)
+		p.hold(l)
 	}
 	return nil
+}
+
+func (p *replay) remove(id core.ExtentID) {
+	delete(p.held, id)
+	p.removed[id] = struct{}{}
+}
+
+func (p *replay) hold(l loggedBatch) {
+	f := p.held[l.extent]
+	if f == nil {
+		f = new(found)
+		p.held[l.extent] = f
+	}
+	if n := len(f.batches); n > 0 && f.batches[n-1].batch.Last()+1 != l.batch.Base {
+		f.broken = true
+	}
+	l.batch.Bytes, l.batch.Records = nil, nil
+	f.batches = append(f.batches, l)
 }
 
 // give hands an extent its batches, once its rows are known. sound is false when some are lost.

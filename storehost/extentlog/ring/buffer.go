@@ -1,5 +1,7 @@
 package ring
 
+import "encoding/binary"
+
 // Buffer is the memory of one group, which is written as it is. It is used again and again by one goroutine.
 type Buffer struct{ b []byte }
 
@@ -32,4 +34,17 @@ func (b *Buffer) whole() []byte {
 	whole := b.b
 	b.b = b.b[:headerLen+n]
 	return whole
+}
+
+// summary is the group of a summary that ends at the end of a segment of so many bytes, and where it begins.
+func (b *Buffer) summary(size int64) (group []byte, at int64) {
+	n := b.Len()
+	room := SizeForSummary(n)
+	at = size - room
+	rest := b.Grow(int(room) - headerLen - n)
+	clear(rest)
+	trailer := rest[len(rest)-trailerLen:]
+	binary.LittleEndian.PutUint32(trailer, uint32(n))
+	binary.LittleEndian.PutUint32(trailer[4:], uint32(at))
+	return b.b, at
 }

@@ -34,7 +34,14 @@ const (
 	Records Kind = 1
 	// Mark has no body: it says how far the log is durable.
 	Mark Kind = 2
+	// Summary is the last group of a segment that has ended, and says what its owner wants to know of the others at a start.
+	// It ends where the segment ends. The last eight bytes of its body are how long what the owner gave is, and the offset
+	// of the group in the segment.
+	Summary Kind = 3
 )
+
+// trailerLen is what a summary has behind what the owner gave.
+const trailerLen = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 

@@ -41,6 +41,7 @@ func (r *Ring) unpin(s *segment) {
 type Use struct {
 	Serial      uint64
 	First, Last uint64 // numbers of its groups
+	Records     uint64 // number of the last one with records
 	Ended       bool   // it takes no more groups
 	Size        int64  // bytes of the segment
 }
@@ -52,7 +53,7 @@ func (r *Ring) Uses() []Use {
 	var all []Use
 	for _, s := range r.mu.used {
 		if !s.freed {
-			all = append(all, Use{s.serial, s.first, s.last, s.ended, s.size})
+			all = append(all, Use{s.serial, s.first, s.last, s.records, s.ended, s.size})
 		}
 	}
 	return all

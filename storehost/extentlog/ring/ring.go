@@ -27,9 +27,11 @@ type Options struct {
 	Last uint64
 	// Serial is at least the highest serial that the owner of the log knows.
 	Serial uint64
+	// Brief is the number of a group: of segments whose records are up to there, the summary is replayed instead of them.
+	Brief uint64
 }
 
-// Ring is the log. One goroutine writes: it alone calls Begun, Begin, Fits, Next, Write and End. The other methods are
+// Ring is the log. One goroutine writes: it alone calls Begun, Begin, Fits, Next, Write, Summarize and End. The other methods are
 // safe for concurrent use.
 //
 //	         Make        Begin           End             Free, and no reader
@@ -52,8 +54,9 @@ type Ring struct {
 	}
 }
 
-// Open reads the log in dir, which exists, and calls replay for each group behind Options.After, in order. Those groups
-// are durable. damage is what was durable once and cannot be read. CodeNewerFormat, CodeConflict (a
+// Open reads the log in dir, which exists, and calls replay for each group behind Options.After, in order, or for the
+// summary of its segment: see Options.Brief. Those groups are durable. damage is what was durable once and cannot be
+// read; of a segment whose summary is replayed, nobody looks. CodeNewerFormat, CodeConflict (a
 // segment of another store), CodeUnavailable.
 func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Damage, err error) {
 	r = &Ring{fs: o.FS, dir: dir, o: o}
@@ -87,7 +90,7 @@ func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Da
 		}
 	}
 	slices.SortFunc(all, func(a, b *segment) int { return cmp.Compare(a.ordinal, b.ordinal) })
-	found := recovery{disk: o.Disk, after: o.After, replay: replay, serial: o.Serial}
+	found := recovery{disk: o.Disk, after: o.After, brief: o.Brief, replay: replay, serial: o.Serial}
 	if r.mu.used, r.mu.free, err = found.run(all); err != nil {
 		return nil, nil, err
 	}
@@ -118,15 +121,27 @@ func (r *Ring) Make(size int64, pause func()) error {
 // Begun reports whether a segment is at hand.
 func (r *Ring) Begun() bool { return r.head != nil }
 
-// Fits reports whether a group with a body of n bytes has room in the segment at hand. When not, the owner ends the
-// segment, if one is at hand, and begins another one.
-func (r *Ring) Fits(n int) bool { return r.head != nil && r.head.end+span(n) <= r.head.size }
+// Fits reports whether so many bytes have room in the segment at hand: SizeFor a group, and SizeForSummary what is to
+// come behind it. When not, the owner ends the segment, if one is at hand, and begins another one.
+func (r *Ring) Fits(bytes int64) bool { return r.head != nil && r.head.end+bytes <= r.head.size }
 
-// SizeFor is how large a segment is at least that takes a group with a body of n bytes.
+// SizeFor is how many bytes of a segment a group with a body of n bytes takes.
 func SizeFor(n int) int64 { return span(n) }
+
+// SizeForSummary is how many bytes of a segment its summary of n bytes takes.
+func SizeForSummary(n int) int64 { return span(n + trailerLen) }
 
 // Next is the number that the next group gets.
 func (r *Ring) Next() uint64 { return r.last.number + 1 }
+
+// Summarize writes the last group of the segment at hand, for which the owner has left room. End has to follow. An
+// error is as one of Write.
+func (r *Ring) Summarize(b *Buffer) error {
+	s := r.head
+	group, at := b.summary(s.size)
+	_, err := r.put(Summary, group, at, len(group)-headerLen)
+	return err
+}
 
 // End takes no more groups into the segment at hand, and syncs it: what a later segment holds proves that all of this
 // one was durable. An error is as one of Write.
@@ -157,23 +172,23 @@ func (r *Ring) Sync(g Group) error {
 	return nil
 }
 
-// HasFree reports whether a group with a body of n bytes fits into a free segment.
-func (r *Ring) HasFree(n int) bool {
+// HasFree reports whether so many bytes fit into a free segment.
+func (r *Ring) HasFree(bytes int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.freeLocked(n) >= 0
+	return r.freeLocked(bytes) >= 0
 }
 
-func (r *Ring) freeLocked(n int) int {
-	return slices.IndexFunc(r.mu.free, func(s *segment) bool { return span(n) <= s.size })
+func (r *Ring) freeLocked(bytes int64) int {
+	return slices.IndexFunc(r.mu.free, func(s *segment) bool { return bytes <= s.size })
 }
 
-// Begin takes a free segment in which a group with a body of n bytes fits: of those, the one that has been free for
-// longest. False when there is none.
-func (r *Ring) Begin(n int) bool {
+// Begin takes a free segment into which so many bytes fit: of those, the one that has been free for longest. False when
+// there is none.
+func (r *Ring) Begin(bytes int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.freeLocked(n)
+	i := r.freeLocked(bytes)
 	if i < 0 {
 		return false
 	}
@@ -183,7 +198,7 @@ func (r *Ring) Begin(n int) bool {
 	r.mu.free = slices.Delete(r.mu.free, i, i+1)
 	r.serial++
 	s.serial, s.secret, s.end, s.ended, s.freed = r.serial, binary.LittleEndian.Uint64(secret[:]), 0, false, false
-	s.first, s.last = r.last.number+1, r.last.number
+	s.first, s.last, s.records = r.last.number+1, r.last.number, r.last.number
 	r.mu.used = append(r.mu.used, s)
 	r.head = s
 	return true
@@ -194,19 +209,27 @@ func (r *Ring) Begin(n int) bool {
 func (r *Ring) Write(kind Kind, b *Buffer) (Group, error) {
 	s := r.head
 	group := b.whole()
+	g, err := r.put(kind, group, s.end, b.Len())
+	if err == nil {
+		s.end += int64(len(group))
+	}
+	return g, err
+}
+
+// put writes a group to a place of the segment at hand.
+func (r *Ring) put(kind Kind, group []byte, at int64, n int) (Group, error) {
+	s := r.head
 	h := header{
-		kind: kind, length: uint32(b.Len()), serial: s.serial, secret: s.secret, number: r.Next(),
+		kind: kind, length: uint32(n), serial: s.serial, secret: s.secret, number: r.Next(),
 		durable: r.durable.Load(), before: r.last.sum, run: r.o.Run, disk: r.o.Disk,
 	}
 	h.put(group)
-	if _, err := s.file.WriteAt(group, s.end); err != nil {
+	if _, err := s.file.WriteAt(group, at); err != nil {
 		return Group{}, diskError("write a group of the log", err)
 	}
-	g := Group{Kind: kind, Number: h.number, Place: Place{s.serial, uint32(s.end + headerLen), h.length}}
-	s.end += int64(len(group))
 	r.last = h
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.last = h.number
-	return g, nil
+	s.note(&h)
+	return Group{Kind: kind, Number: h.number, Place: Place{s.serial, uint32(at + headerLen), h.length}}, nil
 }

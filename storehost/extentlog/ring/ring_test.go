@@ -14,7 +14,10 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-const testSegment = 64 << 10
+const (
+	testSegment    = 64 << 10
+	roomForSummary = 12 << 10
+)
 
 // owner uses a ring as the log of a store does, and remembers what it appended.
 type owner struct {
@@ -99,7 +102,7 @@ func (o *owner) step() {
 	if o.random.IntN(8) == 0 {
 		kind, size = Mark, 0
 	}
-	if o.ring.Begun() && !o.ring.Fits(size) {
+	if o.ring.Begun() && !o.ring.Fits(SizeFor(size)+roomForSummary) {
 		o.end()
 	}
 	if !o.ring.Begun() {
@@ -133,7 +136,7 @@ func (o *owner) durable(g Group, err error, body []byte) {
 // mark says that all before it is durable.
 func (o *owner) mark() {
 	o.t.Helper()
-	for len(o.waiting) > 0 || o.ring.head == nil || !o.ring.Fits(0) {
+	for len(o.waiting) > 0 || o.ring.head == nil || !o.ring.Fits(SizeFor(0)+roomForSummary) {
 		o.step()
 	}
 	o.buf.Reset()
@@ -147,9 +150,15 @@ type written struct {
 	body []byte
 }
 
-// end ends the segment at hand.
+// end ends the segment at hand, with a summary as a rule.
 func (o *owner) end() {
 	o.t.Helper()
+	if n := o.random.IntN(8 << 10); n < 6<<10 {
+		o.fill(n)
+		if err := o.ring.Summarize(&o.buf); err != nil {
+			o.t.Fatal(err)
+		}
+	}
 	if err := o.ring.End(); err != nil {
 		o.t.Fatal(err)
 	}
@@ -158,7 +167,7 @@ func (o *owner) end() {
 // begin begins a segment. It settles the oldest one when there are five.
 func (o *owner) begin() {
 	o.t.Helper()
-	if o.ring.Begin(12 << 10) {
+	if o.ring.Begin(SizeFor(12<<10) + roomForSummary) {
 		return
 	}
 	if uses := o.ring.Uses(); len(uses) >= 5 {
@@ -192,7 +201,7 @@ func TestRing_Crashes(t *testing.T) {
 // tear is a power cut during an append: of its blocks, each is on the disk or not.
 func (o *owner) tear() (lost []byte) {
 	o.t.Helper()
-	if o.ring.head == nil || !o.ring.Fits(20<<10) {
+	if o.ring.head == nil || !o.ring.Fits(SizeFor(20<<10)+roomForSummary) {
 		o.fs = o.fs.CrashClone(vfs.CrashCloneCfg{})
 		return nil
 	}

@@ -42,6 +42,7 @@ type use struct {
 type recovery struct {
 	disk   core.DiskID
 	after  uint64 // groups up to here are not wanted
+	brief  uint64 // of groups up to here, the summary is
 	replay func(Group) error
 	last   header // of the chain
 	damage []Damage
@@ -72,7 +73,11 @@ func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
 			next = &uses[i+1].first
 		}
 		if next == nil || next.number > r.after+1 { // else nothing of it is wanted
-			if err := r.read(u, next); err != nil {
+			brief, err := r.summarized(u)
+			if err == nil && !brief {
+				err = r.read(u, next)
+			}
+			if err != nil {
 				return nil, nil, err
 			}
 		}
@@ -104,6 +109,22 @@ func (r *recovery) find(s *segment) (use, bool, error) {
 		}
 	}
 	return use{}, false, nil
+}
+
+// summarized replays the summary of a use that has one, if that is enough.
+func (r *recovery) summarized(u use) (bool, error) {
+	if u.at > 0 || u.first.number <= r.after {
+		return false, nil
+	}
+	h, at, body, ok, err := u.readSummary(&u.first)
+	if !ok || err != nil || h.number-1 > r.brief {
+		return false, err
+	}
+	u.serial, u.secret, u.segment.first = u.first.serial, u.first.secret, u.first.number
+	u.ended, u.end, u.records = true, u.size, h.number-1
+	r.link(&u.first)
+	u.last, r.last = h.number, h
+	return true, r.replay(Group{Kind: Summary, Number: h.number, Place: Place{u.serial, uint32(at + headerLen), uint32(len(body))}, Body: body})
 }
 
 // read follows the chain through one use. next is the first group of the use after it; nil: there is none.
@@ -161,17 +182,23 @@ func (r *recovery) next(u use, at *int64, after *header) (h header, body []byte,
 
 // take replays a group, the next one of the log that can be read.
 func (r *recovery) take(s *segment, at int64, h header, body []byte) error {
+	r.link(&h)
+	s.note(&h)
+	r.last = h
+	if h.number <= r.after || h.kind == Summary {
+		return nil
+	}
+	return r.replay(Group{Kind: h.kind, Number: h.number, Place: Place{s.serial, uint32(at + headerLen), h.length}, Body: body})
+}
+
+// link checks that a group is the next one of the chain, and notes what is damaged if not.
+func (r *recovery) link(h *header) {
 	switch {
 	case h.number > r.last.number+1:
 		r.lost(h.number - 1)
 	case h.number == r.last.number+1 && r.last.sum != 0 && !h.follows(&r.last):
 		r.damage = append(r.damage, Damage{r.last.number, r.last.number}) // a sound group, but not the one that was here
 	}
-	s.last, r.last = h.number, h
-	if h.number <= r.after {
-		return nil
-	}
-	return r.replay(Group{Kind: h.kind, Number: h.number, Place: Place{s.serial, uint32(at + headerLen), h.length}, Body: body})
 }
 
 // lost notes that what follows the chain, up to a number, cannot be read.

@@ -1,6 +1,7 @@
 package ring
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -34,9 +35,18 @@ type segment struct {
 	end     int64  // where the next group goes
 	first   uint64 // number of its first group
 	last    uint64 // … and of its last one
+	records uint64 // … and of the last one with records
 	ended   bool   // it takes no more groups
 	pins    int    // readers
 	freed   bool   // it is given back when nobody reads it any more
+}
+
+// note has the numbers of a segment include a group.
+func (s *segment) note(h *header) {
+	s.last = h.number
+	if h.kind == Records {
+		s.records = h.number
+	}
 }
 
 func nameOf(ordinal uint64) string { return fmt.Sprintf("%08d%s", ordinal, extension) }
@@ -133,6 +143,26 @@ func (s *segment) readGroup(at int64) (h header, body []byte, ok bool, err error
 		return h, nil, false, err
 	}
 	return h, body, h.holds(body), nil
+}
+
+// readSummary reads the summary of a use whole, but for what the owner did not give; false when there is none.
+func (s *segment) readSummary(use *header) (h header, at int64, body []byte, ok bool, err error) {
+	var trailer [trailerLen]byte
+	if err := s.readAt(trailer[:], s.size-trailerLen); err != nil {
+		return h, 0, nil, false, err
+	}
+	n := binary.LittleEndian.Uint32(trailer[:])
+	if at = int64(binary.LittleEndian.Uint32(trailer[4:])); at%blockSize != 0 || at == 0 || at >= s.size {
+		return h, 0, nil, false, nil
+	}
+	if h, body, ok, err = s.readGroup(at); err != nil || !ok {
+		return h, 0, nil, false, err
+	}
+	ok = h.kind == Summary && h.sameUse(use) && at+span(len(body)) == s.size && int64(n)+trailerLen <= int64(len(body))
+	if !ok {
+		return h, 0, nil, false, nil
+	}
+	return h, at, body[:n], true, nil
 }
 
 func (s *segment) readAt(b []byte, at int64) error {
