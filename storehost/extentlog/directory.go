@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,7 @@ import (
 const (
 	databaseDir = "log"
 	unfinished  = "log.new"
+	secretLen   = 32
 )
 
 // acquire makes the directory if need be, locks it and opens the database.
@@ -100,6 +102,7 @@ func (e *Engine) mint(db *pebble.DB) error {
 	return errors.Join(
 		b.Set(keyFormat, []byte{FormatVersion}, nil),
 		b.Set(keyIdentity, append(disk[:], e.identity.Store...), nil),
+		b.Set(keySecret, newSecret(), nil),
 		db.Apply(b, pebble.NoSync),
 		db.Flush(),
 	)
@@ -108,14 +111,28 @@ func (e *Engine) mint(db *pebble.DB) error {
 // convert makes a directory one of this version. Its database had a log of its own, and has made memtables of that when
 // it was opened. A crash before the version is flushed with them leaves it as it was.
 func (e *Engine) convert() error {
-	format, err := e.meta(keyFormat)
-	if err != nil || len(format) == 1 && format[0] == FormatVersion {
+	secret, err := e.meta(keySecret)
+	if err != nil || len(secret) == secretLen {
 		return err
 	}
-	if err := errors.Join(e.db.Set(keyFormat, []byte{FormatVersion}, pebble.NoSync), e.db.Flush()); err != nil {
+	b := e.db.NewBatch()
+	defer b.Close()
+	if err := errors.Join(
+		b.Set(keyFormat, []byte{FormatVersion}, nil),
+		b.Set(keySecret, newSecret(), nil),
+		e.db.Apply(b, pebble.NoSync),
+		e.db.Flush(),
+	); err != nil {
 		return openError(e.dir, err)
 	}
 	return nil
+}
+
+// newSecret makes the key by which a start knows its own groups of the log from what publishers sent.
+func newSecret() []byte {
+	secret := make([]byte, secretLen)
+	_, _ = rand.Read(secret) // it never fails
+	return secret
 }
 
 func (e *Engine) syncDir(name string) error {

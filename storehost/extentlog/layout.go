@@ -16,6 +16,7 @@ import (
 //	d ‖ extent(16)                            → tombstone of a removed extent: when, by which version of its holders
 //	m ‖ "f", m ‖ "i", m ‖ "h"                 → format version, 1 byte; disk id(16) ‖ store id; horizon, unix ms u64
 //	m ‖ "s"                                   → where the background verification stands
+//	m ‖ "k"                                   → key of the secrets of the log, 32 bytes
 const (
 	prefixBatch     = 'e'
 	prefixPosition  = 'p'
@@ -40,6 +41,7 @@ var (
 	keyIdentity = []byte{prefixMeta, 'i'}
 	keyHorizon  = []byte{prefixMeta, 'h'}
 	keyScrub    = []byte{prefixMeta, 's'}
+	keySecret   = []byte{prefixMeta, 'k'}
 )
 
 func extentKey(prefix byte, id core.ExtentID) []byte {

@@ -56,7 +56,11 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := ring.Options{FS: e.files, Disk: e.identity.Disk, Run: e.identity.Run}
+	secret, err := e.meta(keySecret)
+	if err != nil {
+		return nil, err
+	}
+	o := ring.Options{FS: e.files, Disk: e.identity.Disk, Run: e.identity.Run, Key: secret}
 	if len(applied) == 8 {
 		p.applied = binary.LittleEndian.Uint64(applied)
 	}

@@ -4,6 +4,8 @@
 package ring
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"hash/crc32"
 
@@ -51,11 +53,12 @@ type header struct {
 	length  uint32      // bytes of the body
 	serial  uint64      // of this use of the segment; no other use of any segment has it
 	number  uint64      // of the group in the log, from 1
-	secret  uint64      // of the use, drawn by lot: what publishers send cannot look like a group of it
+	secret  uint64      // of the use, see secretOf: what publishers send cannot look like a group of it
 	durable uint64      // all groups up to this number were durable when this one was written
 	before  uint32      // sum of the header of the group before it in the log
 	run     core.RunID  // of the process that wrote it
 	disk    core.DiskID // that the log is on
+	version byte        // of the layout, as it was read
 
 	sum     uint32 // of the header, which includes bodySum
 	bodySum uint32
@@ -80,21 +83,34 @@ func (h *header) put(group []byte) {
 	le.PutUint32(group[4:], h.sum)
 }
 
-// decodeHeader is false for what is no header: what was never written, or torn, or damaged. CodeNewerFormat for one of
-// a later version.
-func decodeHeader(b []byte) (h header, ok bool, err error) {
+// decodeHeader is false for what is no header: what was never written, or torn, or damaged. One that is sound may still
+// be a part of a message that somebody made to look like it: only its secret, or its place, tells that it is none.
+func decodeHeader(b []byte) (h header, ok bool) {
 	le := binary.LittleEndian
 	if len(b) < headerLen || le.Uint32(b) != magic || le.Uint32(b[4:]) != crc32.Checksum(b[8:headerLen], castagnoli) {
-		return header{}, false, nil
-	}
-	if b[53] > FormatVersion {
-		return header{}, false, core.Errorf(core.CodeNewerFormat, "a group of the log has version %d, and this build knows %d; run the version of columba that wrote it, or a later one", b[53], FormatVersion)
+		return header{}, false
 	}
 	return header{
 		sum: le.Uint32(b[4:]), bodySum: le.Uint32(b[8:]), length: le.Uint32(b[12:]), serial: le.Uint64(b[16:]), number: le.Uint64(b[24:]),
-		secret: le.Uint64(b[32:]), durable: le.Uint64(b[40:]), before: le.Uint32(b[48:]), kind: Kind(b[52]),
+		secret: le.Uint64(b[32:]), durable: le.Uint64(b[40:]), before: le.Uint32(b[48:]), kind: Kind(b[52]), version: b[53],
 		run: core.RunID{ID: core.ID(b[56:72])}, disk: core.DiskID{ID: core.ID(b[72:88])},
-	}, true, nil
+	}, true
+}
+
+// known is CodeNewerFormat for a group of a later version.
+func (h *header) known() error {
+	if h.version > FormatVersion {
+		return core.Errorf(core.CodeNewerFormat, "a group of the log has version %d, and this build knows %d; run the version of columba that wrote it, or a later one", h.version, FormatVersion)
+	}
+	return nil
+}
+
+// secretOf is the secret of a use. A start makes it again from the key, so that it knows a group of a use whose first
+// group is lost from what publishers sent.
+func secretOf(key []byte, serial uint64) uint64 {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(binary.LittleEndian.AppendUint64(nil, serial))
+	return binary.LittleEndian.Uint64(mac.Sum(nil))
 }
 
 // holds reports whether the body is the one that the header was written with.

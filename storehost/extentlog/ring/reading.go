@@ -104,6 +104,10 @@ func (r *Ring) releaseLocked(s *segment) {
 	r.mu.free = append(r.mu.free, s)
 }
 
+// Marked reports whether a mark is the last group of the log, or the log has none; only the goroutine that writes calls
+// it.
+func (r *Ring) Marked() bool { return r.last.kind != Records }
+
 // Release closes all files. Nobody uses the ring any more.
 func (r *Ring) Release() error {
 	var errs []error

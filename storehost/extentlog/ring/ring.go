@@ -2,8 +2,6 @@ package ring
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +19,8 @@ type Options struct {
 	FS   vfs.FS
 	Disk core.DiskID // that the log is on; a segment of another one is refused
 	Run  core.RunID  // of this process
+	// Key is a secret of the directory, the same at each start: by it a start knows its own groups.
+	Key []byte
 	// After is the number of a group: it and those before it are not wanted any more.
 	After uint64
 	// Last is at least After: what the owner knows of elsewhere. The next group has a higher number.
@@ -56,8 +56,9 @@ type Ring struct {
 
 // Open reads the log in dir, which exists, and calls replay for each group behind Options.After, in order, or for the
 // summary of its segment: see Options.Brief. Those groups are durable. damage is what was durable once and cannot be
-// read; of a segment whose summary is replayed, nobody looks. CodeNewerFormat, CodeConflict (a
-// segment of another store), CodeUnavailable.
+// read, none of which is replayed, but for a group that is sound and not the one that the next one follows. Of a segment
+// whose summary is replayed, nobody looks for damage. CodeNewerFormat, CodeConflict (a segment of another store),
+// CodeUnavailable.
 func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Damage, err error) {
 	r = &Ring{fs: o.FS, dir: dir, o: o}
 	names, err := o.FS.List(dir)
@@ -90,12 +91,15 @@ func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Da
 		}
 	}
 	slices.SortFunc(all, func(a, b *segment) int { return cmp.Compare(a.ordinal, b.ordinal) })
-	found := recovery{disk: o.Disk, after: o.After, brief: o.Brief, replay: replay, serial: o.Serial}
+	found := recovery{disk: o.Disk, key: o.Key, after: o.After, brief: o.Brief, replay: replay, serial: o.Serial}
 	if r.mu.used, r.mu.free, err = found.run(all); err != nil {
 		return nil, nil, err
 	}
 	r.last = found.last
 	r.last.number = max(r.last.number, o.After, o.Last)
+	for _, d := range found.damage {
+		r.last.number = max(r.last.number, d.To) // the owner may note that it knows of them
+	}
 	r.serial = found.serial + serialGap
 	r.durable.Store(r.last.number)
 	return r, found.damage, nil
@@ -192,12 +196,10 @@ func (r *Ring) Begin(bytes int64) bool {
 	if i < 0 {
 		return false
 	}
-	var secret [8]byte
-	_, _ = rand.Read(secret[:]) // it never fails
 	s := r.mu.free[i]
 	r.mu.free = slices.Delete(r.mu.free, i, i+1)
 	r.serial++
-	s.serial, s.secret, s.end, s.ended, s.freed = r.serial, binary.LittleEndian.Uint64(secret[:]), 0, false, false
+	s.serial, s.secret, s.end, s.ended, s.freed = r.serial, secretOf(r.o.Key, r.serial), 0, false, false
 	s.first, s.last, s.records = r.last.number+1, r.last.number, r.last.number
 	r.mu.used = append(r.mu.used, s)
 	r.head = s

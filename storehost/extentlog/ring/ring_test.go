@@ -19,6 +19,8 @@ const (
 	roomForSummary = 12 << 10
 )
 
+var testKey = []byte("a secret of the directory")
+
 // owner uses a ring as the log of a store does, and remembers what it appended.
 type owner struct {
 	t       testing.TB
@@ -53,7 +55,7 @@ func (o *owner) open(unsure ...[]byte) []Damage {
 		unsure = append(unsure, w.body)
 	}
 	o.waiting = nil
-	options := Options{FS: o.fs, Disk: o.disk, Run: core.RunID{ID: core.NewID(time.Now())}, After: o.after, Serial: o.serial}
+	options := Options{FS: o.fs, Disk: o.disk, Run: core.RunID{ID: core.NewID(time.Now())}, Key: testKey, After: o.after, Serial: o.serial}
 	seen := make(map[uint64]bool)
 	at := o.after
 	r, damage, err := Open("log", options, func(g Group) error {

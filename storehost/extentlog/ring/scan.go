@@ -41,6 +41,7 @@ type use struct {
 // that they were durable, for which a Mark is there.
 type recovery struct {
 	disk   core.DiskID
+	key    []byte
 	after  uint64 // groups up to here are not wanted
 	brief  uint64 // of groups up to here, the summary is
 	replay func(Group) error
@@ -91,21 +92,19 @@ func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
 	return used, free, nil
 }
 
-// find looks for the first group of a segment that can be read; false when it has none.
+// find looks for the first group of a segment that can be read; false when it has none. At the beginning of the segment
+// there is a group or nothing. Behind that, a message may have been made to look like a group: only the secret tells.
 func (r *recovery) find(s *segment) (use, bool, error) {
-	if s.blank() {
-		return use{}, false, nil
-	}
 	for at := int64(0); at < s.size; at += blockSize {
 		h, ok, err := s.readHeader(at)
 		switch {
 		case err != nil:
 			return use{}, false, err
-		case ok && h.disk != r.disk && at > 0: // bytes in the middle of a group may look like one
-		case ok && h.disk != r.disk:
+		case !ok || at > 0 && (h.disk != r.disk || h.secret != secretOf(r.key, h.serial)):
+		case h.disk != r.disk:
 			return use{}, false, core.Errorf(core.CodeConflict, "%s belongs to the directory of another store; move it away", s.name)
-		case ok:
-			return use{s, at, h}, true, nil
+		default:
+			return use{s, at, h}, true, h.known()
 		}
 	}
 	return use{}, false, nil
@@ -122,7 +121,9 @@ func (r *recovery) summarized(u use) (bool, error) {
 	}
 	u.serial, u.secret, u.segment.first = u.first.serial, u.first.secret, u.first.number
 	u.ended, u.end, u.records = true, u.size, h.number-1
-	r.link(&u.first)
+	if err := r.link(&u.first); err != nil {
+		return false, err
+	}
 	u.last, r.last = h.number, h
 	return true, r.replay(Group{Kind: Summary, Number: h.number, Place: Place{u.serial, uint32(at + headerLen), uint32(len(body))}, Body: body})
 }
@@ -157,11 +158,16 @@ func (r *recovery) read(u use, next *header) error {
 func (r *recovery) next(u use, at *int64, after *header) (h header, body []byte, found bool, err error) {
 	behind := int64(-1) // the first group behind what cannot be read
 	for o := *at; o < u.size; {
-		h, body, ok, err := u.readGroup(o)
+		h, ok, err := u.readHeader(o)
+		if ok = ok && h.sameUse(&u.first) && (after == nil || h.number < after.number); ok {
+			body, ok, err = u.readBody(o, &h) // not of a foreign one: a message may be full of them
+		}
+		if err == nil && ok {
+			err = h.known()
+		}
 		if err != nil {
 			return h, nil, false, err
 		}
-		ok = ok && h.sameUse(&u.first) && (after == nil || h.number < after.number)
 		switch {
 		case ok && o == *at:
 			return h, body, true, nil
@@ -182,7 +188,9 @@ func (r *recovery) next(u use, at *int64, after *header) (h header, body []byte,
 
 // take replays a group, the next one of the log that can be read.
 func (r *recovery) take(s *segment, at int64, h header, body []byte) error {
-	r.link(&h)
+	if err := r.link(&h); err != nil {
+		return err
+	}
 	s.note(&h)
 	r.last = h
 	if h.number <= r.after || h.kind == Summary {
@@ -192,13 +200,29 @@ func (r *recovery) take(s *segment, at int64, h header, body []byte) error {
 }
 
 // link checks that a group is the next one of the chain, and notes what is damaged if not.
-func (r *recovery) link(h *header) {
+func (r *recovery) link(h *header) error {
+	if m := r.mark(); h.follows(&m) { // it cannot be read, but had nothing to tell
+		if r.last = m; m.number > r.after {
+			if err := r.replay(Group{Kind: Mark, Number: m.number}); err != nil {
+				return err
+			}
+		}
+	}
 	switch {
 	case h.number > r.last.number+1:
 		r.lost(h.number - 1)
 	case h.number == r.last.number+1 && r.last.sum != 0 && !h.follows(&r.last):
 		r.damage = append(r.damage, Damage{r.last.number, r.last.number}) // a sound group, but not the one that was here
 	}
+	return nil
+}
+
+// mark is the header of the mark that may have followed the last group: all of it is known.
+func (r *recovery) mark() header {
+	m := r.last
+	m.kind, m.length, m.number, m.durable, m.before = Mark, 0, r.last.number+1, r.last.number, r.last.sum
+	m.put(make([]byte, headerLen))
+	return m
 }
 
 // lost notes that what follows the chain, up to a number, cannot be read.

@@ -112,12 +112,6 @@ func removeIfThere(fs vfs.FS, name string) error {
 	return nil
 }
 
-// blank reports whether the first block is as the segment was made.
-func (s *segment) blank() bool {
-	var b [blockSize]byte
-	return s.readAt(b[:], 0) == nil && b == [blockSize]byte{}
-}
-
 // readHeader reads the header at an offset; false when there is none, or the segment ends.
 func (s *segment) readHeader(at int64) (header, bool, error) {
 	if at+blockSize > s.size {
@@ -127,22 +121,20 @@ func (s *segment) readHeader(at int64) (header, bool, error) {
 	if err := s.readAt(b[:], at); err != nil {
 		return header{}, false, err
 	}
-	return decodeHeader(b[:])
+	h, ok := decodeHeader(b[:])
+	return h, ok, nil
 }
 
-// readGroup reads the group at an offset whole; false when none is there that is whole.
-func (s *segment) readGroup(at int64) (h header, body []byte, ok bool, err error) {
-	if h, ok, err = s.readHeader(at); !ok || err != nil {
-		return h, nil, false, err
-	}
+// readBody reads the body of the group at an offset; false when it is not whole.
+func (s *segment) readBody(at int64, h *header) (body []byte, ok bool, err error) {
 	if at+span(int(h.length)) > s.size {
-		return h, nil, false, nil
+		return nil, false, nil
 	}
 	body = make([]byte, h.length)
 	if err := s.readAt(body, at+headerLen); err != nil {
-		return h, nil, false, err
+		return nil, false, err
 	}
-	return h, body, h.holds(body), nil
+	return body, h.holds(body), nil
 }
 
 // readSummary reads the summary of a use whole, but for what the owner did not give; false when there is none.
@@ -155,14 +147,14 @@ func (s *segment) readSummary(use *header) (h header, at int64, body []byte, ok 
 	if at = int64(binary.LittleEndian.Uint32(trailer[4:])); at%blockSize != 0 || at == 0 || at >= s.size {
 		return h, 0, nil, false, nil
 	}
-	if h, body, ok, err = s.readGroup(at); err != nil || !ok {
+	h, ok, err = s.readHeader(at)
+	if !ok || err != nil || h.kind != Summary || !h.sameUse(use) || at+span(int(h.length)) != s.size || int64(n)+trailerLen > int64(h.length) {
 		return h, 0, nil, false, err
 	}
-	ok = h.kind == Summary && h.sameUse(use) && at+span(len(body)) == s.size && int64(n)+trailerLen <= int64(len(body))
-	if !ok {
-		return h, 0, nil, false, nil
+	if body, ok, err = s.readBody(at, &h); !ok || err != nil {
+		return h, 0, nil, false, err
 	}
-	return h, at, body[:n], true, nil
+	return h, at, body[:n], true, h.known()
 }
 
 func (s *segment) readAt(b []byte, at int64) error {
