@@ -24,9 +24,11 @@ type round struct {
 func (e *Engine) commitLoop() {
 	defer close(e.rounds)
 	spare := [3]*round{{}, {}, {}} // one here, one handed over, one being settled
+	idle := time.NewTimer(markAfter)
+	defer idle.Stop()
 	for i := 0; ; i = (i + 1) % len(spare) {
 		r := spare[i]
-		r.requests = e.queue.take(r.requests)
+		r.requests = e.take(r.requests, idle)
 		if len(r.requests) == 0 {
 			return
 		}
@@ -37,6 +39,27 @@ func (e *Engine) commitLoop() {
 		case !e.handOver(r):
 			e.answer(r, e.refusing())
 			spare[i] = new(round)
+		}
+	}
+}
+
+// take waits for requests, and answers those of a round; nil when the log is closed and all is drained. When none comes
+// for a while, it marks how far the log is durable.
+func (e *Engine) take(into []request, idle *time.Timer) []request {
+	for {
+		round, closed := e.queue.tryTake(into[:0])
+		if len(round) > 0 || closed {
+			return round
+		}
+		if !e.journal.toMark {
+			<-e.queue.wake
+			continue
+		}
+		idle.Reset(markAfter)
+		select {
+		case <-e.queue.wake:
+		case <-idle.C:
+			e.journal.mark()
 		}
 	}
 }

@@ -289,6 +289,7 @@ func (e *Engine) load() error {
 	if err != nil {
 		return err
 	}
+	e.journal.toMark = !e.journal.ring.Marked()
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
 	if err != nil {
 		return openError(e.dir, err)

@@ -3,6 +3,7 @@ package extentlog
 import (
 	"encoding/binary"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -23,6 +24,7 @@ type journal struct {
 	group   ring.Buffer   // that commitLoop stages
 	summary summary       // of the segment at hand
 	applied atomic.Uint64 // number of the last group whose rows are in the database
+	toMark  bool          // of commitLoop: no mark is behind the last group
 	keeper  keeper
 }
 
@@ -95,7 +97,7 @@ func (j *journal) write(g *group) error {
 	if err != nil {
 		return j.e.fail(err)
 	}
-	g.written = written
+	g.written, j.toMark = written, true
 	for _, id := range g.removed {
 		j.summary.removed(id)
 	}
@@ -116,6 +118,35 @@ func (j *journal) write(g *group) error {
 		return j.e.fail(err)
 	}
 	return nil
+}
+
+// markAfter is how long the log is idle before it is marked.
+const markAfter = 100 * time.Millisecond
+
+// mark says that all groups are durable, once they are: without that, a start would take damage to the last one for an
+// end that a crash tore. It needs no sync, since only the mark itself can be torn. There is none while no segment is
+// free.
+func (j *journal) mark() {
+	refused := j.e.refusing() != nil
+	if !refused && j.applied.Load()+1 != j.ring.Next() {
+		return // a round is under way
+	}
+	j.toMark = false
+	if refused || !j.fits(ring.SizeFor(0), 0) && !j.ring.HasFree(ring.SizeFor(0)+ring.SizeForSummary(0)) {
+		return
+	}
+	j.e.pulse.begin(time.Now())
+	defer j.e.pulse.end()
+	if j.makeRoom(ring.SizeFor(0), 0) != nil {
+		return
+	}
+	j.group.Reset()
+	g, err := j.ring.Write(ring.Mark, &j.group)
+	if err != nil {
+		j.e.fail(err)
+		return
+	}
+	j.applied.Store(g.Number)
 }
 
 // hold notes where a batch is.

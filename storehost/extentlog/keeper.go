@@ -154,10 +154,16 @@ func (k *keeper) leave(uses []ring.Use) {
 	}
 }
 
+// fits reports whether a group of so many bytes, and with at most so many of the summary, has room in the segment at
+// hand.
+func (j *journal) fits(bytes int64, summed int) bool {
+	return j.ring.Fits(bytes + ring.SizeForSummary(len(j.summary.entries)+summed))
+}
+
 // makeRoom sees to it that the next group, of so many bytes and with at most so many of a summary, fits into the segment
 // at hand. While none is free, commitLoop waits here: the log is as fast as segments are drained.
 func (j *journal) makeRoom(bytes int64, summed int) error {
-	if j.ring.Fits(bytes + ring.SizeForSummary(len(j.summary.entries)+summed)) {
+	if j.fits(bytes, summed) {
 		return nil
 	}
 	if err := j.endSegment(); err != nil {

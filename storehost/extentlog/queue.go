@@ -190,7 +190,7 @@ func (q *queue) notify() {
 	}
 }
 
-// close lets no more in; take drains what is there.
+// close lets no more in; tryTake drains what is there.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -209,18 +209,8 @@ func (q *queue) abandon() []request {
 	return waiting
 }
 
-// take waits for requests and answers everything up to the bounds of a round; nil when closed and drained.
-func (q *queue) take(into []request) []request {
-	for {
-		round, closed := q.tryTake(into[:0])
-		if len(round) > 0 || closed {
-			return round
-		}
-		<-q.wake
-	}
-}
-
-// tryTake takes controls, the appends that their fences refuse, and as much data as the pace allows.
+// tryTake takes controls, the appends that their fences refuse, and as much data as the pace allows. closed: there will
+// be none any more.
 func (q *queue) tryTake(into []request) (round []request, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -85,7 +85,7 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 		p.damaged = true
 		e.log.Error("a part of the log is damaged", "dir", e.dir, "from_group", d.From, "to_group", d.To)
 	}
-	e.journal.applied.Store(max(p.applied, o.Last))
+	e.journal.applied.Store(max(p.last, o.Last))
 	return p, nil
 }
 
