@@ -235,6 +235,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		return err
 	}
 	var cut, timer bool
+	var over <-chan struct{}
 	var x *extent
 	answer, err := e.begin(request{control: true, stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
@@ -249,7 +250,9 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		}
 		timer = x.next.timer()
 		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
-		return e.stageRemoval(g, x, version)
+		err := e.stageRemoval(g, x, version)
+		over = x.held.underway() // a drain that begins later finds nothing
+		return err
 	}})
 	if err != nil {
 		done()
@@ -260,7 +263,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		defer done()
 		err := <-answer
 		if err == nil && x != nil {
-			err = e.giveBack(x, cut, timer)
+			err = e.giveBack(x, over, cut, timer)
 		}
 		finished <- err
 	}()
@@ -268,11 +271,12 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 }
 
 // giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is
-// tried again, and the id stays taken.
-func (e *Engine) giveBack(x *extent, cut, timer bool) error {
+// tried again, and the id stays taken. over ends the drain that was under way when the removal was staged: it may put
+// batches above the deletion of the rows, also if it has ended by now.
+func (e *Engine) giveBack(x *extent, over <-chan struct{}, cut, timer bool) error {
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
-	if over := x.held.underway(); over != nil {
+	if over != nil {
 		select {
 		case <-over:
 			cut = true // what it has put into the database since the removal
@@ -364,7 +368,7 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 		}
 	}
 	for _, prefix := range contents(x.next.timer()) {
-		if e.inDatabase(x) == 0 {
+		if x.held.ringOnly() && e.inDatabase(x) == 0 {
 			break // it leaves with the segments of the log
 		}
 		if err := g.batch.DeleteRange(extentKey(prefix, x.id), afterExtent(prefix, x.id), nil); err != nil {
