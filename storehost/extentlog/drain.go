@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
@@ -27,6 +28,10 @@ const (
 	// bytesPerSync bounds what the disk has to write when a table is synced, which the appends wait for.
 	bytesPerSync = 512 << 10
 )
+
+// errUnread says that the disk did not let a drain read the log. That is tried again until it is damage, of the extents
+// whose batches are there.
+var errUnread = errors.New("a part of the log cannot be read")
 
 // drain puts what is alive in the oldest segments into the database, and frees them; false when it did not. Batches go
 // there in the order of their extents, and what was removed meanwhile does not go there at all.
@@ -193,6 +198,8 @@ func (d *drain) each(x *extent, run []heldBatch, base core.Seq, use func(wire.Ba
 		case core.CodeOf(err) == core.CodeCorrupt:
 			d.j.e.quarantine(x, err.Error(), false)
 			return nil
+		case errors.Is(err, syscall.EIO):
+			return errors.Join(errUnread, err)
 		case err != nil:
 			return err
 		}

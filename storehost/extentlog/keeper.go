@@ -1,6 +1,7 @@
 package extentlog
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -216,13 +217,16 @@ func (j *journal) keep() {
 				continue
 			}
 			drained, err := j.drain()
-			if err != nil && j.e.refusing() == nil {
+			if err != nil && !errors.Is(err, errUnread) && j.e.refusing() == nil {
 				j.e.backgroundError(err)
 			}
 			if !drained {
 				again.Reset(keepAgain)
 				break
 			}
+		}
+		if n := j.keeper.wanted.Load(); n > 0 && j.ring.HasFree(n) {
+			notify(j.keeper.made) // its last reader has left it, of which nobody was told
 		}
 		select {
 		case <-j.keeper.wake:
