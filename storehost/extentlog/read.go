@@ -205,7 +205,26 @@ func (e *Engine) Seek(id core.ExtentID, t int64) (core.Seq, error) {
 	case s.Damaged:
 		return 0, damaged(id)
 	}
-	low, high := core.Seq(1), s.Last+1
+	for {
+		last := s.Last
+		if end, ok := x.truncated(); ok { // a seal may take away what the state still speaks of
+			last = min(last, end)
+		}
+		seq, err := e.seek(x, last, t)
+		if core.CodeOf(err) != core.CodeCorrupt {
+			return seq, err
+		}
+		if _, ok := x.state(); !ok { // a removal took the bytes away meanwhile
+			return 0, notFound(id)
+		}
+		if end, ok := x.truncated(); !ok || end >= last {
+			return 0, err
+		}
+	}
+}
+
+func (e *Engine) seek(x *extent, last core.Seq, t int64) (core.Seq, error) {
+	low, high := core.Seq(1), last+1
 	for low < high {
 		b, err := e.batchAt(x, low+(high-low)/2)
 		if err != nil {
