@@ -1,10 +1,10 @@
 package extentlog
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"io/fs"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/batchrepr"
@@ -217,33 +217,44 @@ func (p *replay) give(x *extent) (sound bool, err error) {
 }
 
 // cutOrphans removes the records of extents that were removed from the database. A drain may have put them there after
-// the removal, before a crash.
+// the removal, before a crash. An extent that is back since has all its batches in the log: they are in groups behind
+// that of the removal, which is not drained.
 func (p *replay) cutOrphans() error {
 	e := p.e
-	iter, err := e.db.NewIter(nil)
-	if err != nil {
-		return openError(e.dir, err)
-	}
-	var orphans []core.ExtentID
 	for id := range p.removed {
-		if e.mu.extents[id] != nil {
-			continue // it is back
-		}
-		for _, prefix := range contents(true) {
-			if iter.SeekGE(extentKey(prefix, id)) && bytes.HasPrefix(iter.Key(), extentKey(prefix, id)) {
-				orphans = append(orphans, id)
-				break
-			}
-		}
-	}
-	if err := iter.Close(); err != nil {
-		return openError(e.dir, err)
-	}
-	for _, id := range orphans {
-		if err := e.cutContents(id, true); err != nil {
+		x, back := e.mu.extents[id]
+		err := p.cutOrphan(id, !back)
+		switch {
+		case err == nil:
+		case !pebble.IsCorruptionError(err):
 			return openError(e.dir, err)
+		case back:
+			e.short = append(e.short, x)
+		default: // what is there is not known: the id stays taken
+			x = &extent{id: id}
+			x.remove()
+			e.mu.extents[id] = x
+			e.uncut.add(x, true, time.Now())
 		}
-		e.log.Info("the records of a removed extent are cut out", "extent", id)
+	}
+	return nil
+}
+
+// cutOrphan cuts out what the database has of one extent; the index of timers only if all is to go.
+func (p *replay) cutOrphan(id core.ExtentID, all bool) error {
+	for _, prefix := range contents(all) {
+		iter, err := p.e.db.NewIter(&pebble.IterOptions{LowerBound: extentKey(prefix, id), UpperBound: afterExtent(prefix, id)})
+		if err != nil {
+			return err
+		}
+		some := iter.First()
+		if err := iter.Close(); err != nil {
+			return err
+		}
+		if some {
+			p.e.log.Info("the records of a removed extent are cut out", "extent", id)
+			return p.e.cutContents(id, all)
+		}
 	}
 	return nil
 }
