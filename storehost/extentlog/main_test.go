@@ -12,8 +12,10 @@ import (
 // itself, too.
 func TestMain(m *testing.M) {
 	if underrace.On {
-		if err := flag.Set("rapid.checks", "20"); err != nil {
-			panic(err)
+		for name, n := range map[string]string{"rapid.checks": "20", "storms": "5"} {
+			if err := flag.Set(name, n); err != nil {
+				panic(err)
+			}
 		}
 	}
 	os.Exit(m.Run())
