@@ -74,7 +74,7 @@ func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
 			next = &uses[i+1].first
 		}
 		if next == nil || next.number > r.after+1 { // else nothing of it is wanted
-			brief, err := r.summarized(u)
+			brief, err := r.summarized(u, next)
 			if err == nil && !brief {
 				err = r.read(u, next)
 			}
@@ -110,13 +110,14 @@ func (r *recovery) find(s *segment) (use, bool, error) {
 	return use{}, false, nil
 }
 
-// summarized replays the summary of a use that has one, if that is enough.
-func (r *recovery) summarized(u use) (bool, error) {
-	if u.at > 0 || u.first.number <= r.after {
+// summarized replays the summary of a use that has one, if that is enough. Only the first group of the next use proves
+// that the summary, and so each group before it, was durable: a power cut may leave the summary of a torn segment.
+func (r *recovery) summarized(u use, next *header) (bool, error) {
+	if u.at > 0 || u.first.number <= r.after || next == nil {
 		return false, nil
 	}
 	h, at, body, ok, err := u.readSummary(&u.first)
-	if !ok || err != nil || h.number-1 > r.brief {
+	if !ok || err != nil || h.number-1 > r.brief || !next.follows(&h) {
 		return false, err
 	}
 	u.serial, u.secret, u.segment.first = u.first.serial, u.first.secret, u.first.number

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // summaries fills segments, most of which end with a summary, and returns these by serial.
@@ -52,6 +54,7 @@ func TestRing_Summaries(t *testing.T) {
 	for seed := range uint64(50) {
 		o := newOwner(t, seed)
 		want := o.summaries(4)
+		o.mark() // a summary counts when a later segment proves it
 		maps.DeleteFunc(want, func(serial uint64, _ []byte) bool {
 			return !slices.ContainsFunc(o.ring.Uses(), func(u Use) bool { return u.Serial == serial })
 		})
@@ -107,4 +110,42 @@ func TestOpen_SegmentOfNothing(t *testing.T) {
 			t.Errorf("trailer %x: %v, %v", trailer, ok, err)
 		}
 	}
+}
+
+// TestRing_SummaryOfATornSegment: a power cut tears a segment and leaves its summary. A start does not believe it, also
+// when the numbers that it speaks of are given to other groups later.
+func TestRing_SummaryOfATornSegment(t *testing.T) {
+	o := newOwner(t, 1)
+	o.mark()
+	s := o.ring.head
+	torn := s.end
+	if _, err := o.ring.Write(Records, o.filled(100)); err != nil {
+		t.Fatal(err)
+	}
+	lost := o.groups[o.ring.last.number]
+	if err := o.ring.Summarize(o.filled(10)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.file.WriteAt(make([]byte, blockSize), torn); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.file.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	o.fs = o.fs.CrashClone(vfs.CrashCloneCfg{})
+	if damage := o.open(lost); len(damage) > 0 {
+		t.Fatalf("damage %v", damage)
+	}
+	for range 5 {
+		o.mark()
+	}
+	if _, got, damage := o.brief(); len(got) > 0 || len(damage) > 0 {
+		t.Errorf("%d summaries are replayed, damage %v", len(got), damage)
+	}
+}
+
+// filled is the buffer with a body of n bytes.
+func (o *owner) filled(n int) *Buffer {
+	o.fill(n)
+	return &o.buf
 }
