@@ -112,7 +112,9 @@ func (e *Engine) Fence(ext core.Extent, version uint64) (State, error) {
 			return err
 		}
 		if x.next.Extent.ID.IsZero() {
-			x.next.Extent = ext
+			if x.next.Extent = ext; e.graveyard.suspects(ext, e.identity) {
+				x.next.suspect()
+			}
 		}
 		x.next.committed = max(x.next.committed, x.committed())
 		already := x.next.Fenced

@@ -290,16 +290,7 @@ func (e *Engine) load() error {
 		return err
 	}
 	e.journal.toMark = !e.journal.ring.Marked()
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixRow}, UpperBound: []byte{prefixRow + 1}})
-	if err != nil {
-		return openError(e.dir, err)
-	}
-	defer iter.Close()
-	for iter.First(); iter.Valid(); iter.Next() {
-		r, err := decodeRow(iter.Value())
-		if err != nil {
-			return err
-		}
+	err = e.eachRow(func(r row) error {
 		x := &extent{id: r.Extent.ID}
 		x.next.row = r
 		value, err := e.meta(extentKey(prefixPosition, x.id))
@@ -320,9 +311,10 @@ func (e *Engine) load() error {
 		x.publish(x.next)
 		e.mu.extents[x.id] = x
 		e.index.note(x, e.identity.Run)
-	}
-	if err := iter.Error(); err != nil {
-		return openError(e.dir, err)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if e.readOnly.Load() == nil {
 		if err := log.cutOrphans(); err != nil {

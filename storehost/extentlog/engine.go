@@ -54,6 +54,7 @@ type Engine struct {
 	db          *pebble.DB
 	journal     *journal
 	short       []*extent // of which a start found parts to be lost
+	opensFrom   time.Time // no extents are opened before, since rows were lost
 	queue       *queue
 	rounds      chan *round
 	tails       *tails

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/ring"
@@ -206,6 +207,9 @@ func decodeGroup(g ring.Group) (out groupBody, err error) {
 		return out, broken
 	}
 	body, out.rows = body[:len(body)-n], body[len(body)-n:]
+	if err := eachChange(out.rows, func(pebble.InternalKeyKind, []byte, []byte) error { return nil }); err != nil {
+		return out, core.Errorf(core.CodeCorrupt, "group %d of the log: %w", g.Number, err)
+	}
 	for at := 0; at < len(body); {
 		if len(body)-at < entryLen {
 			return out, broken
@@ -227,4 +231,47 @@ func decodeGroup(g ring.Group) (out groupBody, err error) {
 		at += size
 	}
 	return out, nil
+}
+
+// eachChange reads rows as the database writes them: 12 bytes, of which the last four count the changes, and of each
+// change its kind, and its key and value with their lengths before them. The database panics at what is no such list.
+func eachChange(rows []byte, use func(kind pebble.InternalKeyKind, key, value []byte) error) error {
+	broken := core.Errorf(core.CodeCorrupt, "rows that are no list of changes")
+	if len(rows) < batchrepr.HeaderLen {
+		return broken
+	}
+	count, rest := binary.LittleEndian.Uint32(rows[batchrepr.HeaderLen-4:]), rows[batchrepr.HeaderLen:]
+	text := func() (text []byte, ok bool) {
+		n, used := binary.Uvarint(rest)
+		if used <= 0 || n > uint64(len(rest)-used) {
+			return nil, false
+		}
+		text, rest = rest[used:used+int(n)], rest[used+int(n):]
+		return text, true
+	}
+	for ; len(rest) > 0; count-- {
+		kind := pebble.InternalKeyKind(rest[0])
+		rest = rest[1:]
+		key, ok := text()
+		var value []byte
+		switch kind {
+		case pebble.InternalKeyKindDelete:
+		case pebble.InternalKeyKindSet, pebble.InternalKeyKindRangeDelete:
+			if ok {
+				value, ok = text()
+			}
+		default:
+			ok = false
+		}
+		if !ok || count == 0 {
+			return broken
+		}
+		if err := use(kind, key, value); err != nil {
+			return err
+		}
+	}
+	if count != 0 {
+		return broken
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 //	m ‖ "f", m ‖ "i", m ‖ "h"                 → format version, 1 byte; disk id(16) ‖ store id; horizon, unix ms u64
 //	m ‖ "s"                                   → where the background verification stands
 //	m ‖ "k"                                   → key of the secrets of the log, 32 bytes
+//	m ‖ "l"                                   → up to when extents were made that lost rows may tell of, unix ms u64
 const (
 	prefixBatch     = 'e'
 	prefixPosition  = 'p'
@@ -42,6 +43,7 @@ var (
 	keyHorizon  = []byte{prefixMeta, 'h'}
 	keyScrub    = []byte{prefixMeta, 's'}
 	keySecret   = []byte{prefixMeta, 'k'}
+	keyLost     = []byte{prefixMeta, 'l'}
 )
 
 func extentKey(prefix byte, id core.ExtentID) []byte {

@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/batchrepr"
 
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/storehost/extentlog/ring"
@@ -22,7 +22,9 @@ type replay struct {
 	e       *Engine
 	applied uint64                   // rows of groups up to here are in the database
 	last    uint64                   // group that was read last
-	damaged bool                     // groups whose rows are in the database cannot be read
+	damaged bool                     // some groups cannot be read
+	lost    bool                     // and there were some whose rows are not in the database either, now or at an earlier start
+	losses  []ring.Damage            // those of now
 	held    map[core.ExtentID]*found // nil: nobody wants to know
 	removed map[core.ExtentID]struct{}
 }
@@ -70,6 +72,11 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 	o.Last = max(o.After, p.applied)
 	o.Brief = p.applied
 	p.last = o.After
+	until, err := e.lostUntil()
+	if err != nil {
+		return nil, err
+	}
+	p.lost = !until.IsZero()
 	r, damage, err := ring.Open(dir, o, p.group)
 	if err != nil {
 		return nil, openError(e.dir, err)
@@ -79,13 +86,24 @@ func (e *Engine) openRing(hold bool) (*replay, error) {
 		damage = append(damage, ring.Damage{From: p.last + 1, To: o.Last})
 	}
 	for _, d := range damage {
-		if d.To > p.applied { // fences, ends and removals may be among what is lost
-			return nil, errors.Join(damagedStore(e.dir, core.Errorf(core.CodeCorrupt, "groups %d to %d of the log cannot be read", d.From, d.To)), r.Release())
-		}
 		p.damaged = true
 		e.log.Error("a part of the log is damaged", "dir", e.dir, "from_group", d.From, "to_group", d.To)
+		switch {
+		case d.To <= o.Last:
+		case d.To > p.last:
+			if err := p.missing(d.To); err != nil {
+				return nil, err
+			}
+		case !slices.ContainsFunc(p.losses, func(l ring.Damage) bool { return l.From <= d.To && d.To <= l.To }): // it was applied
+			return nil, damagedStore(e.dir, core.Errorf(core.CodeCorrupt, "groups %d to %d of the log are not those that were written", d.From, d.To))
+		}
 	}
-	e.journal.applied.Store(max(p.last, o.Last))
+	if len(p.losses) > 0 { // else the next start would quarantine what is opened from now on
+		if err := e.db.Flush(); err != nil {
+			return nil, openError(e.dir, err)
+		}
+	}
+	e.journal.applied.Store(r.Next() - 1)
 	return p, nil
 }
 
@@ -98,8 +116,19 @@ func (e *Engine) clearDrains() error {
 	return e.files.MkdirAll(dir, 0o755)
 }
 
+// missing notes that there are no groups behind the last one, up to a number.
+func (p *replay) missing(to uint64) error {
+	if from := max(p.last, p.applied) + 1; from <= to {
+		return p.lose(from, to)
+	}
+	return nil
+}
+
 // group takes one group of the ring.
 func (p *replay) group(g ring.Group) error {
+	if err := p.missing(g.Number - 1); err != nil {
+		return err
+	}
 	p.last = g.Number
 	switch g.Kind {
 	case ring.Records:
@@ -110,7 +139,12 @@ func (p *replay) group(g ring.Group) error {
 	}
 	body, err := decodeGroup(g)
 	if err != nil {
-		return err
+		p.e.log.Error("a group of the log is damaged", "dir", p.e.dir, "err", err)
+		p.damaged = true
+		if g.Number > p.applied {
+			return p.lose(g.Number, g.Number)
+		}
+		return nil
 	}
 	if p.held != nil {
 		if err := p.note(body); err != nil {
@@ -132,6 +166,9 @@ func (p *replay) group(g ring.Group) error {
 			}
 		}
 	}
+	if err := p.distrust(b, body.rows); err != nil {
+		return err
+	}
 	if err := b.Set(keyApplied, binary.LittleEndian.AppendUint64(nil, g.Number), nil); err != nil {
 		return err
 	}
@@ -152,18 +189,14 @@ func (p *replay) summary(g ring.Group) error {
 
 // note keeps where the batches of a group are, and forgets those of extents that its rows remove, which come first.
 func (p *replay) note(body groupBody) error {
-	rows := batchrepr.Read(body.rows)
-	for {
-		kind, key, _, more, err := rows.Next()
-		if err != nil {
-			return core.Errorf(core.CodeCorrupt, "rows of the log: %w", err)
-		}
-		if !more {
-			break
-		}
+	err := eachChange(body.rows, func(kind pebble.InternalKeyKind, key, _ []byte) error {
 		if kind == pebble.InternalKeyKindDelete && len(key) == extentKeyLen && key[0] == prefixRow {
 			p.remove(core.ExtentID{ID: core.ID(key[1:])})
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, l := range body.batches {
 		p.hold(l)
@@ -221,6 +254,18 @@ func (p *replay) give(x *extent) (sound bool, err error) {
 // that of the removal, which is not drained.
 func (p *replay) cutOrphans() error {
 	e := p.e
+	if len(p.losses) > 0 { // some removals are not known
+		iter, err := e.db.NewIter(nil)
+		if err != nil {
+			return openError(e.dir, err)
+		}
+		for _, id := range e.strangers(iter) {
+			p.removed[id] = struct{}{}
+		}
+		if err := iter.Close(); err != nil {
+			return openError(e.dir, err)
+		}
+	}
 	for id := range p.removed {
 		x, back := e.mu.extents[id]
 		err := p.cutOrphan(id, !back)

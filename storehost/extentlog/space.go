@@ -137,6 +137,9 @@ func (e *Engine) admitAppend(bytes int) error {
 }
 
 func (e *Engine) admitOpen() error {
+	if err := e.lateOpening(); err != nil {
+		return err
+	}
 	err := e.space.refuseOpen()
 	if err != nil && e.space.stale() {
 		e.space.look(e.fs, e.dir)

@@ -27,6 +27,7 @@ type graveyard struct {
 	graves  map[core.ExtentID]tombstone
 	order   []grave // by time of removal; may hold graves that are gone
 	horizon time.Time
+	lost    time.Time // extents made up to here may have been in rows that were lost; zero: none were
 }
 
 type tombstone struct {
@@ -153,6 +154,12 @@ func (e *Engine) loadGraveyard() error {
 		e.graveyard.horizon = time.UnixMilli(int64(binary.LittleEndian.Uint64(b)))
 	case b != nil:
 		return core.Errorf(core.CodeCorrupt, "the horizon of removed extents has %d bytes", len(b))
+	}
+	if e.graveyard.lost, err = e.lostUntil(); err != nil {
+		return err
+	}
+	if e.opensFrom = e.graveyard.lost; e.graveyard.lost.After(e.graveyard.horizon) {
+		e.graveyard.horizon = e.graveyard.lost
 	}
 	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixTombstone}, UpperBound: []byte{prefixTombstone + 1}})
 	if err != nil {

@@ -124,7 +124,7 @@ func (e *Engine) Vitals() Vitals {
 	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
 	v.Hangs = max(e.pulse.hangs(time.Now()), e.reads.hang(time.Now()))
 	v.SyncP99 = max(v.SyncP99, v.Hangs)
-	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil || v.Hangs >= HangsAt
+	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil || e.lateOpening() != nil || v.Hangs >= HangsAt
 	return v
 }
 

@@ -91,7 +91,8 @@ func checkScan(t *testing.T, o *owner, fs vfs.FS, size int64) {
 	read := &readBytes{FS: fs}
 	var seen []uint64
 	r, damage, err := Open("log", Options{FS: read, Disk: o.disk, Key: testKey}, func(g Group) error {
-		if want, ok := o.groups[g.Number]; !ok || !bytes.Equal(want, g.Body) {
+		want, known := o.groups[g.Number]
+		if summary := g.Kind == Mark && !known; !summary && (!known || !bytes.Equal(want, g.Body)) {
 			t.Errorf("group %d is not as it was appended", g.Number)
 		}
 		if n := len(seen); n > 0 && g.Number <= seen[n-1] {

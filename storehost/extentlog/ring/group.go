@@ -15,10 +15,10 @@ import (
 // Layout of a segment: groups one after another, each on a border of blocks, so that no block with durable bytes is
 // written again before the segment is used again.
 //
-//	┌──────┬──────┬──────┬────────┬────────┬────────┬────────┬─────────┬────────┬──────┬─────────┬───┬─────┬──────┬──────┬─────────┐
-//	│ CRG1 │ hsum │ bsum │ length │ serial │ number │ secret │ durable │ before │ kind │ version │ 0 │ run │ disk │ body │ 0 … 4Ki │
-//	│ u32  │ u32  │ u32  │ u32    │ u64    │ u64    │ u64    │ u64     │ u32    │ u8   │ u8      │u16│ 16  │ 16   │      │         │
-//	└──────┴──────┴──────┴────────┴────────┴────────┴────────┴─────────┴────────┴──────┴─────────┴───┴─────┴──────┴──────┴─────────┘
+//	┌──────┬──────┬──────┬────────┬────────┬────────┬────────┬─────────┬────────┬──────┬─────────┬─────┬─────┬──────┬──────┬─────────┐
+//	│ CRG1 │ hsum │ bsum │ length │ serial │ number │ secret │ durable │ before │ kind │ version │ size│ run │ disk │ body │ 0 … 4Ki │
+//	│ u32  │ u32  │ u32  │ u32    │ u64    │ u64    │ u64    │ u64     │ u32    │ u8   │ u8      │ u16 │ 16  │ 16   │      │         │
+//	└──────┴──────┴──────┴────────┴────────┴────────┴────────┴─────────┴────────┴──────┴─────────┴─────┴─────┴──────┴──────┴─────────┘
 const (
 	blockSize = 4 << 10
 	headerLen = 88
@@ -59,6 +59,7 @@ type header struct {
 	run     core.RunID  // of the process that wrote it
 	disk    core.DiskID // that the log is on
 	version byte        // of the layout, as it was read
+	blocks  uint16      // of the segment, 65535 at most: a file that is shorter was cut off
 
 	sum     uint32 // of the header, which includes bodySum
 	bodySum uint32
@@ -76,7 +77,8 @@ func (h *header) put(group []byte) {
 	le.PutUint64(group[32:], h.secret)
 	le.PutUint64(group[40:], h.durable)
 	le.PutUint32(group[48:], h.before)
-	group[52], group[53], group[54], group[55] = byte(h.kind), FormatVersion, 0, 0
+	group[52], group[53] = byte(h.kind), FormatVersion
+	le.PutUint16(group[54:], h.blocks)
 	copy(group[56:], h.run.ID[:])
 	copy(group[72:], h.disk.ID[:])
 	h.sum = crc32.Checksum(group[8:headerLen], castagnoli)
@@ -92,7 +94,7 @@ func decodeHeader(b []byte) (h header, ok bool) {
 	}
 	return header{
 		sum: le.Uint32(b[4:]), bodySum: le.Uint32(b[8:]), length: le.Uint32(b[12:]), serial: le.Uint64(b[16:]), number: le.Uint64(b[24:]),
-		secret: le.Uint64(b[32:]), durable: le.Uint64(b[40:]), before: le.Uint32(b[48:]), kind: Kind(b[52]), version: b[53],
+		secret: le.Uint64(b[32:]), durable: le.Uint64(b[40:]), before: le.Uint32(b[48:]), kind: Kind(b[52]), version: b[53], blocks: le.Uint16(b[54:]),
 		run: core.RunID{ID: core.ID(b[56:72])}, disk: core.DiskID{ID: core.ID(b[72:88])},
 	}, true
 }

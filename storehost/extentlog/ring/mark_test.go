@@ -20,6 +20,19 @@ func TestRing_AMarkIsNoLoss(t *testing.T) {
 	}
 }
 
+// TestRing_AMarkIsNoLoss_AtTheEndOfASegment: the group behind it is in another segment.
+func TestRing_AMarkIsNoLoss_AtTheEndOfASegment(t *testing.T) {
+	o := newOwner(t, 1)
+	o.append(o.fill(5000))
+	o.mark()
+	o.damage(o.ring.head.end-blockSize+3, []byte{0})
+	o.end()
+	o.append(o.fill(5000))
+	if damage := o.open(); len(damage) > 0 {
+		t.Errorf("damage %v, of which no group but a mark is a part", damage)
+	}
+}
+
 // TestRing_GoesOnBehindDamage: the owner notes up to where groups are lost. No later group gets such a number.
 func TestRing_GoesOnBehindDamage(t *testing.T) {
 	o := newOwner(t, 1)

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -223,7 +224,7 @@ func (r *Ring) put(kind Kind, group []byte, at int64, n int) (Group, error) {
 	s := r.head
 	h := header{
 		kind: kind, length: uint32(n), serial: s.serial, secret: s.secret, number: r.Next(),
-		durable: r.durable.Load(), before: r.last.sum, run: r.o.Run, disk: r.o.Disk,
+		durable: r.durable.Load(), before: r.last.sum, run: r.o.Run, disk: r.o.Disk, blocks: uint16(min(s.size/blockSize, math.MaxUint16)),
 	}
 	h.put(group)
 	if _, err := s.file.WriteAt(group, at); err != nil {

@@ -64,6 +64,9 @@ func (o *owner) open(unsure ...[]byte) []Damage {
 		}
 		at = g.Number
 		want, durable := o.groups[g.Number]
+		if g.Kind == Mark && !durable { // a summary, of which nobody is told here
+			return nil
+		}
 		switch {
 		case durable && !bytes.Equal(want, g.Body):
 			o.t.Errorf("group %d is replayed with other bytes", g.Number)

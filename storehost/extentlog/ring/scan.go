@@ -37,8 +37,8 @@ type use struct {
 // The end of the log is where the chain of groups ends: each group names the number and the checksum of the one before.
 // A group that cannot be read is torn, and so was never durable, unless a later group proves the contrary: one of the
 // same use, which says that the unreadable one was durable; or any of a later use, which begins only when the use
-// before it is durable. So only damage to the last groups looks like a torn end: to those of which no later one says
-// that they were durable, for which a Mark is there.
+// before it is durable. The file of a segment is as long as its groups say, or was cut off. So only damage to the last
+// groups looks like a torn end: to those of which no later one says that they were durable, for which a Mark is there.
 type recovery struct {
 	disk   core.DiskID
 	key    []byte
@@ -148,7 +148,10 @@ func (r *recovery) read(u use, next *header) error {
 		at += span(len(body))
 	}
 	u.end = at
-	if next != nil && r.last.number+1 < next.number {
+	if cut := int64(u.first.blocks) - u.size/blockSize; cut > 0 && next == nil { // so many groups at most
+		r.lost(max(r.last.number, u.first.number-1) + uint64(cut))
+	}
+	if m := r.mark(); next != nil && r.last.number+1 < next.number && !next.follows(&m) {
 		r.lost(next.number - 1)
 	}
 	return nil
@@ -194,8 +197,11 @@ func (r *recovery) take(s *segment, at int64, h header, body []byte) error {
 	}
 	s.note(&h)
 	r.last = h
-	if h.number <= r.after || h.kind == Summary {
+	if h.number <= r.after {
 		return nil
+	}
+	if h.kind == Summary { // it tells nothing that the groups before it did not
+		return r.replay(Group{Kind: Mark, Number: h.number})
 	}
 	return r.replay(Group{Kind: h.kind, Number: h.number, Place: Place{s.serial, uint32(at + headerLen), h.length}, Body: body})
 }
