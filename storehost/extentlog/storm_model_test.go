@@ -111,9 +111,7 @@ func (m *stormModel) cut() (on func()) {
 	m.mu.Lock()
 	m.over = true
 	for _, s := range m.subjects {
-		c := *s
-		c.may = slices.Clone(s.may)
-		m.promised = append(m.promised, c)
+		m.promised = append(m.promised, subject{x: s.x, now: s.now, may: slices.Clone(s.may)})
 	}
 	return m.mu.Unlock
 }
