@@ -65,9 +65,10 @@ func (j *journal) drain() (bool, error) {
 	for _, u := range uses {
 		j.ring.Free(u.Serial)
 	}
+	err = j.ring.Trim(j.keeper.segment())
 	j.lookShort()
 	notify(j.keeper.made)
-	return true, nil
+	return true, err
 }
 
 // oldest are the uses of segments to drain: the first ones that have ended, and whose rows are in the database, up to

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -213,10 +214,14 @@ func (j *journal) keep() {
 	for {
 		j.flushRows()
 		for j.lacks() {
-			if j.grow() {
+			made, err := j.grow()
+			if made {
 				continue
 			}
-			drained, err := j.drain()
+			drained := false
+			if err == nil {
+				drained, err = j.drain()
+			}
 			if err != nil && !errors.Is(err, errUnread) && j.e.refusing() == nil {
 				j.e.backgroundError(err)
 			}
@@ -298,23 +303,33 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// grow makes one more segment; false when the ring is as large as it may be, or the disk is nearly full.
-func (j *journal) grow() bool {
+// grow makes one more segment; false when the ring is as large as it may be, or the disk is nearly full. A group that
+// fits into none gets one all the same, out of the reserve: nothing is written before it. An error is for such a group.
+func (j *journal) grow() (bool, error) {
 	_, all := j.ring.Room()
 	size := min(max(all, firstSegment), j.keeper.segment())
-	odd := j.keeper.wanted.Load() > max(j.ring.Largest(), size) // for one large batch
-	if odd {
-		size = j.keeper.wanted.Load()
+	need, largest := j.keeper.wanted.Load(), j.ring.Largest()
+	may := all+size <= j.keeper.most && (all < 2*firstSegment || !j.e.space.refuseSegment(size))
+	switch {
+	case need > max(largest, size), need > largest && !may:
+		size = need
+	case !may:
+		return false, nil
 	}
-	if all+size > j.keeper.most && !odd || all >= 2*firstSegment && j.e.space.refuseSegment(size) {
-		return false
+	err := j.ring.Make(size, j.makePause)
+	switch {
+	case err == nil:
+		notify(j.keeper.made)
+		return true, nil
+	case !passes(err):
+		return false, j.e.fail(err)
+	case need > largest:
+		return false, err
 	}
-	if err := j.ring.Make(size, j.makePause); err != nil {
-		if core.CodeOf(err) != core.CodeNoSpace {
-			j.e.fail(err)
-		}
-		return false
-	}
-	notify(j.keeper.made)
-	return true
+	return false, nil
+}
+
+// passes reports whether a segment may be made later, though not now.
+func passes(err error) bool {
+	return core.CodeOf(err) == core.CodeNoSpace || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }

@@ -108,6 +108,32 @@ func (r *Ring) releaseLocked(s *segment) {
 // it.
 func (r *Ring) Marked() bool { return r.last.kind != Records }
 
+// Trim removes free segments of more than so many bytes, but for the largest one of the ring: what was made for one
+// large group is of no use once there is one for a larger group.
+func (r *Ring) Trim(most int64) error {
+	for s := r.spare(most); s != nil; s = r.spare(most) {
+		if err := errors.Join(s.file.Close(), r.fs.Remove(s.name)); err != nil {
+			return diskError("remove a segment of the log", err)
+		}
+	}
+	return nil
+}
+
+// spare takes a segment out of the ring that Trim removes; nil: there is none.
+func (r *Ring) spare(most int64) *segment {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, s := range r.mu.free {
+		for _, other := range slices.Concat(r.mu.used, r.mu.free) {
+			if s.size > most && other != s && other.size >= s.size {
+				r.mu.free = slices.Delete(r.mu.free, i, i+1)
+				return s
+			}
+		}
+	}
+	return nil
+}
+
 // Release closes all files. Nobody uses the ring any more.
 func (r *Ring) Release() error {
 	var errs []error
