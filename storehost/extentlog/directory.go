@@ -285,7 +285,7 @@ func (e *Engine) meta(key []byte) ([]byte, error) {
 
 // load reads every extent's row and position.
 func (e *Engine) load() error {
-	log, err := e.openRing(true)
+	log, err := e.openRing(true, e.readOnly.Load() == nil)
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (e *Engine) returnToWriting() {
 	}
 	if err == nil {
 		e.db = db
-		_, err = e.openRing(false)
+		_, err = e.openRing(false, full == nil)
 	}
 	e.mu.Lock()
 	e.db = db

@@ -35,13 +35,14 @@ type found struct {
 	broken  bool          // some between them are lost
 }
 
-// openRing opens the ring of a database that is open, and brings the database up to date.
-func (e *Engine) openRing(hold bool) (*replay, error) {
+// openRing opens the ring of a database that is open, and brings the database up to date. Without writes it changes no
+// file.
+func (e *Engine) openRing(hold, writes bool) (*replay, error) {
 	if err := e.convert(); err != nil { // also of a store that was opened on a full disk, and has room now
 		return nil, err
 	}
 	dir := e.files.PathJoin(e.dir, ringDir)
-	if e.readOnly.Load() == nil {
+	if writes {
 		if err := errors.Join(e.files.MkdirAll(dir, 0o755), e.clearDrains(), e.syncDir(e.dir)); err != nil {
 			return nil, openError(e.dir, err)
 		}

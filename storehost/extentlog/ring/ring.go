@@ -2,6 +2,8 @@ package ring
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"math"
 	"slices"
 	"sync"
@@ -55,7 +57,7 @@ type Ring struct {
 	}
 }
 
-// Open reads the log in dir, which exists, and calls replay for each group behind Options.After, in order, or for the
+// Open reads the log in dir, and calls replay for each group behind Options.After, in order, or for the
 // summary of its segment: see Options.Brief. Those groups are durable. damage is what was durable once and cannot be
 // read, none of which is replayed, but for a group that is sound and not the one that the next one follows. Of a segment
 // whose summary is replayed, nobody looks for damage. CodeNewerFormat, CodeConflict (a segment of another store),
@@ -63,7 +65,7 @@ type Ring struct {
 func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Damage, err error) {
 	r = &Ring{fs: o.FS, dir: dir, o: o}
 	names, err := o.FS.List(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // there is none yet, of a store that may not make it
 		return nil, nil, core.Errorf(core.CodeUnavailable, "list the segments in %s: %w", dir, err)
 	}
 	var all []*segment
