@@ -10,8 +10,8 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones leave with
-// the next table that is dropped: cutting costs a sync of the manifest. A damaged extent is always cut out: a repaired
+// exciseAbove is the size from which a removed extent's range is cut out of the tables at once. Smaller ones are cut
+// out together later (debris): cutting costs a sync of the manifest. A damaged extent is always cut out: a repaired
 // copy would be read through the damage below it.
 const exciseAbove = 64 << 10
 
@@ -236,7 +236,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if err != nil {
 		return err
 	}
-	var cut, timer bool
+	var cut, small, timer bool
 	var over <-chan struct{}
 	var x *extent
 	answer, err := e.begin(request{control: true, stage: func(g *group) error {
@@ -252,6 +252,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		}
 		timer = x.next.timer()
 		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
+		small = !cut && e.inDatabase(x) > 0
 		err := e.stageRemoval(g, x, version)
 		over = x.held.underway() // a drain that begins later finds nothing
 		return err
@@ -265,7 +266,9 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		defer done()
 		err := <-answer
 		if err == nil && x != nil {
-			err = e.giveBack(x, over, cut, timer)
+			if err = e.giveBack(x, over, cut, timer); err == nil && small {
+				e.debris.add(x.id, timer)
+			}
 		}
 		finished <- err
 	}()

@@ -198,9 +198,10 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
 		MemTableSize:                uint64(e.space.fill().memtable()),
+		MaxManifestFileSize:         int64(e.space.fill().memtable()), // else 128 MiB, also on a small disk
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       500,
-		L0CompactionFileThreshold:   2000,
+		L0CompactionFileThreshold:   e.space.fill().tables(),
 		L0StopWritesThreshold:       1000,
 		FileCache:                   pebble.NewFileCache(max(1, min(runtime.GOMAXPROCS(0), e.tables/tablesPerShard)), e.tables),
 		BlockPropertyCollectors:     []func() pebble.BlockPropertyCollector{intervals},
@@ -232,10 +233,10 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 	return o
 }
 
-// splitTables ends a table behind the batches, and before and behind the index of timers: a few rows in the same table
-// would keep all the space of removed extents.
+// splitTables ends a table before and behind the batches, and before and behind the index of timers: a few rows in the
+// same table, or tombstones, would keep all the space of removed extents.
 func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error) {
-	for _, split := range []byte{prefixBatch + 1, prefixDue, prefixDue + 1} {
+	for _, split := range []byte{prefixBatch, prefixBatch + 1, prefixDue, prefixDue + 1} {
 		if len(start) == 0 || start[0] < split {
 			return policy, []byte{split}, nil
 		}

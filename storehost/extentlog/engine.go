@@ -38,9 +38,9 @@ const defaultTables = 490
 // that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
-// housekeep looks at the disk, drops idle tails and cursors and gives space back; giveUp answers what waits when the
-// log has failed; scrub reads sealed extents. Readers run on their callers' goroutines. Lock order: no lock is taken
-// while another is held, but for an extent's under the index's.
+// housekeep looks at the disk, drops idle tails and cursors and gives space back; keepSweeping cuts small removed
+// extents out; giveUp answers what waits when the log has failed; scrub reads sealed extents. Readers run on their
+// callers' goroutines. Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
 	dir         string
 	fs          vfs.FS
@@ -65,6 +65,7 @@ type Engine struct {
 	index       index
 	graveyard   graveyard
 	uncut       uncut
+	debris      debris
 	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
@@ -87,6 +88,7 @@ type Engine struct {
 		sync.RWMutex
 		extents   map[core.ExtentID]*extent
 		closed    bool
+		swept     core.ExtentID  // no extent up to here comes; zero: any may
 		suspended bool           // the database is being opened anew
 		readers   sync.WaitGroup // Add only under mu and while neither closed nor suspended
 	}
@@ -132,6 +134,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	e.tasks.Go(e.giveUp)
 	e.tasks.Go(e.housekeep)
 	e.tasks.Go(e.keepCutting)
+	e.tasks.Go(e.keepSweeping)
 	e.tasks.Go(e.journal.keep)
 	for _, x := range e.short {
 		e.quarantine(x, "batches of it were in a part of the log that cannot be read", false)
@@ -202,6 +205,9 @@ func (e *Engine) making(id core.ExtentID) (*extent, error) {
 		x = &extent{id: id}
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		if compareIDs(id, e.mu.swept) <= 0 {
+			return nil, core.Errorf(core.CodeUnavailable, "extents that are as old as extent %s are being removed; try again", id)
+		}
 		e.mu.extents[id] = x
 		return x, nil
 	}

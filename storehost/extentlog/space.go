@@ -30,6 +30,13 @@ const (
 	memtableShare = 128
 )
 
+// Tables of a disk, each of which takes a block at least.
+const (
+	minTables  = 64
+	maxTables  = 2000
+	tableShare = 32 * 4 << 10
+)
+
 // space is how full the disk was when last looked at, and what was taken since. A file system that cannot say counts as
 // empty.
 type space struct {
@@ -74,6 +81,14 @@ func (f fill) memtable() int {
 		return maxMemtable
 	}
 	return int(min(max(f.total/memtableShare, minMemtable), maxMemtable))
+}
+
+// tables is how many small tables of rows there may be before they are merged: a thirty-second of a small disk.
+func (f fill) tables() int {
+	if f.total == 0 {
+		return maxTables
+	}
+	return int(min(max(f.total/tableShare, minTables), maxTables))
 }
 
 // take charges bytes that go to the database.
