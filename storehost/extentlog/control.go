@@ -30,7 +30,10 @@ func (e *Engine) do(r request) error {
 	if err != nil {
 		return err
 	}
-	return await(answer)
+	if err = await(answer); errors.Is(err, errSwept) && e.awaitSweep() {
+		return e.do(r) // the next sweep is a second away
+	}
+	return err
 }
 
 // begin sends a step through the queue, on a disk that does not hang.

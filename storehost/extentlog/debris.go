@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -124,7 +125,7 @@ func (e *Engine) sweep() error {
 func (e *Engine) beginSweep(last core.ExtentID) (here []core.ExtentID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.mu.swept = last
+	e.mu.swept, e.mu.sweeping = last, make(chan struct{})
 	return slices.Collect(maps.Keys(e.mu.extents))
 }
 
@@ -132,4 +133,22 @@ func (e *Engine) endSweep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.mu.swept = core.ExtentID{}
+	close(e.mu.sweeping)
+}
+
+// errSwept is the cause of the error of a step for an extent that may not come during a sweep.
+var errSwept = errors.New("small extents are being removed")
+
+// awaitSweep waits for the end of the sweep under way; false when the log closes, or has failed.
+func (e *Engine) awaitSweep() bool {
+	e.mu.RLock()
+	over := e.mu.sweeping
+	e.mu.RUnlock()
+	select {
+	case <-over:
+		return true
+	case <-e.stop:
+	case <-e.failed:
+	}
+	return false
 }

@@ -89,6 +89,7 @@ type Engine struct {
 		extents   map[core.ExtentID]*extent
 		closed    bool
 		swept     core.ExtentID  // no extent up to here comes; zero: any may
+		sweeping  chan struct{}  // closed when the sweep of swept is over
 		suspended bool           // the database is being opened anew
 		readers   sync.WaitGroup // Add only under mu and while neither closed nor suspended
 	}
@@ -206,7 +207,7 @@ func (e *Engine) making(id core.ExtentID) (*extent, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if compareIDs(id, e.mu.swept) <= 0 {
-			return nil, core.Errorf(core.CodeUnavailable, "extents that are as old as extent %s are being removed; try again", id)
+			return nil, core.Errorf(core.CodeUnavailable, "extent %s may not come now; try again: %w", id, errSwept)
 		}
 		e.mu.extents[id] = x
 		return x, nil
