@@ -31,7 +31,7 @@ func (e *Engine) do(r request) error {
 		return err
 	}
 	if err = await(answer); errors.Is(err, errSwept) && e.awaitSweep() {
-		return e.do(r) // the next sweep is a second away
+		return e.do(r) // the next sweep is seconds away
 	}
 	return err
 }

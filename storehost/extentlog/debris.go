@@ -15,7 +15,7 @@ import (
 
 // Bounds of the cutting of small ranges: each costs a sync of the manifest, and goes on beside appends.
 const (
-	sweepEvery = time.Second
+	sweepEvery = 5 * time.Second
 	sweepMost  = 64      // ranges at once
 	maxDebris  = 1 << 16 // extents that wait; the space of others returns with compactions
 )
