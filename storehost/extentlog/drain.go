@@ -226,7 +226,11 @@ func (d *drain) sync(last ring.Use) error {
 	if err := db.Set(keyDrained, value, pebble.NoSync); err != nil {
 		return core.Errorf(core.CodeUnavailable, "note what is drained: %w", err)
 	}
-	if err := db.Flush(); err != nil {
+	err := d.j.beginFlush()
+	if err == nil {
+		err = d.j.awaitFlush()
+	}
+	if err != nil {
 		return core.Errorf(core.CodeUnavailable, "flush what is drained: %w", err)
 	}
 	return nil

@@ -42,19 +42,20 @@ const (
 // keeper makes segments, and drains them when there can be no more. It is a goroutine of its own; what commitLoop and
 // settleLoop tell it is guarded.
 type keeper struct {
-	most    int64         // bytes of the ring
-	parts   int64         // segments of it
-	free    atomic.Int64  // one in so many of them is kept free
-	wake    chan struct{} // capacity 1
-	made    chan struct{} // capacity 1: there may be a free segment
-	wanted  atomic.Int64  // bytes of the group for which no segment is free; 0: none
-	short   atomic.Bool   // somebody soon waits for a drain
-	flushed uint64        // serial of the last segment whose rows are, or soon will be, in tables
-	batches atomic.Int64  // that are held
-	bytes   atomic.Int64  // of them
-	drained atomic.Uint64 // bytes of batches that were drained
-	dropped atomic.Uint64 // … and of those that needed no drain, since they were removed before
-	waited  atomic.Int64  // nanoseconds that commitLoop waited for a segment
+	most    int64           // bytes of the ring
+	parts   int64           // segments of it
+	free    atomic.Int64    // one in so many of them is kept free
+	wake    chan struct{}   // capacity 1
+	made    chan struct{}   // capacity 1: there may be a free segment
+	wanted  atomic.Int64    // bytes of the group for which no segment is free; 0: none
+	short   atomic.Bool     // somebody soon waits for a drain
+	flushed uint64          // serial of the last segment whose rows are, or soon will be, in tables
+	flush   <-chan struct{} // closed when the flush that began last is over; nil: none did
+	batches atomic.Int64    // that are held
+	bytes   atomic.Int64    // of them
+	drained atomic.Uint64   // bytes of batches that were drained
+	dropped atomic.Uint64   // … and of those that needed no drain, since they were removed before
+	waited  atomic.Int64    // nanoseconds that commitLoop waited for a segment
 	mu      sync.Mutex
 	tenants map[uint64]*tenants // by the serial of a segment's use
 }
@@ -259,9 +260,42 @@ func (j *journal) flushRows() {
 	if ended <= j.keeper.flushed {
 		return
 	}
+	if j.keeper.flush != nil && !isClosed(j.keeper.flush) {
+		return
+	}
 	j.keeper.flushed = ended
-	if err := j.e.guarded(func() error { _, err := j.e.db.AsyncFlush(); return err }); err != nil && j.e.refusing() == nil {
+	if err := j.beginFlush(); err != nil && j.e.refusing() == nil {
 		j.e.backgroundError(err)
+	}
+}
+
+// beginFlush ends the memtable. One that cannot be written is tried again without end, so no second one is to wait
+// behind it: a full list of memtables stops all who write, for good.
+func (j *journal) beginFlush() error {
+	if err := j.awaitFlush(); err != nil {
+		return err
+	}
+	var flush <-chan struct{}
+	err := j.e.guarded(func() (err error) {
+		flush, err = j.e.db.AsyncFlush()
+		return err
+	})
+	if err == nil {
+		j.keeper.flush = flush
+	}
+	return err
+}
+
+// awaitFlush waits for the end of the flush that began last.
+func (j *journal) awaitFlush() error {
+	if j.keeper.flush == nil {
+		return nil
+	}
+	select {
+	case <-j.keeper.flush:
+		return nil
+	case <-j.e.failed:
+		return j.e.refusing()
 	}
 }
 
