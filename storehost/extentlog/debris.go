@@ -15,9 +15,10 @@ import (
 
 // Bounds of the cutting of small ranges: each costs a sync of the manifest, and goes on beside appends.
 const (
-	sweepEvery = 5 * time.Second
-	sweepMost  = 64      // ranges at once
-	maxDebris  = 1 << 16 // extents that wait; the space of others returns with compactions
+	sweepOften = time.Second     // on a disk that fills
+	sweepEvery = 5 * time.Second // on others
+	sweepMost  = 64              // ranges at once
+	maxDebris  = 1 << 16         // extents that wait; the space of others returns with compactions
 )
 
 // debris are removed extents whose records are in tables, and too small to be cut out one by one. One of them would
@@ -82,7 +83,11 @@ func debrisRuns(gone map[core.ExtentID]bool, here []core.ExtentID) (runs []debri
 
 // keepSweeping cuts debris out until the log closes.
 func (e *Engine) keepSweeping() {
-	for e.pause(sweepEvery) {
+	for waited := time.Duration(0); e.pause(sweepOften); {
+		if waited += sweepOften; waited < sweepEvery && !e.space.fills() {
+			continue
+		}
+		waited = 0
 		if len(e.debris.ripe) > 0 && e.refusing() == nil {
 			if err := e.sweep(); err != nil && e.refusing() == nil {
 				e.log.Error("the records of small removed extents cannot be cut out: they keep their space until their tables are compacted", "err", err)

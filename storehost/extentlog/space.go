@@ -124,6 +124,12 @@ func (s *space) left(more int) (f fill, free int64) {
 	return f, free
 }
 
+// fills reports whether it is not long until no extents are opened.
+func (s *space) fills() bool {
+	f, free := s.left(0)
+	return free < 6*f.reserve()
+}
+
 // refuseSegment reports whether a file of so many bytes would come near the watermarks.
 func (s *space) refuseSegment(bytes int64) bool {
 	f, free := s.left(0)
