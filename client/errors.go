@@ -9,8 +9,8 @@ type Error = core.Error
 
 // Sentinels for errors.Is. ErrUnknownOutcome is neither success nor failure: the message may or may not be stored, or
 // the change may or may not be made. After an error whose Code.Class is not unknown, nothing was stored or changed.
-// ErrUnavailable and ErrThrottled: try again later; ErrNoMajority is a case of ErrUnavailable. The others: change the
-// call.
+// ErrUnavailable and ErrThrottled: try again later; ErrNoMajority and ErrNoSpace are cases of ErrUnavailable. The
+// others: change the call.
 var (
 	ErrNotFound       = core.ErrNotFound
 	ErrExists         = core.ErrExists
@@ -18,6 +18,7 @@ var (
 	ErrThrottled      = core.ErrThrottled
 	ErrUnavailable    = core.ErrUnavailable
 	ErrNoMajority     = core.ErrNoMajority
+	ErrNoSpace        = core.ErrNoSpace
 	ErrUnknownOutcome = core.ErrUnknownOutcome
 	ErrStale          = core.ErrStale
 	ErrBadToken       = core.ErrBadToken

@@ -46,8 +46,8 @@ type publisherOptions struct {
 }
 
 // PublishTimeout is how long a Publisher tries to publish a message before it fails. While a CP queue takes nothing
-// because no majority of the metadata answers, it fails after about 3 s, with ErrNoMajority. Default 30 s; a context
-// that ends sooner shortens it.
+// because no majority of the metadata answers, it fails after about 3 s, with ErrNoMajority, and while the disks of the
+// stores are full, with ErrNoSpace. Default 30 s; a context that ends sooner shortens it.
 func PublishTimeout(d time.Duration) PublisherOption {
 	return func(o *publisherOptions) { o.timeout = d }
 }

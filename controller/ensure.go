@@ -213,12 +213,12 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	if !enough() { // one may be back that nobody has asked yet
 		h.askStores(ctx, askTimeout, enough)
 	}
-	candidates, refusing := h.storeCandidates(avoid)
+	candidates, full := h.storeCandidates(avoid)
 	pardon(candidates, avoid, need.Min)
 	e.Replicas = placement.Replicas(e.ID.String(), need, candidates)
 	if n := len(e.Replicas); n < spec.MinReplicas {
 		code := core.CodeUnavailable
-		if refusing > 0 {
+		if n+full >= spec.MinReplicas { // free space would do
 			code = core.CodeNoSpace
 		}
 		return core.Errorf(code, "queue %s wants at least %d replicas, and can get %d now; %s, or lower --min-replicas with `columba update queue`", spec.Path, spec.MinReplicas, n, h.passedOver())

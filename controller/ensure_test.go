@@ -172,6 +172,13 @@ func TestEnsure_StoresThatTakeNothing(t *testing.T) {
 				t.Errorf("error %q lacks %q", err, want)
 			}
 		}
+		for full, want := range map[bool]core.Code{false: core.CodeUnavailable, true: core.CodeNoSpace} {
+			r.stores[1].with(func() { r.stores[1].free, r.stores[1].full = 50, full }) // a store may have no room on a small disk that is half empty
+			r.sleep(5 * time.Second)
+			if _, err := r.ctl.createExtent(r.t.Context(), r.wish(queue)); core.CodeOf(err) != want {
+				t.Errorf("of two stores that take nothing, one is full %t: %v, want %s", full, err, want)
+			}
+		}
 		r.stores[0].with(func() { r.stores[0].refuses = false })
 		r.eventually("it works again by itself", 5*time.Second, func() bool {
 			_, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))

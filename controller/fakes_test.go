@@ -28,6 +28,7 @@ type fakeStore struct {
 	run      core.RunID
 	free     uint64 // percent
 	refuses  bool
+	full     bool
 	replicas map[core.ExtentID]*fakeReplica
 	position uint64
 	removed  map[core.ExtentID]removal
@@ -164,7 +165,7 @@ func (s *fakeStore) check(expected *pb.StoreIdentity) error {
 func (s *fakeStore) Describe(context.Context, *connect.Request[pb.DescribeRequest]) (*connect.Response[pb.StoreDescription], error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return connect.NewResponse(&pb.StoreDescription{Identity: s.identity(), FreeBytes: s.free, TotalBytes: 100, RefusesAppends: s.refuses}), nil
+	return connect.NewResponse(&pb.StoreDescription{Identity: s.identity(), FreeBytes: s.free, TotalBytes: 100, RefusesAppends: s.refuses, Full: s.full}), nil
 }
 
 func (s *fakeStore) Fence(_ context.Context, req *connect.Request[pb.FenceRequest]) (*connect.Response[pb.FenceResponse], error) {

@@ -102,6 +102,7 @@ func (h *Host) noteDescription(id core.HostID, d *pb.StoreDescription, err error
 	}
 	load := placement.Load{
 		Free: d.FreeBytes, Total: d.TotalBytes, BytesPerSecond: d.AppendBytesPerSecond, Sync: time.Duration(d.SyncMicros) * time.Microsecond,
+		Full: d.Full,
 	}
 	old, changed := h.stores.Answered(id, identity, load, d.RefusesAppends, h.deps.now())
 	if !old.Disk.IsZero() && old.Disk != identity.Disk {
@@ -121,14 +122,16 @@ func (h *Host) callFailed(id core.HostID, rpc error) {
 	}
 }
 
-// storeCandidates are the stores that may get a replica, those with a wrong clock as the last; refusing is how many
-// answer but take nothing.
-func (h *Host) storeCandidates(avoid []core.HostID) (out []placement.Candidate, refusing int) {
+// storeCandidates are the stores that may get a replica, those with a wrong clock as the last; full is how many answer,
+// but have no space left.
+func (h *Host) storeCandidates(avoid []core.HostID) (out []placement.Candidate, full int) {
 	for _, st := range h.stores.All() {
 		c := st.Candidate()
 		switch {
+		case st.Refuses && st.Load.NearlyFull():
+			full++
+			continue
 		case st.Refuses:
-			refusing++
 			continue
 		case h.skewed.wrong(st.ID):
 			c.Tier = placement.Skewed
@@ -138,7 +141,7 @@ func (h *Host) storeCandidates(avoid []core.HostID) (out []placement.Candidate, 
 		}
 		out = append(out, c)
 	}
-	return out, refusing
+	return out, full
 }
 
 // mostPassedOver is how many stores an error names.

@@ -155,10 +155,10 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Is matches another Error of the same code, so that errors.Is(err, core.ErrNotFound) works through wraps.
-// CodeNoMajority is also a case of ErrUnavailable.
+// CodeNoMajority and CodeNoSpace are also cases of ErrUnavailable.
 func (e *Error) Is(target error) bool {
 	t, ok := target.(*Error)
-	return ok && (t.Code == e.Code || t.Code == CodeUnavailable && e.Code == CodeNoMajority)
+	return ok && (t.Code == e.Code || t.Code == CodeUnavailable && (e.Code == CodeNoMajority || e.Code == CodeNoSpace))
 }
 
 // Sentinels for errors.Is.
@@ -169,6 +169,7 @@ var (
 	ErrThrottled      = &Error{Code: CodeThrottled, Text: "throttled"}
 	ErrUnavailable    = &Error{Code: CodeUnavailable, Text: "unavailable"}
 	ErrNoMajority     = &Error{Code: CodeNoMajority, Text: "no majority of the metadata answers"}
+	ErrNoSpace        = &Error{Code: CodeNoSpace, Text: "the disks of the stores are full"}
 	ErrUnknownOutcome = &Error{Code: CodeUnknown, Text: "unknown outcome"}
 	ErrDraining       = &Error{Code: CodeDraining, Text: "draining"}
 	ErrFenced         = &Error{Code: CodeFenced, Text: "fenced"}

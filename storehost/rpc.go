@@ -195,6 +195,7 @@ func (s *service) Describe(context.Context, *connect.Request[pb.DescribeRequest]
 	return answer(&pb.StoreDescription{
 		Identity: convert.IdentityToProto(log.Identity()), FreeBytes: v.FreeBytes, TotalBytes: v.TotalBytes, RefusesAppends: v.Refuses || s.h.admits() != nil,
 		OpenExtents: uint32(v.OpenExtents), AppendBytesPerSecond: v.AppendBytesPerSecond, SyncMicros: uint32(min(v.SyncP99.Microseconds(), math.MaxUint32)),
+		Full: v.Full,
 	}, nil)
 }
 

@@ -3746,6 +3746,7 @@ type StoreDescription struct {
 	OpenExtents          uint32                 `protobuf:"varint,5,opt,name=open_extents,json=openExtents,proto3" json:"open_extents,omitempty"`
 	AppendBytesPerSecond uint64                 `protobuf:"varint,6,opt,name=append_bytes_per_second,json=appendBytesPerSecond,proto3" json:"append_bytes_per_second,omitempty"` // over the last seconds
 	SyncMicros           uint32                 `protobuf:"varint,7,opt,name=sync_micros,json=syncMicros,proto3" json:"sync_micros,omitempty"`                                   // a recent sync's p99
+	Full                 bool                   `protobuf:"varint,8,opt,name=full,proto3" json:"full,omitempty"`                                                                 // refuses for want of space
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
 }
@@ -3827,6 +3828,13 @@ func (x *StoreDescription) GetSyncMicros() uint32 {
 		return x.SyncMicros
 	}
 	return 0
+}
+
+func (x *StoreDescription) GetFull() bool {
+	if x != nil {
+		return x.Full
+	}
+	return false
 }
 
 // InventoryRequest asks for what changed since the position an earlier answer of the same run gave, or for everything. With buckets it asks for all
@@ -6340,7 +6348,7 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\adamaged\x18\n" +
 	" \x01(\bR\adamaged\x12\x18\n" +
 	"\aversion\x18\v \x01(\x04R\aversion\"\x11\n" +
-	"\x0fDescribeRequest\"\xad\x02\n" +
+	"\x0fDescribeRequest\"\xc1\x02\n" +
 	"\x10StoreDescription\x125\n" +
 	"\bidentity\x18\x01 \x01(\v2\x19.columba.v1.StoreIdentityR\bidentity\x12\x1d\n" +
 	"\n" +
@@ -6351,7 +6359,8 @@ const file_columba_v1_internal_proto_rawDesc = "" +
 	"\fopen_extents\x18\x05 \x01(\rR\vopenExtents\x125\n" +
 	"\x17append_bytes_per_second\x18\x06 \x01(\x04R\x14appendBytesPerSecond\x12\x1f\n" +
 	"\vsync_micros\x18\a \x01(\rR\n" +
-	"syncMicros\"j\n" +
+	"syncMicros\x12\x12\n" +
+	"\x04full\x18\b \x01(\bR\x04full\"j\n" +
 	"\x10InventoryRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\fR\x03run\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x18\n" +

@@ -90,6 +90,7 @@ func Replicas(key string, need Need, from []Candidate) []core.HostID {
 // Load is how a store fares, as it says.
 type Load struct {
 	Free, Total    uint64 // bytes of its file system; Total 0: not known
+	Full           bool   // it has no room for an extent, by its own rules
 	BytesPerSecond uint64 // appended to it
 	Sync           time.Duration
 }
@@ -105,7 +106,7 @@ const (
 )
 
 // NearlyFull reports whether the store should get nothing more while others can.
-func (l Load) NearlyFull() bool { return l.Total > 0 && l.free() < FullAt }
+func (l Load) NearlyFull() bool { return l.Full || l.Total > 0 && l.free() < FullAt }
 
 func (l Load) free() float64 {
 	if l.Total == 0 {

@@ -51,8 +51,8 @@ func (p *Publisher) connect(ctx context.Context, a aim) {
 	default:
 		p.mu.lastErr = err
 		p.pauseLocked(p.now(), jitter())
-		if waiting, lacks := p.lackedLocked(err, p.now()); lacks != nil {
-			tell, err = waiting, lacks
+		if waiting, lack := p.lackedLocked(err, p.now()); lack != nil {
+			tell, err = waiting, lack
 		}
 	}
 	p.mu.Unlock()
@@ -97,7 +97,7 @@ func (p *Publisher) open(ctx context.Context, a aim) (*session, error) {
 		hosts = known
 	}
 	s, oerr := p.openAny(ctx, hosts, a)
-	if oerr != nil && err != nil && core.CodeOf(oerr) != core.CodeNoMajority {
+	if oerr != nil && err != nil && !lacks(oerr) {
 		return nil, unrouted(err) // why nobody says where else to go
 	}
 	return s, oerr
@@ -116,7 +116,7 @@ func unrouted(err error) error {
 // comes last.
 func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session, error) {
 	var err error = core.Errorf(core.CodeUnavailable, "queue %s has no input host now", p.cfg.Queue)
-	lacks, may := false, false // a host says that no majority answers it; another one that answers may be about to take the queue
+	lacking, may := false, false // a host says what is lacking; another one that answers may be about to take the queue
 	for _, h := range p.order(hosts, a.avoid) {
 		hctx, cancel := context.WithTimeout(ctx, a.greet)
 		s, answered, oerr := p.openOn(hctx, h)
@@ -124,11 +124,11 @@ func (p *Publisher) openAny(ctx context.Context, hosts []Host, a aim) (*session,
 		if oerr == nil {
 			return s, nil
 		}
-		switch lack := core.CodeOf(oerr) == core.CodeNoMajority; {
+		switch lack := lacks(oerr); {
 		case answered && !lack:
 			err, may = oerr, true
-		case !may && (lack || !lacks):
-			err, lacks = oerr, lack
+		case !may && (lack || !lacking):
+			err, lacking = oerr, lack
 		}
 		if fatal(err) || ctx.Err() != nil {
 			return nil, err

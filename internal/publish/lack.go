@@ -8,24 +8,31 @@ import (
 )
 
 const (
-	// lackFor is how long input hosts refuse records for want of a majority of the metadata before these fail. A majority
-	// that is lost for less than that fails nothing.
+	// lackFor is how long input hosts refuse records for want of a majority of the metadata, or of space on the stores,
+	// before these fail. What is lacking for less than that fails nothing.
 	lackFor = 2 * time.Second
-	// lackGap: refusals that are further apart are of different losses.
+	// lackGap: refusals that are further apart are of different lacks.
 	lackGap = 4 * time.Second
 )
 
-// lack is since when input hosts refuse for want of a majority of the metadata. Nothing was stored meanwhile.
+// lacks reports whether an error says that something is lacking which publishers should hear of soon: it takes a person
+// to bring it back.
+func lacks(err error) bool {
+	code := core.CodeOf(err)
+	return code == core.CodeNoMajority || code == core.CodeNoSpace
+}
+
+// lack is since when input hosts refuse for want of something. Nothing was stored meanwhile.
 type lack struct {
 	known       bool
 	since, last int64 // on the publisher's clock: of the first refusal, and of the last
 }
 
-// lackedLocked takes in why records were refused, or no session was made. When no majority has been there for lackFor,
+// lackedLocked takes in why records were refused, or no session was made. When something has been lacking for lackFor,
 // it fails the records that wait and were certainly not stored, and those who wait in Connect get the error that is
 // returned, if any do. A record that may be stored is tried until its time is up, as for any other reason.
 func (p *Publisher) lackedLocked(why error, now int64) (tell []chan error, err error) {
-	if core.CodeOf(why) != core.CodeNoMajority {
+	if !lacks(why) {
 		return nil, nil
 	}
 	l := &p.mu.lack
@@ -37,7 +44,7 @@ func (p *Publisher) lackedLocked(why error, now int64) (tell []chan error, err e
 		p.mu.pausedUntil = max(min(p.mu.pausedUntil, over), p.mu.throttled) // the refusal that counts comes soon after that
 		return nil, nil
 	}
-	err = core.Errorf(core.CodeNoMajority, "no input host of %s took the message: %w", p.cfg.Queue, why)
+	err = core.Errorf(core.CodeOf(why), "no input host of %s took the message: %w", p.cfg.Queue, why)
 	for _, b := range p.mu.queue {
 		p.failUnsentLocked(b, err)
 	}

@@ -50,12 +50,17 @@ func lackingFor(t *testing.T, code core.Code, hello bool, lasting time.Duration,
 	})
 }
 
-// TestLack: a record fails when hosts have refused it for two seconds because no majority of the metadata answers. A
-// shorter loss fails nothing, and other reasons are waited for as long as the record has time.
+// TestLack: a record fails when hosts have refused it for two seconds because no majority of the metadata answers, or
+// the disks are full. A shorter lack fails nothing, and other reasons are waited for as long as the record has time.
 func TestLack(t *testing.T) {
-	for _, hello := range []bool{true, false} {
+	type lack struct {
+		code  core.Code
+		hello bool
+	}
+	for _, lack := range []lack{{core.CodeNoMajority, true}, {core.CodeNoMajority, false}, {core.CodeNoSpace, false}} {
+		hello := lack.hello
 		for lasting, fails := range map[time.Duration]bool{1500 * time.Millisecond: false, time.Hour: true} {
-			lackingFor(t, core.CodeNoMajority, hello, lasting, func(t *testing.T, p *Publisher, l *lacking) {
+			lackingFor(t, lack.code, hello, lasting, func(t *testing.T, p *Publisher, l *lacking) {
 				got := publishOne(t, p)
 				if !fails {
 					if got.err != nil || got.in > lasting+lackFor {
@@ -63,7 +68,7 @@ func TestLack(t *testing.T) {
 					}
 					return
 				}
-				if core.CodeOf(got.err) != core.CodeNoMajority || !strings.Contains(got.err.Error(), "no majority here") || !errors.Is(got.err, core.ErrUnavailable) {
+				if core.CodeOf(got.err) != lack.code || !strings.Contains(got.err.Error(), "no majority here") || !errors.Is(got.err, core.ErrUnavailable) {
 					t.Errorf("at the hello %t: %v", hello, got.err)
 				}
 				if got.in < lackFor || got.in > lackFor+100*time.Millisecond {

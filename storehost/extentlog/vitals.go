@@ -5,12 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/columbamq/columba/core"
 )
 
 // Vitals are how a log fares. Space, rate and syncs are up to a second old.
 type Vitals struct {
 	FreeBytes, TotalBytes uint64 // of the file system; zeros when it cannot say
 	Refuses               bool   // no extent would be opened: no space, the log has failed, or the disk hangs
+	Full                  bool   // no extent would be opened for want of space
 	Extents               int    // replicas
 	OpenExtents           int    // of them, those that take appends in this run
 	DamagedExtents        int    // of them, those that are quarantined
@@ -124,7 +127,8 @@ func (e *Engine) Vitals() Vitals {
 	v.Quarantined, v.ScrubbedBytes = e.quarantined.Load(), e.scrubbed.Load()
 	v.Hangs = max(e.pulse.hangs(time.Now()), e.reads.hang(time.Now()))
 	v.SyncP99 = max(v.SyncP99, v.Hangs)
-	v.Refuses = e.refusing() != nil || e.space.refuseOpen() != nil || e.lateOpening() != nil || v.Hangs >= HangsAt
+	v.Full = core.CodeOf(e.refusing()) == core.CodeNoSpace || e.space.refuseOpen() != nil
+	v.Refuses = e.refusing() != nil || v.Full || e.lateOpening() != nil || v.Hangs >= HangsAt
 	return v
 }
 
