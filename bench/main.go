@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/bench/measure"
 )
 
@@ -155,9 +156,9 @@ func (r *rig) worker(j measure.Job) (measure.Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, patience+longJobs[j.Kind]+j.Warm+j.For)
 	defer cancel()
-	text, err := command(ctx, r.self, workerCommand, string(arg)).Output()
+	text, err := machine.Command(ctx, r.self, workerCommand, string(arg)).Output()
 	if err != nil {
-		return o, fmt.Errorf("worker %s: %w", arg, withStderr(err))
+		return o, fmt.Errorf("worker %s: %w", arg, machine.WithStderr(err))
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("worker %s said %.200q: %w", arg, text, err)

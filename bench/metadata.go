@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/bench/measure"
 )
 
@@ -122,8 +123,8 @@ func (r *rig) metadataPair(i int, nodes string) (p metadataPair, err error) {
 func (r *rig) applySchema(url string) error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
-	if _, err := command(ctx, r.columba, "schema", "apply", url).Output(); err != nil {
-		return fmt.Errorf("schema apply %s: %w", url, withStderr(err))
+	if _, err := machine.Command(ctx, r.columba, "schema", "apply", url).Output(); err != nil {
+		return fmt.Errorf("schema apply %s: %w", url, machine.WithStderr(err))
 	}
 	return nil
 }

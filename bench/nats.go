@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/bench/measure"
 )
 
@@ -40,7 +40,7 @@ const portTries = 3
 
 func (r *rig) natsOnce(name string) (*natsCluster, error) {
 	n := &natsCluster{load: filepath.Join(r.peers, "natsload"), dir: filepath.Join(r.dir, name)}
-	ports, err := freePorts(2 * replicatedStores)
+	ports, err := machine.FreePorts(2 * replicatedStores)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (n *natsCluster) start(ctx context.Context, bin string, i int, client strin
 	if err := os.WriteFile(path, []byte(config), 0o644); err != nil {
 		return err
 	}
-	cmd := command(ctx, filepath.Join(bin, "nats-server"), "-c", path, "-l", filepath.Join(dir, "log"))
+	cmd := machine.Command(ctx, filepath.Join(bin, "nats-server"), "-c", path, "-l", filepath.Join(dir, "log"))
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w; build the peers with: make bench-replicated", err)
 	}
@@ -96,10 +96,10 @@ func (n *natsCluster) run(ctx context.Context, j measure.Job) (measure.Outcome, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience+j.Warm+j.For)
 	defer cancel()
-	cmd := command(ctx, n.load, string(arg))
+	cmd := machine.Command(ctx, n.load, string(arg))
 	text, err := cmd.Output()
 	if err != nil {
-		return o, fmt.Errorf("natsload %s: %w", arg, withStderr(err))
+		return o, fmt.Errorf("natsload %s: %w", arg, machine.WithStderr(err))
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
 		return o, fmt.Errorf("natsload %s said %.200q: %w", arg, text, err)
@@ -116,7 +116,7 @@ func (n *natsCluster) cpu() (float64, error) {
 	sum := 0.0
 	var errs []error
 	for _, c := range n.cmds {
-		v, err := cpuOfProcess(c.Process.Pid)
+		v, err := machine.CPU(c.Process.Pid)
 		sum += v
 		errs = append(errs, err)
 	}
@@ -130,25 +130,4 @@ func (n *natsCluster) remove() {
 		_ = c.Wait()
 	}
 	os.RemoveAll(n.dir)
-}
-
-// Ports for those who cannot choose their own come from below the range out of which systems give them to connections.
-const (
-	lowestPort = 20_000
-	portRange  = 10_000
-)
-
-// freePorts are addresses of loopback that nobody listens on just now, no two the same.
-func freePorts(n int) (addrs []string, err error) {
-	for range 100 * n {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprint("127.0.0.1:", lowestPort+rand.N(portRange))); err != nil {
-			continue
-		}
-		defer l.Close() // so that none is chosen twice
-		if addrs = append(addrs, l.Addr().String()); len(addrs) == n {
-			return addrs, nil
-		}
-	}
-	return nil, fmt.Errorf("no free ports: %w", err)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/bench/measure"
 )
 
@@ -95,9 +96,9 @@ func (r *rig) profile(what, side, file string) (profile, error) {
 	p := profile{Title: side + " while the client " + map[string]string{"publish": "publishes", "consume": "consumes"}[what]}
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
-	text, err := command(ctx, "go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", file).Output()
+	text, err := machine.Command(ctx, "go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", file).Output()
 	if err != nil {
-		return p, fmt.Errorf("go tool pprof: %w", withStderr(err))
+		return p, fmt.Errorf("go tool pprof: %w", machine.WithStderr(err))
 	}
 	entries := parseTop(string(text))
 	p.Shares = shares(entries)

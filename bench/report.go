@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/columbamq/columba/bench/machine"
 )
 
 // Verdicts of a line.
@@ -62,13 +61,9 @@ func newReport(out io.Writer, dir, suite string) *report {
 func (r *report) begin(name string) (ended func()) {
 	r.section = name
 	fmt.Fprintf(r.out, "== %s\n", name)
-	at, load, before := time.Now(), loadAverage(), cpuTimes()
+	at, load, before := time.Now(), machine.Load(), machine.Now()
 	return func() {
-		after := cpuTimes()
-		s := stretch{Name: name, Seconds: time.Since(at).Seconds(), Load: load}
-		if all := after.total - before.total; all > 0 {
-			s.Others = max(0, 100*(after.busy-before.busy-(after.own-before.own))/all)
-		}
+		s := stretch{Name: name, Seconds: time.Since(at).Seconds(), Load: load, Others: machine.Now().Others(before)}
 		r.Sections = append(r.Sections, s)
 		fmt.Fprintf(r.out, "   %.0f s; load average before: %s; other processes took %.0f%% of the CPU time\n", s.Seconds, s.Load, s.Others)
 	}
@@ -132,7 +127,7 @@ func (r *report) save(dir string, now time.Time) error {
 	}
 	name := filepath.Join(dir, now.Format("2006-01-02")+"-"+r.suite)
 	data, err := json.MarshalIndent(map[string]any{
-		"time": now.UTC().Format(time.RFC3339), "machine": machine(), "lines": r.Lines, "notes": r.Notes, "sections": r.Sections, "profiles": r.profiles, "cells": r.Cells,
+		"time": now.UTC().Format(time.RFC3339), "machine": machine.Describe(), "lines": r.Lines, "notes": r.Notes, "sections": r.Sections, "profiles": r.profiles, "cells": r.Cells,
 	}, "", "  ")
 	if err != nil {
 		return err
@@ -150,7 +145,7 @@ func (r *report) save(dir string, now time.Time) error {
 func (r *report) markdown(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, %s\n\nWritten by the benchmarks; how they measure is in their [README](../README.md).\n\n", title(r.suite), now.Format("2006-01-02"))
-	for _, m := range machine() {
+	for _, m := range machine.Describe() {
 		fmt.Fprintf(&b, "* %s\n", m)
 	}
 	b.WriteString("\n| | | bound | |\n|---|--:|--:|---|\n")
@@ -211,62 +206,4 @@ func number(v float64) string {
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)
-}
-
-// machine is what the numbers depend on.
-func machine() []string {
-	lines := []string{fmt.Sprintf("%s, %s/%s, %d CPUs", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU())}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, ok := strings.Cut(string(text), "model name"); ok {
-			model, _, _ := strings.Cut(rest, "\n")
-			lines = append(lines, strings.Trim(model, "\t :"))
-		}
-	}
-	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
-		lines = append(lines, "commit "+strings.TrimSpace(string(out)))
-	}
-	return lines
-}
-
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(text))[:3], " ")
-}
-
-// ticks in a second, of /proc (USER_HZ).
-const ticks = 100
-
-// cpuOf is the CPU time of this process, or of the children it has waited for, in seconds.
-func cpuOf(who int) float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(who, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
-
-// cpu is CPU time in seconds: of the machine, and of this process with the children it has waited for.
-type cpu struct{ total, busy, own float64 }
-
-func cpuTimes() cpu {
-	var c cpu
-	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
-		c.own += cpuOf(who)
-	}
-	text, _ := os.ReadFile("/proc/stat")
-	first, _, _ := strings.Cut(string(text), "\n")
-	for i, f := range strings.Fields(first) {
-		v, err := strconv.ParseFloat(f, 64)
-		if err != nil || i > 8 { // guest time is in user time
-			continue
-		}
-		c.total += v / ticks
-		if i != 4 && i != 5 { // idle, iowait
-			c.busy += v / ticks
-		}
-	}
-	return c
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/client"
 )
 
@@ -50,7 +50,7 @@ func (r *rig) server(name string) (*server, error) {
 func (s *server) start(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	s.talk.Reset()
-	s.cmd = command(ctx, s.bin, append([]string{"serve", "--data", s.data, "--listen", "127.0.0.1:0", "--log-level", "warn"}, s.flags...)...)
+	s.cmd = machine.Command(ctx, s.bin, append([]string{"serve", "--data", s.data, "--listen", "127.0.0.1:0", "--log-level", "warn"}, s.flags...)...)
 	s.cmd.Stderr = &s.talk
 	var err error
 	if s.out, err = s.cmd.StdoutPipe(); err != nil {
@@ -169,34 +169,4 @@ func (s *server) status(field string) (float64, error) {
 }
 
 // cpu is the CPU time the server has used, in seconds.
-func (s *server) cpu() (float64, error) { return cpuOfProcess(s.pid) }
-
-func cpuOfProcess(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:])) // from the state on, which is field 3
-	user, err := strconv.ParseFloat(f[11], 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseFloat(f[12], 64)
-	return (user + system) / ticks, err
-}
-
-// command is a process that ends with this one, and gets none of its environment but what programs need.
-func command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = []string{"HOME=" + os.TempDir(), "PATH=" + os.Getenv("PATH")}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return cmd
-}
-
-func withStderr(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
-	}
-	return err
-}
+func (s *server) cpu() (float64, error) { return machine.CPU(s.pid) }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
-	"syscall"
 	"time"
 
+	"github.com/columbamq/columba/bench/machine"
 	"github.com/columbamq/columba/bench/measure"
 )
 
@@ -47,6 +47,6 @@ func work(arg string) error {
 	if err != nil {
 		return err
 	}
-	o.CPU = cpuOf(syscall.RUSAGE_SELF)
+	o.CPU = machine.OwnCPU()
 	return json.NewEncoder(os.Stdout).Encode(o)
 }
