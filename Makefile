@@ -143,16 +143,25 @@ bench: build ## measure what one machine has to reach and judge it; the result g
 	$(GO) run ./bench $(BENCHFLAGS)
 
 .PHONY: peers
-peers: ## build the programs that benchmarks compare with
-	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/natsload ./natsload && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/nats-server github.com/nats-io/nats-server/v2
+peers: ## install the brokers that benchmarks compare with into bin/peers, and build what loads them
+	GO="$(GO)" bench/peers/install.sh bin/peers
+	cd bench/peers && CGO_ENABLED=0 $(GO) build -trimpath -o ../../bin/peers/compare .
+
+.PHONY: bench-peers
+bench-peers: build peers ## measure Columba, NATS JetStream, Kafka and RabbitMQ in turns, 40 minutes; a run that was cut short goes on; FULL=1: more rows and rounds
+	bin/peers/compare $(if $(FULL),-full) $(BENCHFLAGS)
+
+.PHONY: test-peers
+test-peers: build peers ## each driver of the comparison against a small cluster of its broker
+	cd bench/peers && $(GO) vet ./... && $(GO) test -count=1 -v -timeout 1200s $(TESTFLAGS) ./...
 
 .PHONY: bench-replicated
-bench-replicated: build peers ## measure a cluster with three replicas against NATS JetStream R3 with sync always, in one run
-	$(GO) run ./bench -suite replicated -peers bin/peers $(BENCHFLAGS)
+bench-replicated: build ## measure a cluster with three replicas
+	$(GO) run ./bench -suite replicated $(BENCHFLAGS)
 
 .PHONY: bench-consuming
-bench-consuming: build peers ## measure consumers of a replicated queue, against NATS JetStream R3 with explicit acks, in one run
-	$(GO) run ./bench -suite consuming -peers bin/peers $(BENCHFLAGS)
+bench-consuming: build ## measure consumers of a replicated queue
+	$(GO) run ./bench -suite consuming $(BENCHFLAGS)
 
 .PHONY: bench-failing
 bench-failing: build ## measure what messages that fail leave of the rate of the others

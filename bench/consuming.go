@@ -10,38 +10,25 @@ import (
 // Loads of the consuming sections.
 const (
 	drainConsumers = 8
-	drainPrefetch  = 4096 // of each: NATS asks its servers for as many at a time
+	drainPrefetch  = 4096 // of each
 	messageSize    = 1024 // bytes
 )
 
-// drained is one repetition of both sides, each on new directories, one after the other: messages per second, and µs of
-// the servers' and of the client's CPU a message consumed.
-type drained struct {
-	publish, consume, cpu, client    float64
-	natsConsume, natsCPU, natsClient float64
-}
-
-// cheaper is how much less CPU time all processes need than the peer's.
-func (m drained) cheaper() float64 { return (m.natsCPU + m.natsClient) / (m.cpu + m.client) }
+// drained is one repetition: messages per second, and µs of the servers' and of the client's CPU a message consumed.
+type drained struct{ publish, consume, cpu, client float64 }
 
 // drain fills a queue with three replicas, then has the consumers of one group empty it, each message acknowledged by
-// itself; the same with NATS JetStream and explicit acknowledgements, for a smaller backlog where it is slower.
+// itself.
 func (r *rig) drain() error {
-	if r.peers == "" {
-		return fmt.Errorf("name the directory of the peers' programs with -peers; make bench-consuming builds them")
-	}
 	var all []drained
 	for i := range r.pairs {
-		m, err := r.drainOurs(fmt.Sprint("drain", i))
+		m, err := r.drainOnce(fmt.Sprint("drain", i))
 		if err != nil {
 			return err
 		}
-		if err := r.drainNATS(fmt.Sprint("drainnats", i), &m); err != nil {
-			return err
-		}
 		all = append(all, m)
-		r.report.say("repetition %d: publish %.0f/s, consume %.0f/s (%.1f µs of the servers' CPU a message, %.1f µs of the client's); NATS: consume %.0f/s (%.1f µs, %.1f µs)",
-			i+1, m.publish, m.consume, m.cpu, m.client, m.natsConsume, m.natsCPU, m.natsClient)
+		r.report.say("repetition %d: publish %.0f/s, consume %.0f/s (%.1f µs of the servers' CPU a message, %.1f µs of the client's)",
+			i+1, m.publish, m.consume, m.cpu, m.client)
 	}
 	of := func(f func(drained) float64) float64 {
 		var v []float64
@@ -53,15 +40,11 @@ func (r *rig) drain() error {
 	r.report.info("a backlog consumed, 1 KiB, one ack each", of(func(m drained) float64 { return m.consume }), "msg/s",
 		fmt.Sprintf("%d MiB, %d consumers of a group; %.1f µs of the servers' CPU a message", r.backlog>>20, drainConsumers, of(func(m drained) float64 { return m.cpu })))
 	r.report.info("published to the same cluster", of(func(m drained) float64 { return m.publish }), "msg/s", "")
-	r.report.info("NATS R3, explicit acks, the same", of(func(m drained) float64 { return m.natsConsume }), "msg/s",
-		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m drained) float64 { return m.natsCPU })))
-	r.report.info("CPU time of servers and client a message, NATS ÷ ours", of(drained.cheaper), "×", "what a busy machine leaves of the comparison")
 	r.report.atLeast("consume ÷ publish, 3 replicas", of(func(m drained) float64 { return m.consume / m.publish }), 1, "×")
-	r.report.atLeast("consume ÷ NATS with explicit acks", of(func(m drained) float64 { return m.consume / m.natsConsume }), 4, "×")
 	return nil
 }
 
-func (r *rig) drainOurs(name string) (m drained, err error) {
+func (r *rig) drainOnce(name string) (m drained, err error) {
 	c, err := r.cluster(name, true)
 	if err != nil {
 		return m, err
@@ -102,29 +85,6 @@ func (r *rig) drainOurs(name string) (m drained, err error) {
 	}
 	m.consume, m.cpu, m.client = o.PerSecond(), 1e6*(after-before)/float64(max(1, o.Total)), 1e6*o.CPU/float64(max(1, o.Total))
 	return m, r.awaitAcks(c.output, float64(stored))
-}
-
-func (r *rig) drainNATS(name string, m *drained) error {
-	n, err := r.nats(name)
-	if err != nil {
-		return err
-	}
-	defer n.remove()
-	stored, err := n.run(r.ctx, measure.Job{Kind: "produce", Size: messageSize, Warm: warm, For: 4 * r.slice, Producers: replicatedProducers, InFlight: replicatedInFlight})
-	if err != nil {
-		return err
-	}
-	before, err := n.cpu()
-	if err != nil {
-		return err
-	}
-	o, err := n.run(r.ctx, measure.Job{Kind: "drain", Group: groupName, Count: stored.Total, Consumers: drainConsumers, Prefetch: drainPrefetch})
-	if err != nil {
-		return err
-	}
-	after, err := n.cpu()
-	m.natsConsume, m.natsCPU, m.natsClient = o.PerSecond(), 1e6*(after-before)/float64(max(1, o.Total)), 1e6*o.CPU/float64(max(1, o.Total))
-	return err
 }
 
 // flow compares how long a message takes to a consumer with how long it takes to its acknowledgement, at a steady rate.

@@ -44,7 +44,6 @@ type rig struct {
 	pairs   int    // repetitions; a number is their median
 	slice   time.Duration
 	queues  int     // of the idle server
-	peers   string  // directory of the peers' programs
 	before  string  // the binary of an earlier build, of builds
 	backlog int64   // bytes, of drain
 	acked   float64 // messages a second, of failing; 0: not measured
@@ -95,7 +94,6 @@ func run() error {
 	queues := flag.Int("queues", 10_000, "queues of the idle server")
 	suite := flag.String("suite", "one-machine", "sections that belong together: one-machine, replicated, consuming, failing, tenants, metadata or builds")
 	only := flag.String("only", "", "sections of the suite to run (default: all)")
-	peers := flag.String("peers", "", "`directory` of the programs to compare with; make bench-replicated builds them")
 	before := flag.String("before", "", "`path` of the binary of an earlier build to compare with")
 	backlog := flag.Int64("backlog", 2<<30, "`bytes` of messages that are stored before consumers drain them")
 	flag.Parse()
@@ -124,7 +122,7 @@ func run() error {
 	defer os.RemoveAll(scratch)
 	r := &rig{
 		ctx: ctx, columba: path, self: self, dir: scratch, pairs: max(1, *pairs), slice: *slice, queues: *queues,
-		peers: *peers, before: *before, backlog: *backlog, report: newReport(os.Stdout, scratch, *suite),
+		before: *before, backlog: *backlog, report: newReport(os.Stdout, scratch, *suite),
 	}
 	var failed error
 	for _, s := range sections {

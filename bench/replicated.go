@@ -16,74 +16,68 @@ const (
 	manyQueues          = 1000
 )
 
-// replicas is one repetition of both sides, each on new directories, one after the other.
-type replicas struct {
-	ours, nats replicated
-	sync       float64 // ms; p50 of a 1 KiB overwriting fdatasync
-}
-
-// replicated is what one side did.
+// replicated is one repetition.
 type replicated struct {
 	one     measure.Outcome // one in flight
 	steady  measure.Outcome
 	full    measure.Outcome
 	cpuFull float64 // µs a message, the servers
+	sync    float64 // ms; p50 of a 1 KiB overwriting fdatasync
 }
 
-// replicated compares three replicas, fsynced before the acknowledgement, with NATS JetStream's three, synced always.
+// replicated measures three replicas, fsynced before the acknowledgement.
 func (r *rig) replicated() error {
-	if r.peers == "" {
-		return fmt.Errorf("name the directory of the peers' programs with -peers; make bench-replicated builds them")
-	}
-	var all []replicas
+	var all []replicated
 	for i := range r.pairs {
-		var m replicas
 		disk, err := syncTimes(filepath.Join(r.dir, fmt.Sprint("sync", i)), r.slice/3)
 		if err != nil {
 			return err
 		}
+		m, err := r.replicatedOnce(fmt.Sprint("ours", i))
+		if err != nil {
+			return err
+		}
 		m.sync = disk.Quantile(0.5)
-		if m.ours, err = r.replicatedOurs(fmt.Sprint("ours", i)); err != nil {
-			return err
-		}
-		if m.nats, err = r.replicatedNATS(fmt.Sprint("nats", i)); err != nil {
-			return err
-		}
 		all = append(all, m)
-		r.report.say("repetition %d: fdatasync p50 %.3f ms; Columba: one in flight p50 %.2f p99 %.2f ms, steady p50 %.2f p99 %.2f ms, full %.0f/s (p50 %.1f ms, %.1f µs of the servers' CPU a message); NATS: %.2f, %.2f, %.2f, %.2f ms, %.0f/s (%.1f ms, %.1f µs)",
-			i+1, m.sync, m.ours.one.P50, m.ours.one.P99, m.ours.steady.P50, m.ours.steady.P99, m.ours.full.PerSecond(), m.ours.full.P50, m.ours.cpuFull,
-			m.nats.one.P50, m.nats.one.P99, m.nats.steady.P50, m.nats.steady.P99, m.nats.full.PerSecond(), m.nats.full.P50, m.nats.cpuFull)
+		r.report.say("repetition %d: fdatasync p50 %.3f ms; one in flight p50 %.2f p99 %.2f ms, steady p50 %.2f p99 %.2f ms, full %.0f/s (p50 %.1f ms, %.1f µs of the servers' CPU a message)",
+			i+1, m.sync, m.one.P50, m.one.P99, m.steady.P50, m.steady.P99, m.full.PerSecond(), m.full.P50, m.cpuFull)
 	}
-	of := func(f func(replicas) float64) float64 {
+	of := func(f func(replicated) float64) float64 {
 		var v []float64
 		for _, m := range all {
 			v = append(v, f(m))
 		}
 		return median(v)
 	}
-	r.report.info("3 replicas, 4 × 1,000 in flight, 1 KiB", of(func(m replicas) float64 { return m.ours.full.PerSecond() }), "msg/s",
-		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.ours.cpuFull })))
-	r.report.info("NATS R3 sync always, the same", of(func(m replicas) float64 { return m.nats.full.PerSecond() }), "msg/s",
-		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicas) float64 { return m.nats.cpuFull })))
-	r.report.info("one in flight, p50", of(func(m replicas) float64 { return m.ours.one.P50 }), "ms",
-		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.one.P50 })))
-	r.report.info("steady 10,000/s, p99", of(func(m replicas) float64 { return m.ours.steady.P99 }), "ms",
-		fmt.Sprintf("NATS %.2f ms", of(func(m replicas) float64 { return m.nats.steady.P99 })))
-	r.report.atLeast("4 × 1,000 in flight ÷ NATS", of(func(m replicas) float64 { return m.ours.full.PerSecond() / m.nats.full.PerSecond() }), 2, "×")
-	r.report.atMost("one in flight p50 ÷ fdatasync p50", of(func(m replicas) float64 { return m.ours.one.P50 / m.sync }), 6, "×")
-	r.report.atMost("steady p99 ÷ NATS", of(func(m replicas) float64 { return m.ours.steady.P99 / m.nats.steady.P99 }), 1, "×")
+	r.report.info("3 replicas, 4 × 1,000 in flight, 1 KiB", of(func(m replicated) float64 { return m.full.PerSecond() }), "msg/s",
+		fmt.Sprintf("%.1f µs of the servers' CPU a message", of(func(m replicated) float64 { return m.cpuFull })))
+	r.report.info("one in flight, p50", of(func(m replicated) float64 { return m.one.P50 }), "ms", "")
+	r.report.info("steady 10,000/s, p99", of(func(m replicated) float64 { return m.steady.P99 }), "ms", "")
+	r.report.atMost("one in flight p50 ÷ fdatasync p50", of(func(m replicated) float64 { return m.one.P50 / m.sync }), 6, "×")
 	return nil
 }
 
-// drives one side through its three loads, the one that leaves most behind last.
-func (r *rig) drive(run func(measure.Job) (measure.Outcome, error), cpu func() (float64, error)) (m replicated, err error) {
+// replicatedOnce drives a cluster through three loads, the one that leaves most behind last.
+func (r *rig) replicatedOnce(name string) (m replicated, err error) {
+	c, err := r.cluster(name, false)
+	if err != nil {
+		return m, err
+	}
+	defer c.remove()
+	if err := c.createQueue(r, queuePath); err != nil {
+		return m, err
+	}
+	run := func(j measure.Job) (measure.Outcome, error) {
+		j.Addr, j.Queue = c.controller.addr, queuePath
+		return r.worker(j)
+	}
 	if m.one, err = run(measure.Job{Kind: "latency", Size: 1024, Warm: warm, For: r.slice}); err != nil {
 		return m, err
 	}
 	if m.steady, err = run(measure.Job{Kind: "steady", Size: 1024, Warm: 2 * warm, For: 2 * r.slice, Rate: steadyRate}); err != nil {
 		return m, err
 	}
-	before, err := cpu()
+	before, err := c.cpu()
 	if err != nil {
 		return m, err
 	}
@@ -91,33 +85,9 @@ func (r *rig) drive(run func(measure.Job) (measure.Outcome, error), cpu func() (
 	if err != nil {
 		return m, err
 	}
-	after, err := cpu()
+	after, err := c.cpu()
 	m.cpuFull = 1e6 * (after - before) / float64(max(1, m.full.Total))
 	return m, err
-}
-
-func (r *rig) replicatedOurs(name string) (replicated, error) {
-	c, err := r.cluster(name, false)
-	if err != nil {
-		return replicated{}, err
-	}
-	defer c.remove()
-	if err := c.createQueue(r, queuePath); err != nil {
-		return replicated{}, err
-	}
-	return r.drive(func(j measure.Job) (measure.Outcome, error) {
-		j.Addr, j.Queue = c.controller.addr, queuePath
-		return r.worker(j)
-	}, c.cpu)
-}
-
-func (r *rig) replicatedNATS(name string) (replicated, error) {
-	n, err := r.nats(name)
-	if err != nil {
-		return replicated{}, err
-	}
-	defer n.remove()
-	return r.drive(func(j measure.Job) (measure.Outcome, error) { return n.run(r.ctx, j) }, n.cpu)
 }
 
 // roleCPU is CPU time by role: in seconds, or in µs a message.
