@@ -21,10 +21,15 @@ func (d *columba) create(ctx context.Context, queue string) error {
 	return again(ctx, func(ctx context.Context) error {
 		return d.admin(ctx, func(a *client.Admin) error {
 			_, err := a.CreateQueue(ctx, core.QueueSpec{Path: path(queue), Replicas: replicas, MinReplicas: replicas - 1})
-			if err != nil {
-				return err
-			}
-			_, err = a.CreateGroup(ctx, core.GroupSpec{
+			return err
+		})
+	})
+}
+
+func (d *columba) group(ctx context.Context, queue string) error {
+	return again(ctx, func(ctx context.Context) error {
+		return d.admin(ctx, func(a *client.Admin) error {
+			_, err := a.CreateGroup(ctx, core.GroupSpec{
 				Queue: path(queue), Name: groupName, Start: core.Start{Mode: core.StartEarliest},
 			})
 			return err

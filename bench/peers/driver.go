@@ -18,9 +18,11 @@ const (
 
 // driver speaks to the servers of one kind.
 type driver interface {
-	// create makes a queue with three replicas, and a group that gets all its messages from the first one on. The
-	// cluster may still be electing: create tries until ctx ends.
+	// create makes a queue with three replicas. The cluster may still be electing: create tries until ctx ends.
 	create(ctx context.Context, queue string) error
+	// group makes the group that gets all messages of the queue from the first one on. Rows without consumers do without
+	// it: some brokers take longer to publish where somebody may consume.
+	group(ctx context.Context, queue string) error
 	// publisher opens a connection of its own. At most as many messages as the job says have no answer.
 	publisher(ctx context.Context, j measure.Job) (publisher, error)
 	// consume takes messages of the group over a connection of its own until ctx ends, and acknowledges each by itself.

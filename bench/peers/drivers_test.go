@@ -88,6 +88,9 @@ func TestDriver_LosesNothing(t *testing.T) {
 			t.Fatalf("%d messages were answered, want %d", answers, count-alone)
 		}
 
+		if err := d.group(ctx, j.Queue); err != nil {
+			t.Fatal("group:", err)
+		}
 		within, end := context.WithTimeout(ctx, time.Minute)
 		defer end()
 		seen := make(map[string]bool)

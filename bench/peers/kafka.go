@@ -33,7 +33,7 @@ func (d *kafka) create(ctx context.Context, queue string) error {
 		return err
 	}
 	defer cl.Close()
-	err = again(ctx, func(ctx context.Context) error {
+	return again(ctx, func(ctx context.Context) error {
 		req := kmsg.NewPtrCreateTopicsRequest()
 		topic := kmsg.NewCreateTopicsRequestTopic()
 		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = queue, 1, replicas
@@ -49,9 +49,15 @@ func (d *kafka) create(ctx context.Context, queue string) error {
 		}
 		return nil
 	})
+}
+
+// group has the share group begin with the first message; it comes to be with its first consumer.
+func (d *kafka) group(ctx context.Context, _ string) error {
+	cl, err := d.client()
 	if err != nil {
-		return fmt.Errorf("create topic: %w", err)
+		return err
 	}
+	defer cl.Close()
 	return again(ctx, func(ctx context.Context) error {
 		earliest := "earliest"
 		req := kmsg.NewPtrIncrementalAlterConfigsRequest()
@@ -80,40 +86,30 @@ func (d *kafka) left(ctx context.Context, queue string) (int64, error) {
 		return 0, err
 	}
 	defer cl.Close()
-	ends := kmsg.NewPtrListOffsetsRequest()
-	ends.ReplicaID = -1
-	topic := kmsg.NewListOffsetsRequestTopic()
-	topic.Topic = queue
-	last := kmsg.NewListOffsetsRequestTopicPartition()
-	last.Timestamp = -1 // the end
-	topic.Partitions = append(topic.Partitions, last)
-	ends.Topics = append(ends.Topics, topic)
-	end, err := ends.RequestWith(ctx, cl)
-	if err != nil {
-		return 0, err
-	}
-	starts := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
+	req := kmsg.NewPtrDescribeShareGroupOffsetsRequest()
 	group := kmsg.NewDescribeShareGroupOffsetsRequestGroup()
 	group.GroupID = groupName
 	shared := kmsg.NewDescribeShareGroupOffsetsRequestGroupTopic()
 	shared.Topic, shared.Partitions = queue, []int32{0}
 	group.Topics = append(group.Topics, shared)
-	starts.Groups = append(starts.Groups, group)
-	start, err := starts.RequestWith(ctx, cl)
+	req.Groups = append(req.Groups, group)
+	resp, err := req.RequestWith(ctx, cl)
 	if err != nil {
 		return 0, err
 	}
-	if len(end.Topics) != 1 || len(end.Topics[0].Partitions) != 1 ||
-		len(start.Groups) != 1 || len(start.Groups[0].Topics) != 1 || len(start.Groups[0].Topics[0].Partitions) != 1 {
-		return 0, errors.New("no offsets")
+	if len(resp.Groups) != 1 || len(resp.Groups[0].Topics) != 1 || len(resp.Groups[0].Topics[0].Partitions) != 1 {
+		return 0, errors.New("no offsets of the group")
 	}
-	e, s := end.Topics[0].Partitions[0], start.Groups[0].Topics[0].Partitions[0]
-	for _, code := range []int16{e.ErrorCode, start.Groups[0].ErrorCode, s.ErrorCode} {
+	partition := resp.Groups[0].Topics[0].Partitions[0]
+	for _, code := range []int16{resp.Groups[0].ErrorCode, partition.ErrorCode} {
 		if err := kerr.ErrorForCode(code); err != nil {
 			return 0, err
 		}
 	}
-	return e.Offset - max(0, s.StartOffset), nil
+	if partition.Lag < 0 {
+		return 0, errors.New("the broker does not know the lag")
+	}
+	return partition.Lag, nil
 }
 
 type kafkaPublisher struct{ cl *kgo.Client }

@@ -63,7 +63,8 @@ func publishAll(d driver, j measure.Job) (measure.Outcome, error) {
 		return measure.Outcome{}, err
 	}
 	var t measure.Tally
-	return t.Over(j, func(ctx context.Context) error {
+	var bad refusal
+	o, err := t.Over(j, func(ctx context.Context) error {
 		errs := make([]error, len(pubs))
 		var wg sync.WaitGroup
 		for i, p := range pubs {
@@ -71,7 +72,10 @@ func publishAll(d driver, j measure.Job) (measure.Outcome, error) {
 				body := measure.Payload(j.Size)
 				for n := 0; ctx.Err() == nil; n++ {
 					sent, sample := time.Now(), n%sampleEvery == 0
-					err := p.start(ctx, body, func(err error) { t.Answered(sent, sample, err) })
+					err := p.start(ctx, body, func(err error) {
+						bad.note(err)
+						t.Answered(sent, sample, err)
+					})
 					if err != nil && ctx.Err() == nil {
 						errs[i] = err
 						break
@@ -83,6 +87,23 @@ func publishAll(d driver, j measure.Job) (measure.Outcome, error) {
 		wg.Wait()
 		return errors.Join(errs...)
 	})
+	return o, errors.Join(err, bad.first())
+}
+
+// refusal keeps the first error of a message: a load that has one fails. Safe for concurrent use.
+type refusal struct{ err atomic.Pointer[error] }
+
+func (r *refusal) note(err error) {
+	if err != nil {
+		r.err.CompareAndSwap(nil, &err)
+	}
+}
+
+func (r *refusal) first() error {
+	if err := r.err.Load(); err != nil {
+		return fmt.Errorf("a message failed: %w", *err)
+	}
+	return nil
 }
 
 func publishers(d driver, j measure.Job, n int) (pubs []publisher, err error) {
@@ -112,12 +133,16 @@ func oneInFlight(d driver, j measure.Job) (measure.Outcome, error) {
 	}
 	var t measure.Tally
 	return t.Over(j, func(ctx context.Context) error {
+		// The last message has time for its answer: a client may give up early when its context is about to end.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), j.Warm+j.For+patience)
+		defer cancel()
 		body := measure.Payload(j.Size)
 		for ctx.Err() == nil {
 			sent := time.Now()
-			if err := pubs[0].publish(ctx, body); ctx.Err() == nil {
-				t.Answered(sent, true, err)
+			if err := pubs[0].publish(last, body); err != nil {
+				return err
 			}
+			t.Answered(sent, true, nil)
 		}
 		return closing(pubs[0])
 	})
@@ -136,11 +161,15 @@ func atRate(d driver, j measure.Job, t *measure.Tally) (measure.Outcome, error) 
 		return measure.Outcome{}, err
 	}
 	text := measure.Payload(j.Size)
-	return t.Over(j, func(ctx context.Context) error {
+	var bad refusal
+	o, err := t.Over(j, func(ctx context.Context) error {
 		err := measure.Pace(ctx, j.Rate, func(_ int, due time.Time) error {
 			body := bytes.Clone(text) // clients keep it until it is answered
 			measure.Stamp(body, due)
-			err := pubs[0].start(ctx, body, func(err error) { t.Answered(due, true, err) })
+			err := pubs[0].start(ctx, body, func(err error) {
+				bad.note(err)
+				t.Answered(due, true, err)
+			})
 			if ctx.Err() != nil { // the time is up
 				return nil
 			}
@@ -148,6 +177,7 @@ func atRate(d driver, j measure.Job, t *measure.Tally) (measure.Outcome, error) 
 		})
 		return errors.Join(err, closing(pubs[0]))
 	})
+	return o, errors.Join(err, bad.first())
 }
 
 // consumeAll takes what is stored with several consumers of one group. It ends after the messages of the job, or when

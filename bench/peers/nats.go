@@ -39,9 +39,17 @@ func (d *natsDriver) create(ctx context.Context, queue string) error {
 		_, err = js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: queue, Subjects: []string{queue}, Storage: jetstream.FileStorage, Replicas: replicas,
 		})
+		return err
+	})
+}
+
+func (d *natsDriver) group(ctx context.Context, queue string) error {
+	return again(ctx, func(ctx context.Context) error {
+		nc, js, err := d.connect(1)
 		if err != nil {
 			return err
 		}
+		defer nc.Close()
 		_, err = js.CreateOrUpdateConsumer(ctx, queue, jetstream.ConsumerConfig{
 			Durable: groupName, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverAllPolicy,
 			MaxAckPending: consumers * prefetch,

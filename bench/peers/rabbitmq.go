@@ -48,6 +48,9 @@ func (d *rabbitMQ) create(ctx context.Context, queue string) error {
 	})
 }
 
+// group makes nothing: the queue is what consumers share.
+func (d *rabbitMQ) group(context.Context, string) error { return nil }
+
 func (d *rabbitMQ) left(_ context.Context, queue string) (int64, error) {
 	conn, ch, err := d.connect()
 	if err != nil {
