@@ -9,7 +9,7 @@ import (
 
 const (
 	// lackFor is how long input hosts refuse records for want of a majority of the metadata, or of space on the stores,
-	// before these fail. What is lacking for less than that fails nothing.
+	// before these fail. A shorter lack fails nothing.
 	lackFor = 2 * time.Second
 	// lackGap: refusals that are further apart are of different lacks.
 	lackGap = 4 * time.Second

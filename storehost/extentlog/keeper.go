@@ -163,8 +163,8 @@ func (j *journal) fits(bytes int64, summed int) bool {
 	return j.ring.Fits(bytes + ring.SizeForSummary(len(j.summary.entries)+summed))
 }
 
-// makeRoom sees to it that the next group, of so many bytes and with at most so many of a summary, fits into the segment
-// at hand. While none is free, commitLoop waits here: the log is as fast as segments are drained.
+// makeRoom sees to it that the next group fits into the segment at hand: so many bytes, and at most so many more of the
+// summary. While none is free, commitLoop waits here: the log is as fast as segments are drained.
 func (j *journal) makeRoom(bytes int64, summed int) error {
 	if j.fits(bytes, summed) {
 		return nil

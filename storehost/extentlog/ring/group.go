@@ -36,9 +36,9 @@ const (
 	Records Kind = 1
 	// Mark has no body: it says how far the log is durable.
 	Mark Kind = 2
-	// Summary is the last group of a segment that has ended, and says what its owner wants to know of the others at a start.
-	// It ends where the segment ends. The last eight bytes of its body are how long what the owner gave is, and the offset
-	// of the group in the segment.
+	// Summary is the last group of a segment that has ended, and says what the owner of the log wants to know of the
+	// others at a start. It ends where the segment ends. The last eight bytes of its body are how long what the
+	// owner gave is, and the offset of the group in the segment.
 	Summary Kind = 3
 )
 

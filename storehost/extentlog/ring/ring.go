@@ -34,8 +34,8 @@ type Options struct {
 	Brief uint64
 }
 
-// Ring is the log. One goroutine writes: it alone calls Begun, Begin, Fits, Next, Write, Summarize and End. The other methods are
-// safe for concurrent use.
+// Ring is the log. One goroutine writes: it alone calls Begun, Begin, Fits, Next, Write, Summarize and End. The other
+// methods are safe for concurrent use.
 //
 //	         Make        Begin           End             Free, and no reader
 //	nothing ─────▶ free ───────▶ at hand ─────▶ ended ─────────────────────▶ free
@@ -57,10 +57,10 @@ type Ring struct {
 	}
 }
 
-// Open reads the log in dir, and calls replay for each group behind Options.After, in order, or for the
-// summary of its segment: see Options.Brief. Those groups are durable. damage is what was durable once and cannot be
-// read, none of which is replayed, but for a group that is sound and not the one that the next one follows. Of a segment
-// whose summary is replayed, nobody looks for damage. CodeNewerFormat, CodeConflict (a segment of another store),
+// Open reads the log in dir, and calls replay for each group behind Options.After, in order, or for the summary of its
+// segment: see Options.Brief. Those groups are durable. damage is what was durable once and cannot be read, none of
+// which is replayed, but for a group that is sound and not the one that the next one follows. Of a segment whose
+// summary is replayed, nobody looks for damage. CodeNewerFormat, CodeConflict (a segment of another store),
 // CodeUnavailable.
 func Open(dir string, o Options, replay func(Group) error) (r *Ring, damage []Damage, err error) {
 	r = &Ring{fs: o.FS, dir: dir, o: o}
