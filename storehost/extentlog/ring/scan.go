@@ -25,6 +25,9 @@ type Place struct {
 // Damage is a part of the log that was durable and cannot be read: the groups From … To.
 type Damage struct{ From, To uint64 }
 
+// findPiece is how much a start reads at once where it looks for a group.
+const findPiece = 256 << 10
+
 // use is one use of a segment as a start finds it.
 type use struct {
 	*segment
@@ -69,14 +72,18 @@ func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
 	slices.SortFunc(uses, func(a, b use) int { return cmp.Compare(a.first.serial, b.first.serial) })
 	r.last.number = r.after
 	for i, u := range uses {
-		var next *header // first group of the use after it
+		var next *header    // first group of the use after it
+		proven := uint64(0) // groups up to here are in this use or those before it
 		if i+1 < len(uses) {
 			next = &uses[i+1].first
+			if proven = next.number - 1; uses[i+1].at > 0 { // some of them may be torn ones of the use after it
+				proven = min(proven, next.durable)
+			}
 		}
 		if next == nil || next.number > r.after+1 { // else nothing of it is wanted
 			brief, err := r.summarized(u, next)
 			if err == nil && !brief {
-				err = r.read(u, next)
+				err = r.read(u, next, proven)
 			}
 			if err != nil {
 				return nil, nil, err
@@ -95,17 +102,27 @@ func (r *recovery) run(all []*segment) (used, free []*segment, err error) {
 // find looks for the first group of a segment that can be read; false when it has none. At the beginning of the segment
 // there is a group or nothing. Behind that, a message may have been made to look like a group: only the secret tells.
 func (r *recovery) find(s *segment) (use, bool, error) {
-	for at := int64(0); at < s.size; at += blockSize {
-		h, ok, err := s.readHeader(at)
-		switch {
-		case err != nil:
-			return use{}, false, err
-		case !ok || at > 0 && (h.disk != r.disk || h.secret != secretOf(r.key, h.serial)):
-		case h.disk != r.disk:
-			return use{}, false, core.Errorf(core.CodeConflict, "%s belongs to the directory of another store; move it away", s.name)
-		default:
-			return use{s, at, h}, true, h.known()
+	var piece []byte
+	for at := int64(0); at < s.size; {
+		n := min(int64(blockSize), s.size-at)
+		if at > 0 { // a segment that was never used has no group at all
+			n = min(findPiece, s.size-at)
 		}
+		piece = append(piece[:0], make([]byte, n)...)
+		if err := s.readAt(piece, at); err != nil {
+			return use{}, false, err
+		}
+		for ; len(piece) >= headerLen; piece, at = piece[min(blockSize, len(piece)):], at+blockSize {
+			h, ok := decodeHeader(piece)
+			switch {
+			case !ok || at > 0 && (h.disk != r.disk || h.secret != secretOf(r.key, h.serial)):
+			case h.disk != r.disk:
+				return use{}, false, core.Errorf(core.CodeConflict, "%s belongs to the directory of another store; move it away", s.name)
+			default:
+				return use{s, at, h}, true, h.known()
+			}
+		}
+		at += int64(len(piece)) // of a segment that was cut off
 	}
 	return use{}, false, nil
 }
@@ -129,11 +146,12 @@ func (r *recovery) summarized(u use, next *header) (bool, error) {
 	return true, r.replay(Group{Kind: Summary, Number: h.number, Place: Place{u.serial, uint32(at + headerLen), uint32(len(body))}, Body: body})
 }
 
-// read follows the chain through one use. next is the first group of the use after it; nil: there is none.
-func (r *recovery) read(u use, next *header) error {
+// read follows the chain through one use. next is the first group of the use after it; nil: there is none. It proves
+// that groups up to proven were durable.
+func (r *recovery) read(u use, next *header, proven uint64) error {
 	u.serial, u.secret, u.segment.first = u.first.serial, u.first.secret, u.first.number
 	u.ended = true
-	at := u.at
+	at := int64(0) // groups before u.at were torn, unless a later one proves the contrary
 	for {
 		h, body, found, err := r.next(u, &at, next)
 		if err != nil {
@@ -151,8 +169,8 @@ func (r *recovery) read(u use, next *header) error {
 	if cut := int64(u.first.blocks) - u.size/blockSize; cut > 0 && next == nil { // so many groups at most
 		r.lost(max(r.last.number, u.first.number-1) + uint64(cut))
 	}
-	if m := r.mark(); next != nil && r.last.number+1 < next.number && !next.follows(&m) {
-		r.lost(next.number - 1)
+	if m := r.mark(); r.last.number < proven && !next.follows(&m) {
+		r.lost(proven)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package ring
 
 import (
 	"bytes"
+	"errors"
 	"maps"
 	"slices"
 	"testing"
@@ -148,4 +149,62 @@ func TestRing_SummaryOfATornSegment(t *testing.T) {
 func (o *owner) filled(n int) *Buffer {
 	o.fill(n)
 	return &o.buf
+}
+
+// TestRing_TornBeginning: a power cut takes the first group of a segment and leaves what was written behind it. Nothing
+// proves that it was durable, so nothing is damaged.
+func TestRing_TornBeginning(t *testing.T) {
+	for _, summary := range []bool{false, true} {
+		o := newOwner(t, 1)
+		o.mark()
+		o.end()
+		for !o.ring.Begin(SizeFor(100)*2 + roomForSummary) {
+			if err := o.ring.Make(testSegment, func() {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := o.ring.head
+		if _, err := o.ring.Write(Records, o.filled(100)); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if summary {
+			err = o.ring.Summarize(o.filled(10))
+		} else {
+			_, err = o.ring.Write(Records, o.filled(100))
+		}
+		if err == nil {
+			_, err = s.file.WriteAt(make([]byte, blockSize), 0)
+		}
+		if err == nil {
+			err = s.file.Sync()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.fs = o.fs.CrashClone(vfs.CrashCloneCfg{})
+		if damage := o.open(); len(damage) > 0 {
+			t.Errorf("with a summary %t: damage %v", summary, damage)
+		}
+	}
+}
+
+// TestOpen_SegmentCutOff: the file of a segment may end anywhere.
+func TestOpen_SegmentCutOff(t *testing.T) {
+	for _, size := range []int{0, 1, headerLen, blockSize - 1, blockSize + 1, findPiece + blockSize + 7} {
+		o := newOwner(t, 1)
+		f, err := o.fs.Create("log/"+nameOf(7), vfs.WriteCategoryUnspecified)
+		if err == nil {
+			_, err = f.Write(make([]byte, size))
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if damage := o.open(); len(damage) > 0 {
+			t.Errorf("a segment of %d bytes: damage %v", size, damage)
+		}
+	}
 }
