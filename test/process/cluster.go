@@ -22,6 +22,7 @@ type Layout struct {
 	Program  string               // Program when empty
 	Flags    []string             // of every process
 	FlagsOf  func(i int) []string // more of process i; nil: none. The controllers come first, then stores, input and output hosts
+	Data     func(i int) string   // the data directory of process i; nil, or "": one of its own
 	Place    func(i int) Net      // where process i is; nil: on loopback. The controller is 0
 	// Front is the address at which others reach process i, which listens on addr, such as that of a Proxy; nil: addr
 	// itself.
@@ -71,6 +72,9 @@ func StartCluster(t testing.TB, l Layout) *Cluster {
 			flags: append([]string{"--roles", roles, "--gossip", gossip[len(gossip)-1]}, l.Flags...),
 		}
 		s.Addr = s.listen
+		if l.Data != nil && l.Data(len(gossip)-1) != "" {
+			s.Data = l.Data(len(gossip) - 1)
+		}
 		if l.FlagsOf != nil {
 			s.flags = append(s.flags, l.FlagsOf(len(gossip)-1)...)
 		}
