@@ -95,8 +95,10 @@ func (q *queue) rest(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// countsAgainstPace reports whether the end of an extent is a failure of a store. A fence is somebody's decision. An
-// extent that could not be opened, which names no store, delays the next try by itself, and has its stores avoided.
+// countsAgainstPace reports whether the end of an extent is a failure of a store. A fence is somebody's decision. A
+// store that is full is avoided, and publishers are to hear soon that all are. An extent that could not be opened,
+// which names no store, delays the next try by itself, and has its stores avoided.
 func countsAgainstPace(store core.HostID, cause error) bool {
-	return store != "" && cause != nil && core.CodeOf(cause) != core.CodeFenced
+	code := core.CodeOf(cause)
+	return store != "" && cause != nil && code != core.CodeFenced && code != core.CodeNoSpace
 }

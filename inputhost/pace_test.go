@@ -153,7 +153,8 @@ func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
 // TestQueue_FenceIsNoFailure: an operator who seals extents makes no queue wait.
 func TestQueue_FenceIsNoFailure(t *testing.T) {
 	gone := core.Errorf(core.CodeUnavailable, "gone")
-	if countsAgainstPace("s", core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace("s", nil) || countsAgainstPace("", gone) || !countsAgainstPace("s", gone) {
+	if countsAgainstPace("s", core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace("s", core.Errorf(core.CodeNoSpace, "full")) ||
+		countsAgainstPace("s", nil) || countsAgainstPace("", gone) || !countsAgainstPace("s", gone) {
 		t.Error("only what fails by itself counts")
 	}
 }
