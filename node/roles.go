@@ -51,19 +51,12 @@ func (n *Node) foundation(res *resources) []namedRole {
 	return out
 }
 
-// ownRing is how large the log of a store becomes that has a process of its own, and so as a rule a machine and its
-// disk: messages that are consumed and removed within minutes are written once.
-const ownRing = 4 << 30
-
 func (n *Node) buildRole(name string, res *resources) (role, error) {
 	log := n.o.Log
 	switch name {
 	case RoleStore:
 		cfg := storehost.DefaultConfig()
 		cfg.Dir = res.dir.store()
-		if slices.Equal(n.cfg.Roles, []string{RoleStore}) {
-			cfg.Ring = ownRing
-		}
 		return storehost.New(cfg, storehost.Deps{
 			Log: log, Metrics: res.metrics, Self: res.self.ID, Run: res.self.Run, Tables: res.files.tables, Confirm: res.controllers(),
 		})

@@ -86,7 +86,7 @@ func (r *reopener) try(ctx context.Context, failed extentlog.Log) (extentlog.Log
 			return nil, err
 		}
 	}
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables, Ring: h.cfg.Ring})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables})
 	if err != nil {
 		return nil, r.countedOpen(err)
 	}

@@ -25,7 +25,6 @@ type Config struct {
 	Dir       string    // of the extents; made if its parent is there
 	Links     ws.Limits // connections of other hosts, and their append and read streams; more are refused
 	ScrubRate int       // bytes of sealed extents verified in a second, in the background; 0: none
-	Ring      int64     // bytes of the log in front of the database, at most; 0: extentlog decides
 }
 
 // DefaultConfig is right for most clusters; Dir must be set.
@@ -40,8 +39,8 @@ func (c Config) Validate() error {
 		return core.Errorf(core.CodeBadArgument, "store host: the directory of the extents is not set")
 	case c.Links.Connections <= 0 || c.Links.Streams <= 0 || c.Links.PerConnection <= 0:
 		return core.Errorf(core.CodeBadArgument, "store host: the limits of connections and streams must be above zero")
-	case c.ScrubRate < 0 || c.Ring < 0:
-		return core.Errorf(core.CodeBadArgument, "store host: the scrub rate and the size of the log must not be below zero")
+	case c.ScrubRate < 0:
+		return core.Errorf(core.CodeBadArgument, "store host: the scrub rate must not be below zero")
 	}
 	return nil
 }
@@ -124,7 +123,7 @@ func (h *Host) Routes(mux *http.ServeMux) {
 
 // Start opens the extents.
 func (h *Host) Start(context.Context) error {
-	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables, Ring: h.cfg.Ring})
+	log, err := h.deps.open(h.cfg.Dir, extentlog.Options{Store: h.deps.Self, Run: h.deps.Run, Log: h.log, ScrubRate: h.cfg.ScrubRate, Tables: h.deps.Tables})
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const (
 	firstSegment = 256 << 10 // of a new store, which writes little
 	leastSegment = 16 << 10
 	roomySegment = 1 << 20
-	mostSegment  = 256 << 20
+	mostSegment  = 64 << 20
 	segments     = 16 // of the most bytes that a ring may have, and some smaller ones from when it grew
 	// A log that may have few tables open has a ring of few files.
 	fewTables   = 64
