@@ -211,7 +211,7 @@ func RunDamage(t *testing.T, open OpenFunc, dir, journal string) {
 	l, err := open(disk)
 	must(t, err)
 	p := &promises{all: make(map[core.ExtentID]promise)}
-	workload(t, l, p, 1)
+	workload(t, l, p, 4)
 	must(t, l.Close())
 	l, err = open(disk) // what was in the journal moves to its home
 	must(t, err)
