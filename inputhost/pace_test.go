@@ -150,7 +150,7 @@ func TestQueue_ResetsMakeNoStormOfExtents(t *testing.T) {
 	})
 }
 
-// TestQueue_FenceIsNoFailure: an operator who seals extents makes no queue wait.
+// TestQueue_FenceIsNoFailure: an operator who seals extents makes no queue wait, nor does a store that is full.
 func TestQueue_FenceIsNoFailure(t *testing.T) {
 	gone := core.Errorf(core.CodeUnavailable, "gone")
 	if countsAgainstPace("s", core.Errorf(core.CodeFenced, "fenced")) || countsAgainstPace("s", core.Errorf(core.CodeNoSpace, "full")) ||

@@ -29,8 +29,8 @@ const (
 	bytesPerSync = 512 << 10
 )
 
-// errUnread says that the disk did not let a drain read the log. That is tried again until it is damage, of the extents
-// whose batches are there.
+// errUnread says that the disk did not let a drain read the log. The drain is tried again until the place counts as
+// damaged. Then the extents whose batches are there are quarantined, and the drain goes on.
 var errUnread = errors.New("a part of the log cannot be read")
 
 // drain puts what is alive in the oldest segments into the database, and frees them; false when it did not. Batches go
