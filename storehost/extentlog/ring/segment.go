@@ -69,6 +69,7 @@ func create(fs vfs.FS, dir string, ordinal uint64, size int64, pause func()) (*s
 	zeroes := make([]byte, min(size, makeStep))
 	for at := int64(0); at < size && err == nil; pause() {
 		var n int
+		clear(zeroes) // Write may have changed them: see vfs.File
 		n, err = f.Write(zeroes[:min(int64(len(zeroes)), size-at)])
 		at += int64(n)
 	}
