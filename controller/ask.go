@@ -12,6 +12,8 @@ const (
 	askTimeout = 250 * time.Millisecond
 	// askAgain is the pause before stores are asked once more: one that is starting refuses for a moment.
 	askAgain = 20 * time.Millisecond
+	// refusalHolds is for how long a store that takes no extents is not asked again whether it does.
+	refusalHolds = 50 * time.Millisecond
 )
 
 // askStores asks the stores of the membership side by side, again and again, until what they said is enough, not longer

@@ -208,9 +208,9 @@ func (h *Host) choose(ctx context.Context, e *core.Extent, spec core.QueueSpec, 
 	}
 	enough := func() bool {
 		candidates, _ := h.storeCandidates(avoid)
-		return countGood(candidates) >= need.Min || !h.stores.Silent(time.Time{})
+		return countGood(candidates) >= need.Min || !h.stores.Silent(time.Time{}) && !h.stores.Refused(h.deps.now().Add(-refusalHolds))
 	}
-	if !enough() { // one may be back that nobody has asked yet
+	if !enough() { // one may be back, or have space again, that nobody has asked yet
 		h.askStores(ctx, askTimeout, enough)
 	}
 	candidates, full := h.storeCandidates(avoid)

@@ -138,6 +138,11 @@ func (s *Stores) Silent(since time.Time) bool {
 	return s.Count(func(st Store) bool { return st.Member && !st.Answering() && st.Seen.After(since) }) > 0
 }
 
+// Refused reports whether the last answer of a member was before a time, and was that it takes no extents.
+func (s *Stores) Refused(before time.Time) bool {
+	return s.Count(func(st Store) bool { return st.Member && st.Answering() && st.Refuses && st.Seen.Before(before) }) > 0
+}
+
 // Get is what is known of a store.
 func (s *Stores) Get(id core.HostID) (Store, bool) {
 	s.mu.Lock()
