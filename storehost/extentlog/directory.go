@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"runtime"
-	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,8 +23,9 @@ const (
 	secretLen   = 32
 )
 
-// acquire makes the directory if need be, locks it and opens the database.
-func (e *Engine) acquire() error {
+// acquire makes the directory if need be, locks it and opens the database. A remedy, if there is one, comes before the
+// opening.
+func (e *Engine) acquire(remedy func() error) error {
 	if err := e.ensureDirectory(); err != nil {
 		return err
 	}
@@ -38,7 +37,13 @@ func (e *Engine) acquire() error {
 	e.space.look(e.fs, e.dir)
 	e.journal.keeper.limit(e.space.fill().total)
 	e.queue.setMost(min(e.space.fill().memtable()/16*7, int(e.journal.keeper.segment()/4)))
-	if err := e.openDatabase(); err != nil {
+	if remedy != nil {
+		err = remedy()
+	}
+	if err == nil {
+		err = e.openDatabase()
+	}
+	if err != nil {
 		return errors.Join(err, e.abandon())
 	}
 	return nil
@@ -54,16 +59,22 @@ func (e *Engine) abandon() error {
 }
 
 func (e *Engine) openDatabase() error {
+	if err := e.endReplacement(); err != nil {
+		return err
+	}
 	home := e.fs.PathJoin(e.dir, databaseDir)
 	if _, err := e.fs.Stat(home); errors.Is(err, fs.ErrNotExist) {
 		if err := e.makeDatabase(home); err != nil {
 			return err
 		}
 	}
+	if err := e.checkManifest(home); err != nil {
+		return err
+	}
 	db, full, err := e.openHome()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return damagedStore(e.dir, err) // it was made whole: something took a file away
+		return damagedDatabase(e.dir, err) // it was made whole: something took a file away
 	case err != nil:
 		return openError(e.dir, err)
 	}
@@ -88,7 +99,7 @@ func (e *Engine) makeDatabase(home string) error {
 	if err != nil {
 		return openError(e.dir, err)
 	}
-	if err := errors.Join(e.mint(db), db.Close(), e.fs.Rename(fresh, home), e.syncDir(e.dir)); err != nil {
+	if err := errors.Join(e.mint(db), e.keepIdentity(db), db.Close(), e.fs.Rename(fresh, home), e.syncDir(e.dir)); err != nil {
 		return openError(e.dir, err)
 	}
 	return nil
@@ -244,46 +255,6 @@ func splitTables(start []byte) (policy pebble.SpanPolicy, end []byte, err error)
 	return policy, nil, nil
 }
 
-// identify checks the format and the owner of the directory.
-func (e *Engine) identify() error {
-	format, err := e.meta(keyFormat)
-	if err != nil {
-		return err
-	}
-	if len(format) != 1 {
-		return core.Errorf(core.CodeCorrupt, "%s: the format version has %d bytes", e.dir, len(format))
-	}
-	if format[0] > FormatVersion {
-		return newerFormat(e.dir, fmt.Sprintf("version %d, this build knows %d", format[0], FormatVersion))
-	}
-	owner, err := e.meta(keyIdentity)
-	if err != nil {
-		return err
-	}
-	if len(owner) <= idLen {
-		return core.Errorf(core.CodeCorrupt, "%s: the identity of the store is missing", e.dir)
-	}
-	e.identity.Disk = core.DiskID{ID: core.ID(owner[:idLen])}
-	store := core.HostID(owner[idLen:])
-	if e.identity.Store != "" && store != e.identity.Store {
-		return core.Errorf(core.CodeConflict, "%s belongs to store %q, not %q; start with that id or in another directory", e.dir, store, e.identity.Store)
-	}
-	e.identity.Store = store
-	return nil
-}
-
-func (e *Engine) meta(key []byte) ([]byte, error) {
-	value, closer, err := e.db.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, openError(e.dir, err)
-	}
-	defer closer.Close()
-	return append([]byte{}, value...), nil
-}
-
 // load reads every extent's row and position.
 func (e *Engine) load() error {
 	log, err := e.openRing(true, e.readOnly.Load() == nil)
@@ -299,7 +270,7 @@ func (e *Engine) load() error {
 			return err
 		}
 		if x.next.position, err = decodePosition(value); err != nil {
-			return err
+			return damagedDatabase(e.dir, err)
 		}
 		x.held.mix()
 		sound, err := log.give(x)
@@ -326,38 +297,6 @@ func (e *Engine) load() error {
 		return err
 	}
 	return e.loadGraveyard()
-}
-
-func lockError(dir string, err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return openError(dir, err)
-	}
-	return core.Errorf(core.CodeLocked, "%s is in use by another process (%w); stop it or choose another directory", dir, err)
-}
-
-func openError(dir string, err error) error {
-	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return core.Errorf(core.CodeNoSpace, "the disk of %s is full, or the quota is exceeded; free some space on it: %w", dir, err)
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return core.Errorf(core.CodeReadOnly, "%s cannot be written; give this user write access, or mount it writable: %w", dir, err)
-	case errors.Is(err, fs.ErrNotExist):
-		return core.Errorf(core.CodeNotFound, "%s is missing; make it, or mount the disk that holds the store: %w", dir, err)
-	case strings.Contains(err.Error(), "unknown format major version"):
-		return newerFormat(dir, err.Error())
-	case pebble.IsCorruptionError(err), strings.Contains(err.Error(), "object size mismatch"): // a table was cut off
-		return damagedStore(dir, err)
-	}
-	return core.Errorf(core.CodeUnavailable, "open the store in %s: %w", dir, err)
-}
-
-func damagedStore(dir string, err error) error {
-	return core.Errorf(core.CodeCorrupt, "%s is damaged; move it away and keep it for inspection. In a cluster start this store without it: the extents are copied from other stores. A single server needs its last backup: %w", dir, err)
-}
-
-func newerFormat(dir, why string) error {
-	return core.Errorf(core.CodeNewerFormat, "%s was written by a newer version of columba; run that version, or upgrade this one (%s)", dir, why)
 }
 
 // pebbleLog passes Pebble's words on. Pebble calls Fatalf when it cannot go on, often with locks held, and must not get

@@ -95,8 +95,9 @@ type Engine struct {
 	}
 }
 
-// Open opens or makes the store's directory, whose parent must exist. CodeNotFound, CodeReadOnly, CodeLocked (another
-// process has it), CodeNewerFormat, CodeConflict (it belongs to another store), CodeCorrupt.
+// Open opens or makes the store's directory, whose parent must exist. If the database is damaged, Open corrects flipped
+// bits in it, or makes a new one of what can be read. CodeNotFound, CodeReadOnly, CodeLocked (another process has it),
+// CodeNewerFormat, CodeConflict (it belongs to another store), CodeNoSpace (to make a new database), CodeCorrupt.
 func Open(dir string, o Options) (*Engine, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
@@ -107,23 +108,23 @@ func Open(dir string, o Options) (*Engine, error) {
 	if o.Run.IsZero() {
 		o.Run = core.RunID{ID: core.NewID(time.Now())}
 	}
-	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
-		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
-		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
+	e, err := open(dir, o, nil)
+	for _, remedy := range []func(*Engine, error) error{(*Engine).mend, (*Engine).rescue} {
+		if cause := err; isDatabaseDamage(cause) {
+			e, err = open(dir, o, func(e *Engine) error { return remedy(e, cause) })
+		}
 	}
-	e.files = enginefs.New(o.FS, enginefs.Options{
-		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,
-	})
-	few := e.tables < fewTables
-	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing), few)
-	if !few {
-		e.tables -= segmentFiles
+	return e, err
+}
+
+// open makes an Engine and starts it. A remedy, if there is one, comes before the database is opened.
+func open(dir string, o Options, remedy func(*Engine) error) (*Engine, error) {
+	e := makeEngine(dir, o)
+	var first func() error
+	if remedy != nil {
+		first = func() error { return remedy(e) }
 	}
-	e.space.owed = e.journal.keeper.bytes.Load
-	e.mu.extents = make(map[core.ExtentID]*extent)
-	e.cursors.open = make(map[place]*cursor)
-	if err := e.acquire(); err != nil {
+	if err := e.acquire(first); err != nil {
 		return nil, err
 	}
 	if err := e.load(); err != nil {
@@ -144,6 +145,26 @@ func Open(dir string, o Options) (*Engine, error) {
 		e.tasks.Go(func() { e.scrub(o.ScrubRate) })
 	}
 	return e, nil
+}
+
+func makeEngine(dir string, o Options) *Engine {
+	e := &Engine{
+		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
+		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
+	}
+	e.files = enginefs.New(o.FS, enginefs.Options{
+		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,
+	})
+	few := e.tables < fewTables
+	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing), few)
+	if !few {
+		e.tables -= segmentFiles
+	}
+	e.space.owed = e.journal.keeper.bytes.Load
+	e.mu.extents = make(map[core.ExtentID]*extent)
+	e.cursors.open = make(map[place]*cursor)
+	return e
 }
 
 // Close implements Log.

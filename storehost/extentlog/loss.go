@@ -130,7 +130,7 @@ func (e *Engine) eachRow(use func(row) error) error {
 	for iter.First(); iter.Valid(); iter.Next() {
 		r, err := decodeRow(iter.Value())
 		if err != nil {
-			return err
+			return damagedDatabase(e.dir, err)
 		}
 		if err := use(r); err != nil {
 			return err

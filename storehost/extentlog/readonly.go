@@ -37,9 +37,14 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	if readOnly {
 		options.FS = enginefs.Overlay(e.files) // rows of the log go into it
 	}
+	options.ErrorIfNotExists = e.fs.PathBase(home) == databaseDir // it was made whole
 	go func() {
 		defer options.FileCache.Unref() // the database holds it
-		db, err := pebble.Open(home, options)
+		var db *pebble.DB
+		err := forgetOptions(options.FS, home)
+		if err == nil {
+			db, err = pebble.Open(home, options)
+		}
 		select {
 		case opened <- outcome{db, err}:
 		case <-e.failed:

@@ -27,6 +27,8 @@ type replay struct {
 	losses  []ring.Damage            // those of now
 	held    map[core.ExtentID]*found // nil: nobody wants to know
 	removed map[core.ExtentID]struct{}
+	rescued byte                // what a rescue left to do; 0: there was none
+	told    map[string]struct{} // rows and positions of extents that came from the log; nil: nobody wants to know
 }
 
 // found are the batches of one extent in the ring.
@@ -70,7 +72,10 @@ func (e *Engine) openRing(hold, writes bool) (*replay, error) {
 	if len(drained) == 16 {
 		o.After, o.Serial = binary.LittleEndian.Uint64(drained), binary.LittleEndian.Uint64(drained[8:])
 	}
-	o.Last = max(o.After, p.applied)
+	there := max(o.After, p.applied) // rows of groups up to here are in the database
+	if o.Last, err = p.loadRescue(there); err != nil {
+		return nil, err
+	}
 	o.Brief = p.applied
 	p.last = o.After
 	until, err := e.lostUntil()
@@ -90,7 +95,7 @@ func (e *Engine) openRing(hold, writes bool) (*replay, error) {
 		p.damaged = true
 		e.log.Error("a part of the log is damaged", "dir", e.dir, "from_group", d.From, "to_group", d.To)
 		switch {
-		case d.To <= o.Last:
+		case d.To <= there:
 		case d.To > p.last:
 			if err := p.missing(d.To); err != nil {
 				return nil, err
@@ -99,7 +104,10 @@ func (e *Engine) openRing(hold, writes bool) (*replay, error) {
 			return nil, damagedStore(e.dir, core.Errorf(core.CodeCorrupt, "groups %d to %d of the log are not those that were written", d.From, d.To))
 		}
 	}
-	if len(p.losses) > 0 { // else the next start would quarantine what is opened from now on
+	if err := p.settleRescue(); err != nil {
+		return nil, err
+	}
+	if len(p.losses) > 0 || p.rescued > 0 { // else the next start would quarantine what is opened from now on
 		if err := e.db.Flush(); err != nil {
 			return nil, openError(e.dir, err)
 		}
@@ -167,7 +175,7 @@ func (p *replay) group(g ring.Group) error {
 			}
 		}
 	}
-	if err := p.distrust(b, body.rows); err != nil {
+	if err := errors.Join(p.distrust(b, body.rows), p.tell(body.rows)); err != nil {
 		return err
 	}
 	if err := b.Set(keyApplied, binary.LittleEndian.AppendUint64(nil, g.Number), nil); err != nil {
@@ -255,7 +263,7 @@ func (p *replay) give(x *extent) (sound bool, err error) {
 // that of the removal, which is not drained.
 func (p *replay) cutOrphans() error {
 	e := p.e
-	if len(p.losses) > 0 { // some removals are not known
+	if len(p.losses) > 0 || p.rescued > 0 { // some removals are not known
 		iter, err := e.db.NewIter(nil)
 		if err != nil {
 			return openError(e.dir, err)
@@ -283,7 +291,7 @@ func (p *replay) cutOrphans() error {
 			e.uncut.add(x, true, time.Now())
 		}
 	}
-	return nil
+	return p.endRescue()
 }
 
 // cutOrphan cuts out what the database has of one extent; the index of timers only if all is to go.

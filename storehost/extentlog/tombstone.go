@@ -153,7 +153,7 @@ func (e *Engine) loadGraveyard() error {
 	case len(b) == 8:
 		e.graveyard.horizon = time.UnixMilli(int64(binary.LittleEndian.Uint64(b)))
 	case b != nil:
-		return core.Errorf(core.CodeCorrupt, "the horizon of removed extents has %d bytes", len(b))
+		return damagedDatabase(e.dir, core.Errorf(core.CodeCorrupt, "the horizon of removed extents has %d bytes", len(b)))
 	}
 	if e.graveyard.lost, err = e.lostUntil(); err != nil {
 		return err
@@ -169,10 +169,10 @@ func (e *Engine) loadGraveyard() error {
 	for iter.First(); iter.Valid(); iter.Next() {
 		id, err := core.IDFromBytes(iter.Key()[1:])
 		if err != nil {
-			return core.Errorf(core.CodeCorrupt, "key of a tombstone: %w", err)
+			return damagedDatabase(e.dir, core.Errorf(core.CodeCorrupt, "key of a tombstone: %w", err))
 		}
 		if err := e.graveyard.load(core.ExtentID{ID: id}, iter.Value()); err != nil {
-			return err
+			return damagedDatabase(e.dir, err)
 		}
 	}
 	if err := iter.Error(); err != nil {
