@@ -100,7 +100,7 @@ func TestOpen_FileTakenAway(t *testing.T) {
 			}
 		}
 	}
-	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), core.CodeCorrupt)
+	wantOpenCode(t, extentlogtest.Dir, options("s1", disk), "")
 }
 
 // TestOpen_MakingCutShort finds what a power cut left while the store was being made.

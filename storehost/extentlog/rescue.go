@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -261,8 +262,11 @@ func (s *salvage) write(fresh string) error {
 	if err == nil {
 		err = e.flushed(db)
 	}
-	if e.broken.Load() != nil {
-		return e.refusing() // it goes on trying, cut off from its files
+	if broken := e.broken.Load(); broken != nil { // it goes on trying, cut off from its files
+		if strings.Contains(broken.Error(), syscall.ENOSPC.Error()) {
+			return openError(e.dir, errors.Join(syscall.ENOSPC, broken))
+		}
+		return broken
 	}
 	if err = errors.Join(err, db.Close()); err != nil {
 		return openError(e.dir, err)
