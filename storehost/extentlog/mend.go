@@ -102,6 +102,6 @@ func (e *Engine) fix(name string, fixes []bitflip.Fix) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return openError(e.dir, err)
 	}
-	e.log.Error("flipped bits of the database are corrected by their checksums; check the disk and the memory of this machine", "file", name, "bits", len(fixes))
+	e.log.Error("flipped bits of the database are corrected; check the disk and the memory of this machine", "file", name, "bits", len(fixes))
 	return nil
 }

@@ -55,10 +55,14 @@ func (l *damagedLog) has(part string) bool {
 // flips is how often each file is damaged by the tests of rescues.
 var flips = flag.Int("flips", 1, "damages of each file in the tests of rescues")
 
-const rescueRing = 4 << 20
+// Rings of stored stores: in the small one all that is old has been drained, in the large one drains make tables.
+const (
+	smallRing = 256 << 10
+	largeRing = 4 << 20
+)
 
 func openStored(disk vfs.FS, log *damagedLog) (*Engine, error) {
-	return Open("store", Options{Store: "s1", FS: disk, Log: slog.New(log), Ring: rescueRing})
+	return Open("store", Options{Store: "s1", FS: disk, Log: slog.New(log), Ring: largeRing})
 }
 
 // mixedBatch makes a batch of records with random payloads.
@@ -85,12 +89,12 @@ func mixedBatch(t testing.TB, h *wire.BatchHeader, random *rand.Rand, records, s
 
 // storedStore is a store that was stopped, or killed, after several turns of its log: with extents that are open,
 // fenced, sealed, cut off and removed, of small and large batches, and of timers.
-func storedStore(t testing.TB, runs int, kill bool) (disk *vfs.MemFS, all []*stored) {
+func storedStore(t testing.TB, ring int64, runs int, kill bool) (disk *vfs.MemFS, all []*stored) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(runs)))
 	disk = vfs.NewCrashableMem()
 	for run := range runs {
-		e, err := openStored(disk, new(damagedLog))
+		e, err := Open("store", Options{Store: "s1", FS: disk, Log: slog.New(slog.DiscardHandler), Ring: ring})
 		must(t, err)
 		var open []*stored
 		for i := range 14 {
