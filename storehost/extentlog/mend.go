@@ -13,7 +13,7 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/bitflip"
 )
 
-// mendMost is how large a table may be of which a start corrects all blocks. Those with rows are smaller. A read finds
+// mendMost is how large a table may be of which a start corrects all blocks, if it has nothing but records. A read finds
 // damage to others, and quarantines an extent.
 const mendMost = 4 << 20
 
@@ -67,7 +67,7 @@ func (e *Engine) mend(error) error {
 		return err
 	}
 	for _, t := range tables {
-		if t.size > mendMost {
+		if t.size > mendMost && e.hasOnlyRecords(t) {
 			continue
 		}
 		b, err := e.readFile(t.name)
@@ -80,6 +80,17 @@ func (e *Engine) mend(error) error {
 		}
 	}
 	return nil
+}
+
+// hasOnlyRecords reports whether a table has no rows.
+func (e *Engine) hasOnlyRecords(t tableFile) bool {
+	r, err := openTable(e.files, t.name, e.readerOptions())
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	all, err := ends(r)
+	return err == nil && all.from != nil && all.from[0] == all.to[0] && (all.from[0] == prefixBatch || all.from[0] == prefixDue)
 }
 
 // fix writes bytes that were corrected. A crash between two of them leaves a file that is better than before.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
 )
@@ -154,11 +155,11 @@ type salvage struct {
 	unread []string        // tables of which a part cannot be read
 	copied int64           // bytes that are written anew
 	rows   salvagedRows
-	cuts   []cut // ranges that were deleted
+	cuts   map[string][]cut // ranges of records that were deleted, by the key of their extent
 }
 
 func newSalvage(e *Engine) *salvage {
-	return &salvage{e: e, o: e.readerOptions(), linked: make(map[string]bool), mixed: make(map[string]bool), rows: newSalvagedRows()}
+	return &salvage{e: e, o: e.readerOptions(), linked: make(map[string]bool), mixed: make(map[string]bool), cuts: make(map[string][]cut), rows: newSalvagedRows()}
 }
 
 // read takes the rows of all tables, and finds out what becomes of each table.
@@ -181,12 +182,16 @@ func (s *salvage) readTable(t tableFile) error {
 		return s.damaged(t, true, err)
 	}
 	defer r.Close()
-	cuts, err := cutsIn(r)
-	if err := s.damaged(t, false, err); err != nil { // ranges are of records only
+	cuts, torn := cutsIn(r)
+	if err := s.damaged(t, false, torn); err != nil { // ranges are of records only
 		return err
 	}
-	s.cuts = append(s.cuts, cuts...)
-	if len(cuts) == 0 && isDrained(r) {
+	for _, c := range cuts {
+		if key := keyOfExtent(c.from); key != "" {
+			s.cuts[key] = append(s.cuts[key], c)
+		}
+	}
+	if torn == nil && len(cuts) == 0 && isDrained(r) {
 		s.linked[t.name] = true
 		return nil
 	}
@@ -222,7 +227,11 @@ func (s *salvage) damaged(t tableFile, rows bool, err error) error {
 }
 
 func (s *salvage) open(t tableFile) (*sstable.Reader, error) {
-	f, err := s.e.files.Open(t.name)
+	return openTable(s.e.files, t.name, s.o)
+}
+
+func openTable(files vfs.FS, name string, o sstable.ReaderOptions) (*sstable.Reader, error) {
+	f, err := files.Open(name)
 	if err != nil {
 		return nil, err
 	}
@@ -230,7 +239,7 @@ func (s *salvage) open(t tableFile) (*sstable.Reader, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	r, err := sstable.NewReader(context.Background(), file, s.o)
+	r, err := sstable.NewReader(context.Background(), file, o)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
@@ -316,7 +325,7 @@ func (w *rescueWriter) table(t tableFile) error {
 	var all cut
 	if w.s.linked[t.name] {
 		if all, err = ends(r); err == nil {
-			err = e.files.Link(t.name, name)
+			err = vfs.LinkOrCopy(e.files, t.name, name)
 		}
 	} else {
 		all, err = w.copyTable(r, name)

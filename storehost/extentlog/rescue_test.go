@@ -127,6 +127,7 @@ func spoilFile(t *testing.T, disk vfs.FS, name string, random *rand.Rand) string
 
 // TestRescue_OfASpoiledFile: what can be read is kept, and what cannot be is known to be missing.
 func TestRescue_OfASpoiledFile(t *testing.T) {
+	oneAtATime(t)
 	synctest.Test(t, func(t *testing.T) {
 		for _, kill := range []bool{false, true} {
 			ring := int64(smallRing)
@@ -205,6 +206,7 @@ func garbled(t *testing.T, disk *vfs.MemFS) *vfs.MemFS {
 
 // TestRescue_CutShort: the power goes at any step of a rescue, and the next start finds all that the first one had.
 func TestRescue_CutShort(t *testing.T) {
+	oneAtATime(t)
 	synctest.Test(t, func(t *testing.T) {
 		disk, all := storedStore(t, largeRing, 2, true)
 		damaged := garbled(t, disk)
@@ -219,11 +221,10 @@ func TestRescue_CutShort(t *testing.T) {
 			d := newStormDisk(killed(damaged), random, n, func() func() { return func() {} })
 			e, err := openStored(d.fs(), new(damagedLog))
 			must(t, err)
-			if d.after == nil { // the start is over
-				must(t, e.Close())
+			must(t, e.Close())
+			if d.after == nil {
 				break
 			}
-			must(t, e.Close())
 			cuts++
 			if out := checkStored(t, d.after, all, new(damagedLog)); out.quarantined > want.quarantined || out.unknown+out.incomplete+out.back > 0 {
 				t.Errorf("%+v, want no more quarantined than in %+v", out, want)

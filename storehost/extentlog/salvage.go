@@ -36,6 +36,14 @@ func (c cut) removes(key pebble.InternalKey) bool {
 	return uint64(key.SeqNum()) < c.number && bytes.Compare(c.from, key.UserKey) <= 0 && bytes.Compare(key.UserKey, c.to) < 0
 }
 
+// keyOfExtent is the part of a key of a record that names the extent; "" if it has none.
+func keyOfExtent(key []byte) string {
+	if len(key) < extentKeyLen {
+		return ""
+	}
+	return string(key[:extentKeyLen])
+}
+
 // cutsIn reads the deletions of ranges in a table.
 func cutsIn(r *sstable.Reader) (all []cut, err error) {
 	iter, err := r.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
@@ -153,7 +161,7 @@ func (w *rescueWriter) copyTable(r *sstable.Reader, name string) (all cut, err e
 		if key.UserKey[0] != prefixBatch || key.Kind() != pebble.InternalKeyKindSet || bytes.Equal(key.UserKey, all.to) {
 			return nil
 		}
-		for _, c := range w.s.cuts {
+		for _, c := range w.s.cuts[keyOfExtent(key.UserKey)] {
 			if c.removes(key) && key.SeqNum() > 0 {
 				return nil
 			}

@@ -224,6 +224,38 @@ func (d *Disk) Damage(random *rand.Rand) (what string, err error) {
 	return what, d.write(name, b)
 }
 
+// FlipAll flips a bit of each file, and returns how many there are. No process uses the disk.
+func (d *Disk) FlipAll(random *rand.Rand) (files int, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, home := range []string{Dir, d.fs.PathJoin(Dir, "log"), d.fs.PathJoin(Dir, "ring")} {
+		names, err := d.fs.List(home)
+		if err != nil {
+			return files, err
+		}
+		for _, name := range names {
+			name = d.fs.PathJoin(home, name)
+			info, err := d.fs.Stat(name)
+			if err != nil {
+				return files, err
+			}
+			if info.IsDir() || info.Size() == 0 {
+				continue
+			}
+			b, err := d.read(name)
+			if err == nil {
+				b[random.IntN(len(b))] ^= 1 << random.IntN(8)
+				err = d.write(name, b)
+			}
+			if err != nil {
+				return files, err
+			}
+			files++
+		}
+	}
+	return files, nil
+}
+
 func (d *Disk) read(name string) ([]byte, error) {
 	f, err := d.fs.Open(name)
 	if err != nil {
