@@ -13,8 +13,8 @@ import (
 	"github.com/columbamq/columba/storehost/extentlog/bitflip"
 )
 
-// mendMost is how large a table may be of which a start corrects all blocks, if it has nothing but records. A read finds
-// damage to others, and quarantines an extent.
+// mendMost is how large a table may be of which a start corrects all blocks, if it has nothing but records. A read
+// finds damage to others, and quarantines an extent.
 const mendMost = 4 << 20
 
 // checkManifest corrects flipped bits in the list of the tables. Pebble takes damage to it for its end, and removes the
