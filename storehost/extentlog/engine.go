@@ -30,6 +30,8 @@ type Options struct {
 	Tables int
 	// Ring is how many bytes the log in front of the database may have; 0: 256 MiB. A small disk gets a smaller one.
 	Ring int64
+	// KeepDamage leaves a damaged database as it is: it is CodeCorrupt, and is neither corrected nor replaced.
+	KeepDamage bool
 }
 
 const defaultTables = 490
@@ -46,6 +48,7 @@ type Engine struct {
 	fs          vfs.FS
 	log         *slog.Logger
 	identity    core.StoreIdentity
+	keepDamage  bool
 	lock        *pebble.Lock
 	tables      int            // open at once
 	gate        *enginefs.Gate // of the database
@@ -110,7 +113,7 @@ func Open(dir string, o Options) (*Engine, error) {
 	}
 	e, err := open(dir, o, nil)
 	for _, remedy := range []func(*Engine, error) error{(*Engine).mend, (*Engine).rescue} {
-		if cause := err; isDatabaseDamage(cause) {
+		if cause := err; isDatabaseDamage(cause) && !o.KeepDamage {
 			e, err = open(dir, o, func(e *Engine) error { return remedy(e, cause) })
 		}
 	}
@@ -151,7 +154,7 @@ func makeEngine(dir string, o Options) *Engine {
 	e := &Engine{
 		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
-		identity: core.StoreIdentity{Store: o.Store, Run: o.Run},
+		identity: core.StoreIdentity{Store: o.Store, Run: o.Run}, keepDamage: o.KeepDamage,
 	}
 	e.files = enginefs.New(o.FS, enginefs.Options{
 		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,

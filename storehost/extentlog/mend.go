@@ -36,7 +36,7 @@ func (e *Engine) checkManifest(home string) error {
 		return openError(e.dir, err)
 	}
 	fixes, verdict := bitflip.Records(b)
-	if verdict == bitflip.Damaged || len(b) == 0 {
+	if verdict == bitflip.Damaged || len(b) == 0 || e.keepDamage && len(fixes) > 0 {
 		return damagedDatabase(e.dir, core.Errorf(core.CodeCorrupt, "%s, which lists the tables, cannot be read", manifest))
 	}
 	return e.fix(name, fixes)
