@@ -3,6 +3,7 @@ package extentlog
 import (
 	"errors"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,6 +21,13 @@ const mendMost = 4 << 20
 // checkManifest corrects flipped bits in the list of the tables. Pebble takes damage to it for its end, and removes the
 // tables that the rest of it names.
 func (e *Engine) checkManifest(home string) error {
+	format, err := atomicfs.ReadMarker(e.files, home, "format-version")
+	if err != nil {
+		return openError(e.dir, err)
+	}
+	if version, err := strconv.ParseUint(format, 10, 64); err == nil && version > uint64(pebble.FormatNewest) {
+		return newerFormat(e.dir, "format "+format+" of the database") // nothing of it may be changed
+	}
 	manifest, err := atomicfs.ReadMarker(e.files, home, "manifest")
 	if err != nil {
 		return openError(e.dir, err)

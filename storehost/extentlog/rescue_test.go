@@ -304,6 +304,24 @@ func TestRescue_OnlyIfWanted(t *testing.T) {
 	})
 }
 
+// TestRescue_NotOfANewerFormat: a database of a newer version is refused, and nothing of it changes.
+func TestRescue_NotOfANewerFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, _ := storedStore(t, largeRing, 1, true)
+		writeFile(t, disk, "store/log/marker.format-version.000099.999", nil)
+		manifest, err := atomicfs.ReadMarker(disk, "store/log", "manifest")
+		must(t, err)
+		writeFile(t, disk, "store/log/"+manifest, []byte("in another format"))
+		before := filesOf(t, disk, false)
+		if _, err := openStored(disk, new(damagedLog)); core.CodeOf(err) != core.CodeNewerFormat {
+			t.Errorf("open: %v, want %q", err, core.CodeNewerFormat)
+		}
+		if after := filesOf(t, disk, false); !slices.Equal(before, after) {
+			t.Errorf("it has %q, and had %q", after, before)
+		}
+	})
+}
+
 // TestRescue_Identity: a store of an earlier version gets the file with its identity. It starts with one copy of it,
 // and not when all that names the store is gone.
 func TestRescue_Identity(t *testing.T) {

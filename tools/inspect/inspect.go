@@ -25,8 +25,8 @@ const readBytes = 4 << 20
 type Store struct{ log extentlog.Log }
 
 // Open opens a server's data directory, or the store directory inside it. It takes the directory's lock: CodeLocked
-// while a server runs on it, CodeNotFound when there is no store, CodeCorrupt when its database is damaged: only a server
-// makes a new one.
+// while a server runs on it, CodeNotFound when there is no store, CodeCorrupt when its database is damaged: only a
+// server makes a new one.
 func Open(dir string) (*Store, error) {
 	for _, store := range []string{filepath.Join(dir, "store"), dir} {
 		if _, err := os.Stat(filepath.Join(store, "log")); err == nil {
