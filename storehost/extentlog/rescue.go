@@ -44,9 +44,13 @@ const (
 // The new database takes tables of batches that drains made as they are. All other batches, and the rows, are written
 // anew. The index of timers is left out: the store makes it again from the batches.
 func (e *Engine) rescue(cause error) error {
+	var damage databaseDamage
+	errors.As(cause, &damage) // the text around it says to move the directory away
 	if full := e.lacksRoom(); full != nil {
 		return full
 	}
+	e.hurry.opening.Store(true)
+	defer e.hurry.opening.Store(false)
 	if err := errors.Join(e.endReplacement(), e.clearDrains()); err != nil {
 		return openError(e.dir, err)
 	}
@@ -58,7 +62,7 @@ func (e *Engine) rescue(cause error) error {
 		return err
 	}
 	if free := e.space.fill().free; e.space.fill().total > 0 && s.copied > free-min(free, e.space.fill().reserve()) {
-		return core.Errorf(core.CodeNoSpace, "the database in %s is damaged, and to make a new one of what can be read takes %d MiB; free some space: %w", e.dir, s.copied>>20+1, cause)
+		return core.Errorf(core.CodeNoSpace, "the database in %s is damaged, and to make a new one of what can be read takes %d MiB; free some space: %w", e.dir, s.copied>>20+1, damage.error)
 	}
 	fresh := e.fs.PathJoin(e.dir, unfinished)
 	if err := s.write(fresh); err != nil {
@@ -68,7 +72,7 @@ func (e *Engine) rescue(cause error) error {
 		return err
 	}
 	e.log.Error("the database is damaged: a new one has what could be read of it. Extents that may lack something are quarantined, and repaired from other stores; check the disk",
-		"dir", e.dir, "err", cause, "tables", len(s.tables), "unread", strings.Join(s.unread, " "), "linked", len(s.linked), "extents", s.rows.extents(), "rows_lost", s.rows.lost)
+		"dir", e.dir, "err", damage.error, "tables", len(s.tables), "unread", strings.Join(s.unread, " "), "linked", len(s.linked), "extents", s.rows.extents(), "rows_lost", s.rows.lost)
 	return nil
 }
 
