@@ -165,9 +165,9 @@ func TestRescue_OfASpoiledFile(t *testing.T) {
 // TestRescue_OfAllFiles: one bit of each file is flipped, or each is spoiled.
 func TestRescue_OfAllFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk, all := storedStore(t, largeRing, 2, false)
+		disk, all := storedStore(t, smallRing, 2, false)
 		for seed := range uint64(4 * *flips) {
-			if *flips == 1 && (seed == 1 || underrace.On && seed > 0) {
+			if *flips == 1 && (seed%2 == 1 || underrace.On && seed > 0) {
 				continue // it is slow
 			}
 			random := rand.New(rand.NewPCG(seed, 5))
@@ -215,7 +215,7 @@ func TestRescue_CutShort(t *testing.T) {
 		damaged := garbled(t, disk)
 		log := new(damagedLog)
 		want := checkStored(t, killed(damaged), all, log)
-		if !log.has("the database is damaged") || want.quarantined == 0 {
+		if !log.has("the database is damaged") || log.has("linked=0") || want.quarantined == 0 {
 			t.Fatalf("%+v; log: %q", want, log.lines)
 		}
 		random := rand.New(rand.NewPCG(4, 4))

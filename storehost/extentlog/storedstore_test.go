@@ -58,7 +58,7 @@ var flips = flag.Int("flips", 1, "damages of each file in the tests of rescues")
 // Rings of stored stores: in the small one all that is old has been drained, in the large one drains make tables.
 const (
 	smallRing = 256 << 10
-	largeRing = 4 << 20
+	largeRing = 5 << 20
 )
 
 func openStored(disk vfs.FS, log *damagedLog) (*Engine, error) {
@@ -92,6 +92,10 @@ func mixedBatch(t testing.TB, h *wire.BatchHeader, random *rand.Rand, records, s
 func storedStore(t testing.TB, ring int64, runs int, kill bool) (disk *vfs.MemFS, all []*stored) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, uint64(runs)))
+	bulk := 120 // batches of the largest extent
+	if ring == largeRing {
+		bulk = 350
+	}
 	disk = vfs.NewCrashableMem()
 	for run := range runs {
 		e, err := Open("store", Options{Store: "s1", FS: disk, Log: slog.New(slog.DiscardHandler), Ring: ring})
@@ -108,7 +112,7 @@ func storedStore(t testing.TB, ring int64, runs int, kill bool) (disk *vfs.MemFS
 			a.opened = true
 			n, records, size := 1+i%5, 1+i%3, 10+random.IntN(3000)
 			if i == 13 {
-				n, records, size = 120, 1, 13<<10 // it gets tables of its own
+				n, records, size = bulk, 1, 13<<10 // it gets tables of its own
 			}
 			var h, end wire.BatchHeader
 			for range n {
