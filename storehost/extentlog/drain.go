@@ -9,12 +9,8 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
-	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 	"github.com/columbamq/columba/storehost/extentlog/ring"
 	"github.com/columbamq/columba/wire"
 )
@@ -163,13 +159,11 @@ func (d *drain) putSmall(x *extent, run []heldBatch, base core.Seq) error {
 func (d *drain) putTable(x *extent, run []heldBatch, base core.Seq) (err error) {
 	e := d.j.e
 	name := e.files.PathJoin(e.dir, drainDir, fmt.Sprintf("%06d.sst", len(d.tables)))
-	f, err := e.files.Create(name, enginefs.Paced)
+	w, err := e.newTable(name)
 	if err != nil {
 		return diskError(x, err)
 	}
-	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
 	d.tables = append(d.tables, name)
-	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, e.db.TableFormat()))
 	some := false
 	err = d.each(x, run, base, func(b wire.Batch) error {
 		some = true
