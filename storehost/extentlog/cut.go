@@ -45,7 +45,6 @@ func (e *Engine) cutOut(span pebble.KeyRange) error {
 	if err := e.db.Excise(context.Background(), span); err != nil {
 		return err
 	}
-	e.journal.keeper.cut.Store(true)
-	notify(e.journal.keeper.wake)
+	e.journal.keeper.cut()
 	return nil
 }

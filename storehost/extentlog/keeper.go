@@ -51,7 +51,7 @@ type keeper struct {
 	short   atomic.Bool     // somebody soon waits for a drain
 	garbage atomic.Int64    // bytes of dead records that tables with live ones may have
 	sparse  atomic.Int64    // tables with at most so many percent of live bytes are repacked
-	cut     atomic.Bool     // records were cut out of tables, which may be worth repacking
+	looks   atomic.Int32    // still to take for tables to repack, since records were cut out
 	flushed uint64          // serial of the last segment whose rows are, or soon will be, in tables
 	flush   <-chan struct{} // closed when the flush that began last is over; nil: none did
 	batches atomic.Int64    // that are held
@@ -83,6 +83,12 @@ func (k *keeper) limit(disk int64) {
 func (k *keeper) segment() int64 {
 	size := min(max(k.most/k.parts, min(roomySegment, k.most/4)), mostSegment)
 	return max(size/leastSegment*leastSegment, leastSegment)
+}
+
+// cut has the keeper look for tables to repack: now, and once more when the database has the cut in its tables.
+func (k *keeper) cut() {
+	k.looks.Store(2)
+	notify(k.wake)
 }
 
 func notify(c chan struct{}) {
@@ -238,9 +244,10 @@ func (j *journal) keep() {
 			j.repack()
 			j.e.awaitDeletions()
 		}
-		if j.keeper.cut.Swap(false) {
+		if looks := j.keeper.looks.Load(); looks > 0 {
+			j.keeper.looks.CompareAndSwap(looks, looks-1)
 			j.repack()
-			j.e.awaitDeletions()
+			again.Reset(keepAgain)
 		}
 		if n := j.keeper.wanted.Load(); n > 0 && j.ring.HasFree(n) {
 			notify(j.keeper.made) // its last reader has left it, of which nobody was told

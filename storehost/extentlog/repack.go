@@ -27,6 +27,8 @@ const (
 	leastRepack = 4 << 20
 	// deletionPauses of a millisecond go before a drain, at most, while files are to be deleted.
 	deletionPauses = 100
+	leastAwaited   = 256 << 10 // bytes of these files
+	repackName     = "repack.sst"
 )
 
 // repack moves live records out of tables that are half garbage or more, in the order of what that costs, until little
@@ -55,8 +57,7 @@ func (j *journal) repack() {
 	if freed > 0 {
 		e.space.look(e.fs, e.dir)
 		if freed < garbage-most {
-			j.keeper.cut.Store(true)
-			notify(j.keeper.wake)
+			j.keeper.cut()
 		}
 	}
 }
@@ -65,7 +66,7 @@ func (j *journal) repack() {
 // deletes them in the background, and may fall behind drains.
 func (e *Engine) awaitDeletions() {
 	for range deletionPauses {
-		if int64(e.db.Metrics().Table.ObsoleteSize) <= e.journal.keeper.garbage.Load() || !e.pause(time.Millisecond) {
+		if int64(e.db.Metrics().Table.ObsoleteSize) <= max(e.journal.keeper.garbage.Load(), leastAwaited) || !e.pause(time.Millisecond) {
 			return
 		}
 	}
@@ -120,7 +121,7 @@ func (e *Engine) moveRun(r run) (err error) {
 			return nil
 		}
 	}
-	name := e.files.PathJoin(e.dir, drainDir, "repack.sst")
+	name := e.files.PathJoin(e.dir, drainDir, repackName)
 	some, err := e.copyTo(name, r)
 	if err != nil {
 		return errors.Join(err, e.removeIfThere(name))
