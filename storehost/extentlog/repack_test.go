@@ -86,6 +86,14 @@ func TestRepack_ReadersMeanwhile(t *testing.T) {
 		stays, others := mixed(t, e, 3)
 		readers.Go(func() {
 			for !over.Load() {
+				if n := records(t, e, stays.ID); n != 3 {
+					t.Errorf("the database has %d batches, want 3", n)
+					return
+				}
+			}
+		})
+		readers.Go(func() {
+			for !over.Load() {
 				if v, err := e.Verify(t.Context(), stays.ID); err != nil || !v.Sound {
 					t.Errorf("the extent that stays is %+v, %v", v, err)
 					return
