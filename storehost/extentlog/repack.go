@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -80,6 +81,7 @@ func (e *Engine) repackTables(percent, excess, most int64) (freed int64, err err
 		return 0, err
 	}
 	var all []piece
+	var files []uint64
 	for moved := int64(0); len(tables) > 0 && freed < excess && (moved == 0 || moved+tables[0].live <= most); tables = tables[1:] {
 		t := &tables[0]
 		pieces, err := e.piecesOf(t)
@@ -91,7 +93,7 @@ func (e *Engine) repackTables(percent, excess, most int64) (freed int64, err err
 			e.log.Error("a table cannot be repacked", "table", t.file, "err", err)
 			continue
 		}
-		all = append(all, pieces...)
+		all, files = append(all, pieces...), append(files, t.file)
 		freed, moved = freed+t.size-t.live, moved+t.live
 	}
 	if len(all) == 0 {
@@ -99,6 +101,11 @@ func (e *Engine) repackTables(percent, excess, most int64) (freed int64, err err
 	}
 	for _, r := range joinPieces(append(all, small...), e.residents()) {
 		if err := e.moveRun(r); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) && e.refusing() == nil {
+				for _, f := range files { // one of them, or one beside, cannot be read
+					e.unpacked[f] = true
+				}
+			}
 			return 0, err
 		}
 	}
