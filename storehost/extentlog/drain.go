@@ -159,7 +159,7 @@ func (d *drain) putSmall(x *extent, run []heldBatch, base core.Seq) error {
 func (d *drain) putTable(x *extent, run []heldBatch, base core.Seq) (err error) {
 	e := d.j.e
 	name := e.files.PathJoin(e.dir, drainDir, fmt.Sprintf("%06d.sst", len(d.tables)))
-	w, err := e.newTable(name)
+	w, err := e.newTable(name, e.db)
 	if err != nil {
 		return diskError(x, err)
 	}

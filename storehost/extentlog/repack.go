@@ -163,7 +163,7 @@ func (e *Engine) copyTo(name string, r run) (some bool, err error) {
 	var w *sstable.Writer
 	for ok := iter.SeekGE(r.from); ok && string(iter.Key()) < string(r.to); ok = iter.Next() {
 		if w == nil {
-			if w, err = e.newTable(name); err != nil {
+			if w, err = e.newTable(name, e.db); err != nil {
 				return false, err
 			}
 		}
@@ -189,12 +189,12 @@ func (e *Engine) removeIfThere(name string) error {
 	return nil
 }
 
-// newTable begins a table that the database is to take.
-func (e *Engine) newTable(name string) (*sstable.Writer, error) {
+// newTable begins a table that a database is to take.
+func (e *Engine) newTable(name string, db *pebble.DB) (*sstable.Writer, error) {
 	f, err := e.files.Create(name, enginefs.Paced)
 	if err != nil {
 		return nil, err
 	}
 	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
-	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, e.db.TableFormat())), nil
+	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, db.TableFormat())), nil
 }

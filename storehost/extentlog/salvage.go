@@ -8,11 +8,7 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 )
 
 // isDamage reports whether an error speaks of the bytes of a table, and not of the disk or of the process.
@@ -155,7 +151,6 @@ func eachKey(r *sstable.Reader, use func(key pebble.InternalKey, value []byte) e
 // copyTable writes the batches of a table that can be read, and were not deleted, into a new one. It returns what that
 // covers.
 func (w *rescueWriter) copyTable(r *sstable.Reader, name string) (all cut, err error) {
-	e := w.s.e
 	var to *sstable.Writer
 	_, _, err = eachKey(r, func(key pebble.InternalKey, value []byte) error {
 		if key.UserKey[0] != prefixBatch || key.Kind() != pebble.InternalKeyKindSet || bytes.Equal(key.UserKey, all.to) {
@@ -167,12 +162,9 @@ func (w *rescueWriter) copyTable(r *sstable.Reader, name string) (all cut, err e
 			}
 		}
 		if to == nil {
-			f, err := e.files.Create(name, enginefs.Paced)
-			if err != nil {
+			if to, err = w.s.e.newTable(name, w.db); err != nil {
 				return err
 			}
-			f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
-			to = sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, w.db.TableFormat()))
 			all.from = bytes.Clone(key.UserKey)
 		}
 		all.to = append(all.to[:0], key.UserKey...)

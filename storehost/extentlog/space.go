@@ -98,8 +98,11 @@ func (s *space) take(bytes int) { s.taken.Add(int64(bytes)) }
 
 // stale reports whether a look may tell much else than the last one.
 func (s *space) stale() bool {
-	f := s.fill()
-	return s.taken.Load()-f.taken >= min(lookAgain, f.total/lookShare)
+	f, enough := s.fill(), int64(lookAgain)
+	if f.total > 0 {
+		enough = min(enough, f.total/lookShare)
+	}
+	return s.taken.Load()-f.taken >= enough
 }
 
 func (s *space) refuseOpen() error {

@@ -108,17 +108,9 @@ type piece struct {
 // piecesOf are the ranges of a table's batches, and of deletions in it, as far as they were not cut out. Their order is
 // none.
 func (e *Engine) piecesOf(t *sparseTable) (all []piece, err error) {
-	f, err := e.files.Open(t.name)
+	r, err := openTable(e.files, t.name, e.options.MakeReaderOptions())
 	if err != nil {
 		return nil, err
-	}
-	readable, err := sstable.NewSimpleReadable(f)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	r, err := sstable.NewReader(context.Background(), readable, e.options.MakeReaderOptions())
-	if err != nil {
-		return nil, errors.Join(err, readable.Close())
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	for _, p := range t.parts {
