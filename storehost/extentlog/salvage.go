@@ -188,7 +188,6 @@ type salvagedRow struct {
 type salvagedRows struct {
 	newest map[string]salvagedRow
 	lost   bool // some are missing, or may be older ones
-	mark   uint64
 }
 
 func newSalvagedRows() salvagedRows { return salvagedRows{newest: make(map[string]salvagedRow)} }
