@@ -111,7 +111,8 @@ type Host struct {
 	reload      chan struct{}    // another controller acted for some queues before
 	changes     *changes         // for other controllers
 	others      *others
-	gate        *gate // of the work that nobody waits for
+	tellers     tellers // the rounds'
+	gate        *gate   // of the work that nobody waits for
 	loading     *loading
 	majority    metadata.Majority
 	watch       *majorityWatch

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 )
 
@@ -147,8 +148,10 @@ func TestRewind_LeftBehindIsFinished(t *testing.T) {
 		g := r.group(queue, "g")
 		e := r.sealed(queue, 5)
 		r.done(g, e)
+		by := membership.Host{ID: "ctl2", Roles: []string{"controller"}, Address: "ctl2:1", Run: newRun()}
+		r.join(by)
 		r.edit(queue, "g", func(g *metadata.GroupRecord) {
-			g.Rewind = &metadata.Rewind{Epoch: 7, To: core.Start{Mode: core.StartEarliest}, Began: time.Now()}
+			g.Rewind = &metadata.Rewind{Epoch: 7, To: core.Start{Mode: core.StartEarliest}, Began: time.Now(), By: by.ID, Run: by.Run}
 		})
 		read := func() metadata.GroupRecord {
 			record, _, err := metadata.Read[metadata.GroupRecord](r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), metadata.Serial)
@@ -159,7 +162,8 @@ func TestRewind_LeftBehindIsFinished(t *testing.T) {
 		if now := read(); now.Rewind == nil || now.Rewind.Epoch != 7 {
 			t.Errorf("somebody else's rewind was touched at once: %+v", now.Rewind)
 		}
-		r.eventually("it is finished", idleEvery+time.Minute, func() bool { return read().Rewind == nil })
+		r.leave(by.ID)
+		r.eventually("it is finished", missedEvery+time.Minute, func() bool { return read().Rewind == nil })
 		if epoch := read().Epoch; epoch != 8 {
 			t.Errorf("the epoch is %d, want one above that of the one that was left", epoch)
 		}

@@ -34,7 +34,7 @@ func TestRounds_IdleLooksHoldUpNothing(t *testing.T) {
 				t.Errorf("the share of a new group has an owner after %s", took)
 			}
 		}
-		r.sleep(idleEvery)
+		r.sleep(missedEvery)
 		r.kill("o1")
 		r.leave("o1")
 		took := r.eventually("the shares of a host that is gone have another owner", time.Minute, func() bool {

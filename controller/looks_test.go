@@ -27,7 +27,7 @@ func TestRounds_OutageOfMetadata(t *testing.T) {
 		}
 		r.sleep(70 * time.Second)
 		meta.on.Store(true)
-		r.sleep(idleEvery) // each of them is due
+		r.sleep(missedEvery) // each of them is due
 		const said = "shares of queues stay as they are"
 		lines, calls := strings.Count(r.log.text(), "level=WARN"), meta.calls.Load()
 		r.sleep(time.Minute)

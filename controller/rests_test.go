@@ -28,7 +28,7 @@ func (x *looksAt) List(ctx context.Context, t metadata.Table, partition, after s
 }
 
 // TestRounds_RestWhileNothingChanges: a queue with work in which nothing changes is looked at ever less often, each
-// five minutes at least, and soon again after it was touched.
+// forty minutes at least, and soon again after it was touched.
 func TestRounds_RestWhileNothingChanges(t *testing.T) {
 	meta := &looksAt{Store: memory.New()}
 	bubble(t, harnessOptions{stores: 1, outputs: 1, meta: meta, edit: calm}, func(r *harness) {
@@ -46,8 +46,11 @@ func TestRounds_RestWhileNothingChanges(t *testing.T) {
 		if n := looks(6 * time.Minute); n < 4 || n > 6 {
 			t.Errorf("%d looks in six minutes without a change, want after 10, 20, 40, 80 and 160 s", n)
 		}
-		if n := looks(time.Hour); n < 11 || n > 13 {
-			t.Errorf("%d looks in the hour after that, want each five minutes", n)
+		if n := looks(time.Hour); n < 2 || n > 4 {
+			t.Errorf("%d looks in the hour after that, want after 5, 10 and 20 minutes", n)
+		}
+		if n := looks(5 * time.Hour); n < 7 || n > 8 {
+			t.Errorf("%d looks in five hours, want each forty minutes", n)
 		}
 		r.ctl.shares.touch(queue)
 		if n := looks(time.Minute); n < 3 || n > 4 {

@@ -12,10 +12,12 @@ import (
 // A queue that nobody touches is looked at each lookEvery while a group has yet to consume an extent with an end, and
 // an output host is there that may, or while a group is being rewound. A queue with open extents alone is looked at
 // after lookEvery, and then after twice as long each time, up to idleEvery, and one without work each idleEvery: what
-// else changes is told, see touch and tellOfGroup.
+// else changes is told, see touch and tellOfGroup. A process that ends tells nothing more. So all queues are looked at
+// within missedEvery after one has ended that tells.
 const (
-	lookEvery = 10 * time.Second
-	idleEvery = 5 * time.Minute
+	lookEvery   = 10 * time.Second
+	missedEvery = 5 * time.Minute
+	idleEvery   = 40 * time.Minute
 )
 
 // rests sets when the queue is looked at again after a look; news: the look found some, or the next one may. A look at
@@ -77,6 +79,7 @@ func (h *Host) assignDue(ctx context.Context) bool {
 		return h.assignAll(ctx)
 	}
 	now := h.deps.now()
+	h.wakeMissed(now)
 	touched, due := h.takeTouched(), h.unseen()
 	for id, q := range h.shares.queues {
 		if !now.Before(q.next) {

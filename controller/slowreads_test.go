@@ -80,7 +80,7 @@ func TestRun_SlowRoundsHoldUpNoSeal(t *testing.T) {
 		}
 		r.sleep(time.Second)
 		meta.on.Store(true)
-		r.sleep(idleEvery + 5*time.Second) // a round is under way, for a minute
+		r.sleep(missedEvery + 5*time.Second) // a round is under way, for a minute
 		r.kill("in")
 		r.leave("in")
 		took := r.eventually("the extents of a writer that is gone are sealed", time.Minute, func() bool {
