@@ -143,13 +143,14 @@ func (r *harness) load(to *cassandra.Store, size scale.Size) scale.Cluster {
 		return nil
 	}))
 	var loads errgroup.Group
-	loads.SetLimit(16)
+	loads.SetLimit(4)
 	for _, part := range to.Parts(all) {
 		loads.Go(func() (err error) {
 			for range 10 { // the node may be busy
 				if err = to.Load(r.t.Context(), part); err == nil {
 					break
 				}
+				r.sleep(5 * time.Second)
 			}
 			return err
 		})

@@ -136,11 +136,14 @@ func (r *reloads) since(at time.Time) (done, begun bool) {
 
 // leaveOthers forgets the queues that another controller is responsible for, or was in between. It is the rounds'.
 func (h *Host) leaveOthers() {
+	yielded := h.shares.hasYielded()
 	for queue := range h.shares.queues {
-		if !h.duties.Responsible(queue.ID) {
+		switch {
+		case !h.duties.Responsible(queue.ID):
 			h.leave(queue)
+		case yielded:
+			h.leaveYielded(queue)
 		}
-		h.leaveYielded(queue)
 	}
 }
 

@@ -125,6 +125,13 @@ func (s *shares) looked(queue core.QueueID) bool {
 	return ok
 }
 
+// hasYielded reports whether a queue was yielded since a round looked at it. It is the rounds'.
+func (s *shares) hasYielded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.looked) < len(s.queues)
+}
+
 // touch asks for a round that looks at the queue.
 func (s *shares) touch(queue core.QueueID) {
 	s.later(queue)
