@@ -88,6 +88,9 @@ func (e *Engine) returnToWriting() {
 	var db *pebble.DB
 	var full *core.Error
 	if err == nil {
+		err = e.checkManifest(e.fs.PathJoin(e.dir, databaseDir))
+	}
+	if err == nil {
 		db, full, err = e.openHome()
 	}
 	if err == nil {

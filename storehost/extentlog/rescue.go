@@ -29,9 +29,8 @@ var keyRescued = []byte{prefixMeta, 'u'}
 
 // The steps that a rescue leaves to the next start.
 const (
-	rescuedAll  = 1 // no row was lost
-	rescuedSome = 2 // rows may have been lost
-	rescuedCut  = 3 // all is settled, but for records of extents that have no row
+	rescuedRows = 1 // rows may have been lost
+	rescuedCut  = 2 // all is settled, but for records of extents that have no row
 )
 
 // rescue makes a new database of what can be read of a damaged one, and puts it in that one's place.
@@ -43,16 +42,21 @@ const (
 //
 // The new database takes tables of batches that drains made as they are. All other batches, and the rows, are written
 // anew. The index of timers is left out: the store makes it again from the batches.
+//
+// Rows count as lost whatever could be read: without the list of the tables nothing tells that one is missing, or that
+// all tables of a flush are there.
 func (e *Engine) rescue(cause error) error {
 	var damage databaseDamage
 	errors.As(cause, &damage) // the text around it says to move the directory away
-	if full := e.lacksRoom(); full != nil {
-		return full
-	}
 	e.hurry.opening.Store(true)
 	defer e.hurry.opening.Store(false)
-	if err := errors.Join(e.endReplacement(), e.clearDrains()); err != nil {
+	fresh := e.fs.PathJoin(e.dir, unfinished)
+	if err := errors.Join(e.endReplacement(), e.clearDrains(), e.removeAll(fresh)); err != nil {
 		return openError(e.dir, err)
+	}
+	e.space.look(e.fs, e.dir) // without what a rescue left that was cut short
+	if full := e.lacksRoom(); full != nil {
+		return full
 	}
 	s := newSalvage(e)
 	if err := s.read(); err != nil {
@@ -64,15 +68,14 @@ func (e *Engine) rescue(cause error) error {
 	if free := e.space.fill().free; e.space.fill().total > 0 && s.copied > free-min(free, e.space.fill().reserve()) {
 		return core.Errorf(core.CodeNoSpace, "the database in %s is damaged, and to make a new one of what can be read takes %d MiB; free some space: %w", e.dir, s.copied>>20+1, damage.error)
 	}
-	fresh := e.fs.PathJoin(e.dir, unfinished)
 	if err := s.write(fresh); err != nil {
-		return errors.Join(err, e.files.RemoveAll(fresh))
+		return errors.Join(err, e.removeAll(fresh))
 	}
 	if err := e.replaceDatabase(fresh); err != nil {
 		return err
 	}
 	e.log.Error("the database is damaged: a new one has what could be read of it. Extents that may lack something are quarantined, and repaired from other stores; check the disk",
-		"dir", e.dir, "err", damage.error, "tables", len(s.tables), "unread", strings.Join(s.unread, " "), "linked", len(s.linked), "extents", s.rows.extents(), "rows_lost", s.rows.lost)
+		"dir", e.dir, "err", damage.error, "tables", len(s.tables), "unread", strings.Join(s.unread, " "), "linked", len(s.linked), "extents", s.rows.extents())
 	return nil
 }
 
@@ -183,11 +186,11 @@ func (s *salvage) read() (err error) {
 func (s *salvage) readTable(t tableFile) error {
 	r, err := s.open(t)
 	if err != nil {
-		return s.damaged(t, true, err)
+		return s.damaged(t, err)
 	}
 	defer r.Close()
 	cuts, torn := cutsIn(r)
-	if err := s.damaged(t, false, torn); err != nil { // ranges are of records only
+	if err := s.damaged(t, torn); err != nil { // ranges are of records only
 		return err
 	}
 	for _, c := range cuts {
@@ -200,7 +203,7 @@ func (s *salvage) readTable(t tableFile) error {
 		return nil
 	}
 	batches := int64(0)
-	hole, damage, err := eachKey(r, func(key pebble.InternalKey, value []byte) error {
+	damage, err := eachKey(r, func(key pebble.InternalKey, value []byte) error {
 		switch key.UserKey[0] {
 		case prefixBatch:
 			batches += int64(len(value))
@@ -215,18 +218,17 @@ func (s *salvage) readTable(t tableFile) error {
 	if err != nil {
 		return err
 	}
-	return s.damaged(t, hole.mayHaveRows(), damage)
+	return s.damaged(t, damage)
 }
 
 // damaged notes that a part of a table cannot be read, if err says so.
-func (s *salvage) damaged(t tableFile, rows bool, err error) error {
+func (s *salvage) damaged(t tableFile, err error) error {
 	if err == nil || !isDamage(err) {
 		return err
 	}
 	if n := len(s.unread); n == 0 || s.unread[n-1] != s.e.fs.PathBase(t.name) {
 		s.unread = append(s.unread, s.e.fs.PathBase(t.name))
 	}
-	s.rows.lost = s.rows.lost || rows
 	return nil
 }
 
@@ -253,9 +255,6 @@ func openTable(files vfs.FS, name string, o sstable.ReaderOptions) (*sstable.Rea
 // write makes the new database.
 func (s *salvage) write(fresh string) error {
 	e := s.e
-	if err := e.files.RemoveAll(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return openError(e.dir, err)
-	}
 	db, err := e.openPebble(fresh, false)
 	if err != nil {
 		return openError(e.dir, err)
@@ -321,7 +320,7 @@ func (w *rescueWriter) table(t tableFile) error {
 	}
 	r, err := w.s.open(t)
 	if err != nil {
-		return w.s.damaged(t, false, err)
+		return w.s.damaged(t, err)
 	}
 	defer r.Close()
 	name := e.files.PathJoin(e.dir, drainDir, fmt.Sprintf("%06d.sst", w.made))
@@ -358,4 +357,12 @@ func (w *rescueWriter) ingest() error {
 // salvageMark is the value of keyRescued.
 func salvageMark(durable uint64, what byte) []byte {
 	return append(binary.LittleEndian.AppendUint64(nil, durable), what)
+}
+
+// removeAll removes a directory, if it is there.
+func (e *Engine) removeAll(name string) error {
+	if err := e.files.RemoveAll(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

@@ -79,24 +79,10 @@ func ends(r *sstable.Reader) (all cut, err error) {
 	return all, errors.Join(iter.Error(), iter.Close())
 }
 
-// hole is a part of a table that cannot be read: between two keys, nil at its ends.
-type hole struct {
-	some         bool
-	before, last []byte
-}
-
-// mayHaveRows reports whether there may be other keys in it than those of records.
-func (h hole) mayHaveRows() bool {
-	if !h.some {
-		return false
-	}
-	records := len(h.before) > 0 && len(h.last) > 0 && h.before[0] == h.last[0] && (h.before[0] == prefixBatch || h.before[0] == prefixDue)
-	return !records
-}
-
 // eachKey reads a table: up to the first block that cannot be read, and from behind the last one on. damage is the
 // error of such a block, err any other one.
-func eachKey(r *sstable.Reader, use func(key pebble.InternalKey, value []byte) error) (h hole, damage, err error) {
+func eachKey(r *sstable.Reader, use func(key pebble.InternalKey, value []byte) error) (damage, err error) {
+	var before []byte // the last key before the damage
 	read := func(from *pebble.InternalKey) error {
 		iter, err := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
 		if err != nil {
@@ -116,7 +102,7 @@ func eachKey(r *sstable.Reader, use func(key pebble.InternalKey, value []byte) e
 				return iter.Close()
 			}
 			if from == nil {
-				h.before = append(h.before[:0], kv.K.UserKey...)
+				before = append(before[:0], kv.K.UserKey...)
 			}
 			err = use(kv.K, value)
 		}
@@ -128,31 +114,30 @@ func eachKey(r *sstable.Reader, use func(key pebble.InternalKey, value []byte) e
 		return err
 	}
 	if err = read(nil); err != nil || damage == nil || !isDamage(damage) {
-		return h, nil, errors.Join(err, damage)
+		return nil, errors.Join(err, damage)
 	}
-	h.some = true
 	back, e := r.NewIter(sstable.NoTransforms, nil, nil, sstable.AssertNoBlobHandles)
 	if e != nil {
-		return h, damage, nil
+		return damage, nil
 	}
-	var first pebble.InternalKey // behind the hole
-	for kv := back.Last(); kv != nil && bytes.Compare(kv.K.UserKey, h.before) > 0; kv = back.Prev() {
+	var first pebble.InternalKey // behind it
+	for kv := back.Last(); kv != nil && bytes.Compare(kv.K.UserKey, before) > 0; kv = back.Prev() {
 		first.Trailer, first.UserKey = kv.K.Trailer, append(first.UserKey[:0], kv.K.UserKey...)
 	}
-	_ = back.Close() // it ends at the hole
-	if h.last = first.UserKey; h.last == nil {
-		return h, damage, nil
+	_ = back.Close() // it ends at the damage
+	if first.UserKey == nil {
+		return damage, nil
 	}
 	found := damage
 	err = read(&first)
-	return h, found, err
+	return found, err
 }
 
 // copyTable writes the batches of a table that can be read, and were not deleted, into a new one. It returns what that
 // covers.
 func (w *rescueWriter) copyTable(r *sstable.Reader, name string) (all cut, err error) {
 	var to *sstable.Writer
-	_, _, err = eachKey(r, func(key pebble.InternalKey, value []byte) error {
+	_, err = eachKey(r, func(key pebble.InternalKey, value []byte) error {
 		if key.UserKey[0] != prefixBatch || key.Kind() != pebble.InternalKeyKindSet || bytes.Equal(key.UserKey, all.to) {
 			return nil
 		}
@@ -187,7 +172,6 @@ type salvagedRow struct {
 // salvagedRows are the rows of all tables.
 type salvagedRows struct {
 	newest map[string]salvagedRow
-	lost   bool // some are missing, or may be older ones
 }
 
 func newSalvagedRows() salvagedRows { return salvagedRows{newest: make(map[string]salvagedRow)} }
@@ -203,7 +187,6 @@ func (s *salvagedRows) add(key pebble.InternalKey, value []byte, table uint64) {
 		if table == was.table {
 			return
 		}
-		s.lost = s.lost || was.number > 0 && !(was.deleted == fresh.deleted && bytes.Equal(was.value, value))
 	case was.number >= fresh.number:
 		return
 	}
@@ -259,21 +242,17 @@ func (s *salvagedRows) identify(e *Engine) error {
 	return nil
 }
 
-// write writes all rows, and what the next start has to do. If rows are lost, that one applies all rows of the log anew
-// that are behind the part that was drained.
+// write writes all rows, and what the next start has to do: it applies all rows of the log anew that are behind the
+// part that was drained. A row that cannot be decoded counts as lost.
 func (s *salvagedRows) write(db *pebble.DB) error {
 	durable := max(s.number(keyApplied), s.number(keyDrained), s.number(keyRescued))
-	what := byte(rescuedAll)
-	if old := s.get(keyRescued); s.lost || len(old) == 9 && old[8] == rescuedSome {
-		what = rescuedSome
-		s.newest[string(keyApplied)] = salvagedRow{value: binary.LittleEndian.AppendUint64(nil, s.number(keyDrained))}
-	}
-	s.newest[string(keyRescued)] = salvagedRow{value: salvageMark(durable, what)}
+	s.newest[string(keyApplied)] = salvagedRow{value: binary.LittleEndian.AppendUint64(nil, s.number(keyDrained))}
+	s.newest[string(keyRescued)] = salvagedRow{value: salvageMark(durable, rescuedRows)}
 	delete(s.newest, string(keyScrub)) // all extents are verified soon
 	b := db.NewBatch()
 	defer func() { b.Close() }()
 	for key, r := range s.newest {
-		if r.deleted || s.buried(key, r) {
+		if r.deleted || s.buried(key, r) || !decodable(key, r.value) {
 			continue
 		}
 		if err := b.Set([]byte(key), r.value, nil); err != nil {
@@ -290,15 +269,29 @@ func (s *salvagedRows) write(db *pebble.DB) error {
 	return db.Apply(b, pebble.NoSync)
 }
 
-// buried reports whether a row is of an extent that was removed since, or a tombstone of one that is back.
+// buried reports whether a row is of an extent that was removed since, or a tombstone of one that is back. When their
+// numbers do not tell which is newer, the row stays: a removed extent that comes back is removed again.
 func (s *salvagedRows) buried(key string, r salvagedRow) bool {
-	other := byte(prefixTombstone)
-	switch {
-	case key[0] == prefixTombstone:
-		other = prefixRow
-	case key[0] != prefixRow:
-		return false
+	switch key[0] {
+	case prefixRow:
+		return r.before(s.newest[string(byte(prefixTombstone))+key[1:]])
+	case prefixTombstone:
+		row, some := s.newest[string(byte(prefixRow))+key[1:]]
+		return some && !row.deleted && !row.before(r)
 	}
-	o, some := s.newest[string(other)+key[1:]]
-	return some && !o.deleted && (o.number > r.number || o.number == r.number && other == prefixTombstone)
+	return false
+}
+
+// before reports whether another change certainly came later, and made something.
+func (r salvagedRow) before(other salvagedRow) bool {
+	return !other.deleted && r.number > 0 && other.number > r.number
+}
+
+// decodable reports whether a start can read a row.
+func decodable(key string, value []byte) bool {
+	if len(key) != extentKeyLen || key[0] != prefixRow {
+		return true
+	}
+	_, err := decodeRow(value)
+	return err == nil
 }

@@ -17,7 +17,7 @@ func (p *replay) loadRescue(there uint64) (durable uint64, err error) {
 		return there, err
 	}
 	p.rescued, p.damaged = value[8], true
-	if p.rescued == rescuedSome {
+	if p.rescued == rescuedRows {
 		p.told = make(map[string]struct{})
 	}
 	return max(there, binary.LittleEndian.Uint64(value)), nil
@@ -37,17 +37,16 @@ func (p *replay) tell(rows []byte) error {
 }
 
 // settleRescue settles what is in doubt after a rescue, once all rows of the log are applied. The index of each timer
-// extent is made anew. If rows were lost, an extent whose rows did not come from the log may be known by older ones:
+// extent is made anew. An extent whose row and position did not both come from the log may be known by older ones:
 //
 //   - One without an end is quarantined, as in lose.
-//   - One with an end has that for ever. Its position is at the end, if the batch there has the checksum of the end. Else
-//     the position is as it was found, and the extent counts as incomplete.
+//   - One with an end has that for ever. Its position is at the end, if all batches from there on are here, and the last
+//     one has the checksum of the end. Else the position is as it was found, and the extent counts as incomplete.
 //
-// So one flipped bit in a table of rows may quarantine extents that lack nothing. It never hides a record that was
-// acknowledged.
+// So a rescue may quarantine extents that lack nothing. It never hides a record that was acknowledged.
 func (p *replay) settleRescue() error {
 	e := p.e
-	if p.rescued != rescuedAll && p.rescued != rescuedSome {
+	if p.rescued != rescuedRows {
 		return nil
 	}
 	quarantined := 0
@@ -68,21 +67,22 @@ func (p *replay) settleRescue() error {
 	if err != nil {
 		return err
 	}
-	if p.rescued == rescuedSome {
-		var until time.Time
-		if until, err = e.lostUntil(); err != nil {
-			return err
-		}
-		if now := time.Now().Add(lossMargin); now.After(until) {
-			until = now
-		}
-		err = b.Set(keyLost, binary.LittleEndian.AppendUint64(nil, uint64(until.UnixMilli())), nil)
-		e.quarantined.Add(uint64(quarantined))
-		e.log.Error("rows of a damaged database are lost: extents without an end are quarantined, and no new ones are opened for a while", "dir", e.dir, "quarantined", quarantined, "opens_after", lossMargin)
+	until, err := e.lostUntil()
+	if err != nil {
+		return err
 	}
-	if err = errors.Join(err, b.Set(keyRescued, salvageMark(0, rescuedCut), nil), e.db.Apply(b, pebble.NoSync)); err != nil {
+	if now := time.Now().Add(lossMargin); now.After(until) {
+		until = now
+	}
+	if err := errors.Join(
+		b.Set(keyLost, binary.LittleEndian.AppendUint64(nil, uint64(until.UnixMilli())), nil),
+		b.Set(keyRescued, salvageMark(0, rescuedCut), nil),
+		e.db.Apply(b, pebble.NoSync),
+	); err != nil {
 		return openError(e.dir, err)
 	}
+	e.quarantined.Add(uint64(quarantined))
+	e.log.Error("rows of a damaged database may be lost: extents without an end are quarantined, and no new ones are opened for a while", "dir", e.dir, "quarantined", quarantined, "opens_after", lossMargin)
 	return nil
 }
 
@@ -101,12 +101,11 @@ func (p *replay) settleExtent(b *pebble.Batch, r row) (suspect bool, err error) 
 	_, row := p.told[string(extentKey(prefixRow, r.Extent.ID))]
 	_, known := p.told[string(key)]
 	switch {
-	case p.rescued == rescuedAll && wrong == nil:
 	case r.Sealed:
 		if !known || at.last > r.L {
 			at, err = p.e.endOf(r, at)
 		}
-	case !row || wrong != nil:
+	case !row || !known || wrong != nil:
 		if suspect = !r.Diverged; suspect {
 			r.suspect()
 			err = setRow(b, r)
@@ -128,12 +127,11 @@ func (e *Engine) endOf(r row, at position) (position, error) {
 		return at, nil
 	}
 	whole := at.last > r.L || r.L == 0 // the seal cut it off
-	if !whole {
-		b, err := e.batchInDatabase(&extent{id: r.Extent.ID}, r.L)
-		if err != nil && core.CodeOf(err) != core.CodeCorrupt {
+	if !whole && at.last < r.L {
+		var err error
+		if whole, err = e.goesOn(r, at.last+1); err != nil {
 			return at, err
 		}
-		whole = err == nil && b.Last() == r.L && b.Checksum == r.SealSum
 	}
 	if !whole {
 		if at.last == r.L { // with another checksum
@@ -146,6 +144,32 @@ func (e *Engine) endOf(r row, at position) (position, error) {
 		return at, openError(e.dir, err)
 	}
 	return position{last: r.L, committed: min(at.committed, r.L), bytes: max(bytes, at.bytes), checksum: r.SealSum}, nil
+}
+
+// goesOn reports whether the database has all batches of an extent from a seq on, up to its end.
+func (e *Engine) goesOn(r row, from core.Seq) (bool, error) {
+	x := &extent{id: r.Extent.ID}
+	iter, err := e.batches(x)
+	if err != nil {
+		return false, err
+	}
+	defer iter.Close()
+	for ok := iter.SeekGE(batchKey(x.id, from)); ok; ok = iter.Next() {
+		b, err := current(x, iter)
+		switch {
+		case err != nil && core.CodeOf(err) != core.CodeCorrupt:
+			return false, err
+		case err != nil || b.Base != from || b.Last() > r.L:
+			return false, nil
+		case b.Last() == r.L:
+			return b.Checksum == r.SealSum, nil
+		}
+		from = b.Last() + 1
+	}
+	if err := iter.Error(); err != nil && !pebble.IsCorruptionError(err) {
+		return false, diskError(x, err)
+	}
+	return false, nil
 }
 
 // endRescue notes that nothing is left to do.

@@ -22,8 +22,9 @@ func mask(crc uint32) uint32 { return bits.RotateLeft32(crc, -15) + maskDelta }
 
 func unmask(stored uint32) uint32 { return bits.RotateLeft32(stored-maskDelta, 15) }
 
-// single finds the one bit by which data differ from those that have a checksum. Two flipped bits never look like one,
-// as long as there are fewer than 2³¹ bits. Three or more do so once in 2³² divided by the bits of the data.
+// single finds the one bit by which data differ from those that have a checksum. Two flipped bits of the data never
+// look like one, as long as there are fewer than 2³¹ bits. Other damage does so once in 2³² divided by the bits of the
+// data.
 func single(data []byte, stored uint32) (at int, bit byte, found bool) {
 	differs := crc32.Checksum(data, table) ^ unmask(stored)
 	var change [8]uint32 // of the checksum, by each bit of the byte

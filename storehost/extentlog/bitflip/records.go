@@ -15,6 +15,7 @@ const (
 	recordsBlock = 32 << 10
 	chunkHeader  = 7
 	chunkTypes   = 4 // 1: a record; 2, 3, 4: the first part of one, a middle part, the last part
+	firstChunk   = 2 // types up to here begin a record
 )
 
 // Verdict is what is known of a file of records.
@@ -23,8 +24,8 @@ type Verdict int
 // Verdicts.
 const (
 	Whole   Verdict = iota // all chunks are sound, now that the fixes are made
-	Torn                   // the last chunk is not whole, as a crash leaves it: no sound chunk is behind it
-	Damaged                // a chunk that cannot be corrected is before a sound one
+	Torn                   // the last record is not whole, as a crash leaves it: no sound chunk behind it begins another one
+	Damaged                // a chunk that cannot be corrected is before another record, which was written once this one was synced
 )
 
 // Records corrects b, a file of records, one flipped bit in each chunk.
@@ -94,11 +95,11 @@ func sound(b []byte) (size int, ok bool) {
 	return size, true
 }
 
-// soundBehind looks for a sound chunk from an offset on.
+// soundBehind looks for a sound chunk, from an offset on, with which a record begins.
 func soundBehind(b []byte, from int) bool {
 	for at := from; at < len(b); at++ {
 		end := min(at+recordsBlock-at%recordsBlock, len(b))
-		if _, ok := sound(b[at:end]); ok {
+		if _, ok := sound(b[at:end]); ok && b[at+6] <= firstChunk {
 			return true
 		}
 	}
