@@ -1,8 +1,11 @@
 package extentlog
 
 import (
+	"context"
 	"errors"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
 )
@@ -236,8 +239,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if err != nil {
 		return err
 	}
-	var cut, timer bool
-	var small uint64 // bytes that are cut out later
+	var cut, small, timer bool
 	var over <-chan struct{}
 	var x *extent
 	answer, err := e.begin(request{control: true, stage: func(g *group) error {
@@ -253,9 +255,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		}
 		timer = x.next.timer()
 		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
-		if !cut {
-			small = e.inDatabase(x)
-		}
+		small = !cut && e.inDatabase(x) > 0
 		err := e.stageRemoval(g, x, version)
 		over = x.held.underway() // a drain that begins later finds nothing
 		return err
@@ -269,8 +269,8 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		defer done()
 		err := <-answer
 		if err == nil && x != nil {
-			if err = e.giveBack(x, over, cut, timer); err == nil && small > 0 {
-				e.debris.add(x.id, timer, int64(small), e.journal.keeper.garbage.Load()/2)
+			if err = e.giveBack(x, over, cut, timer); err == nil && small {
+				e.debris.add(x.id, timer)
 			}
 		}
 		finished <- err
@@ -302,6 +302,35 @@ func (e *Engine) giveBack(x *extent, over <-chan struct{}, cut, timer bool) erro
 	return nil
 }
 
+// cutContents removes the records of an extent from all tables.
+func (e *Engine) cutContents(id core.ExtentID, timer bool) error {
+	for _, prefix := range contents(timer) {
+		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
+		if err := e.guarded(func() error { return e.cutOut(span) }); err != nil {
+			return err
+		}
+	}
+	e.excised.Store(true)
+	return nil
+}
+
+// cutOut removes a range from all tables. Tables that go beyond it are read at its edges, in a flush that comes later.
+// One that cannot be read would fail there again and again, and the store with it. So the edges are read first, and the
+// range stays in the tables if that fails.
+func (e *Engine) cutOut(span pebble.KeyRange) error {
+	it, err := e.db.NewIter(nil)
+	if err != nil {
+		return err
+	}
+	if it.SeekLT(span.Start); it.Error() == nil {
+		it.SeekGE(span.End)
+	}
+	if err := it.Close(); err != nil { // it answers the error of a seek, too
+		return err
+	}
+	return e.db.Excise(context.Background(), span)
+}
+
 // inDatabase is how many bytes the database may have of an extent: none of one that only the ring has.
 func (e *Engine) inDatabase(x *extent) uint64 {
 	if !x.next.timer() && x.held.ringOnly() {
@@ -330,6 +359,14 @@ func removable(x *extent, version uint64) error {
 		return core.Errorf(core.CodeConflict, "extent %s was never told its end here; it is not removed before", x.id)
 	}
 	return nil
+}
+
+// contents are the prefixes under which an extent's records are.
+func contents(timer bool) []byte {
+	if timer {
+		return []byte{prefixBatch, prefixDue}
+	}
+	return []byte{prefixBatch}
 }
 
 func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {

@@ -27,14 +27,11 @@ type debris struct {
 	mu struct {
 		sync.Mutex
 		fresh map[core.ExtentID]bool // whether it has an index of timers
-		bytes int64                  // of the fresh ones
 	}
-	many chan struct{}          // capacity 1: they take so much space that they are to be cut out at once
 	ripe map[core.ExtentID]bool // of the turn before; those of new extents have later ids
 }
 
-// add notes a removed extent of so many bytes. More than most are cut out at once.
-func (d *debris) add(id core.ExtentID, timer bool, bytes, most int64) {
+func (d *debris) add(id core.ExtentID, timer bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.fresh == nil {
@@ -42,10 +39,6 @@ func (d *debris) add(id core.ExtentID, timer bool, bytes, most int64) {
 	}
 	if len(d.mu.fresh) < maxDebris {
 		d.mu.fresh[id] = timer
-		d.mu.bytes += bytes
-	}
-	if d.mu.bytes > most {
-		notify(d.many)
 	}
 }
 
@@ -54,7 +47,7 @@ func (d *debris) turn() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.ripe) == 0 {
-		d.ripe, d.mu.fresh, d.mu.bytes = d.mu.fresh, nil, 0
+		d.ripe, d.mu.fresh = d.mu.fresh, nil
 	}
 }
 
@@ -90,41 +83,18 @@ func debrisRuns(gone map[core.ExtentID]bool, here []core.ExtentID) (runs []debri
 
 // keepSweeping cuts debris out until the log closes.
 func (e *Engine) keepSweeping() {
-	tick := time.NewTicker(sweepOften)
-	defer tick.Stop()
-	for waited := time.Duration(0); ; {
-		select {
-		case <-e.stop:
-			return
-		case <-e.failed:
-			return
-		case <-e.debris.many:
-			e.debris.turn()
-			for len(e.debris.ripe) > 0 && e.sweepRipe() {
-			}
-		case <-tick.C:
-			if waited += sweepOften; waited < sweepEvery && !e.space.fills() {
-				continue
-			}
-			waited = 0
-			e.sweepRipe()
-			e.debris.turn()
+	for waited := time.Duration(0); e.pause(sweepOften); {
+		if waited += sweepOften; waited < sweepEvery && !e.space.fills() {
+			continue
 		}
-	}
-}
-
-// sweepRipe cuts ripe debris out; false when it did not.
-func (e *Engine) sweepRipe() bool {
-	if len(e.debris.ripe) == 0 || e.refusing() != nil {
-		return false
-	}
-	if err := e.sweep(); err != nil {
-		if e.refusing() == nil {
-			e.log.Error("the records of small removed extents cannot be cut out: they keep their space until their tables are compacted", "err", err)
+		waited = 0
+		if len(e.debris.ripe) > 0 && e.refusing() == nil {
+			if err := e.sweep(); err != nil && e.refusing() == nil {
+				e.log.Error("the records of small removed extents cannot be cut out: they keep their space until their tables are compacted", "err", err)
+			}
 		}
-		return false
+		e.debris.turn()
 	}
-	return true
 }
 
 // sweep cuts ripe debris out. Meanwhile no extent with an id up to the last one comes here: it would be cut, too.

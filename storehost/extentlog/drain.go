@@ -9,8 +9,12 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
+	"github.com/columbamq/columba/storehost/extentlog/enginefs"
 	"github.com/columbamq/columba/storehost/extentlog/ring"
 	"github.com/columbamq/columba/wire"
 )
@@ -237,4 +241,14 @@ func (d *drain) discard() error {
 		errs = append(errs, d.j.e.files.Remove(name))
 	}
 	return errors.Join(errs...)
+}
+
+// newTable begins a table that a database is to take.
+func (e *Engine) newTable(name string, db *pebble.DB) (*sstable.Writer, error) {
+	f, err := e.files.Create(name, enginefs.Paced)
+	if err != nil {
+		return nil, err
+	}
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
+	return sstable.NewWriter(objstorageprovider.NewFileWritable(f), e.options.MakeWriterOptions(0, db.TableFormat())), nil
 }

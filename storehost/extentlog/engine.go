@@ -41,9 +41,8 @@ const defaultTables = 490
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
 // housekeep looks at the disk, drops idle tails and cursors and gives space back; keepSweeping cuts small removed
-// extents out; keepMerging merges tables of rows; giveUp answers what waits when the log has failed; scrub reads sealed
-// extents. Readers run on their callers' goroutines. Lock order: no lock is taken while another is held, but for an
-// extent's under the index's.
+// extents out; giveUp answers what waits when the log has failed; scrub reads sealed extents. Readers run on their
+// callers' goroutines. Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
 	dir         string
 	fs          vfs.FS
@@ -70,9 +69,6 @@ type Engine struct {
 	graveyard   graveyard
 	uncut       uncut
 	debris      debris
-	merger      merger
-	moves       moves
-	unpacked    map[uint64]bool // numbers of tables that cannot be read; of the keeper
 	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
@@ -144,7 +140,6 @@ func open(dir string, o Options, remedy func(*Engine) error) (*Engine, error) {
 	e.tasks.Go(e.housekeep)
 	e.tasks.Go(e.keepCutting)
 	e.tasks.Go(e.keepSweeping)
-	e.tasks.Go(e.keepMerging)
 	e.tasks.Go(e.journal.keep)
 	for _, x := range e.short {
 		e.quarantine(x, "batches of it were in a part of the log that cannot be read", false)
@@ -172,8 +167,6 @@ func makeEngine(dir string, o Options) *Engine {
 	e.space.owed = e.journal.keeper.bytes.Load
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
-	e.unpacked, e.debris.many = make(map[uint64]bool), make(chan struct{}, 1)
-	e.merger.wake = make(chan struct{}, 1)
 	return e
 }
 

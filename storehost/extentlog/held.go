@@ -23,7 +23,7 @@ type held struct {
 	first    core.Seq // of the first batch; 0: there is none
 	batches  []heldBatch
 	mixed    bool          // see mix
-	draining chan struct{} // closed when the drain, or move, under way is over; nil: none is
+	draining chan struct{} // closed when the drain under way is over; nil: none is
 }
 
 // add appends a batch; first is its base.
@@ -112,15 +112,6 @@ func (h *held) drain(serial uint64) (run []heldBatch, base core.Seq) {
 	}
 	h.mixed = h.mixed || n > 0
 	return h.batches[:n:n], h.first
-}
-
-// beginMove has removals wait while the extent's batches change their table. drainedTo(0) ends it.
-func (h *held) beginMove() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.draining == nil {
-		h.draining = make(chan struct{})
-	}
 }
 
 // drainedTo ends a drain, which has put the batches up to a use of a segment into the database, and returns them. 0: it

@@ -49,15 +49,11 @@ type keeper struct {
 	made    chan struct{}   // capacity 1: there may be a free segment
 	wanted  atomic.Int64    // bytes of the group for which no segment is free; 0: none
 	short   atomic.Bool     // somebody soon waits for a drain
-	garbage atomic.Int64    // bytes of dead records that tables with live ones may have
-	sparse  atomic.Int64    // tables with at most so many percent of live bytes are repacked
-	looks   atomic.Int32    // still to take for tables to repack, since records were cut out
 	flushed uint64          // serial of the last segment whose rows are, or soon will be, in tables
 	flush   <-chan struct{} // closed when the flush that began last is over; nil: none did
 	batches atomic.Int64    // that are held
 	bytes   atomic.Int64    // of them
 	drained atomic.Uint64   // bytes of batches that were drained
-	moved   atomic.Uint64   // bytes of batches that were moved to other tables
 	dropped atomic.Uint64   // … and of those that needed no drain, since they were removed before
 	waited  atomic.Int64    // nanoseconds that commitLoop waited for a segment
 	mu      sync.Mutex
@@ -70,11 +66,10 @@ type tenants struct {
 	since   time.Time // of the first batch, or of the start
 }
 
-// limit bounds the ring, and garbage, by the size of the disk; 0: not known.
+// limit bounds the ring by the size of its disk; 0: not known.
 func (k *keeper) limit(disk int64) {
 	if disk > 0 {
 		k.most = min(k.most, disk/ringShare)
-		k.garbage.Store(disk / garbageShare)
 	}
 	k.most = max(k.most, 4*leastSegment)
 }
@@ -83,12 +78,6 @@ func (k *keeper) limit(disk int64) {
 func (k *keeper) segment() int64 {
 	size := min(max(k.most/k.parts, min(roomySegment, k.most/4)), mostSegment)
 	return max(size/leastSegment*leastSegment, leastSegment)
-}
-
-// cut has the keeper look for tables to repack: now, and once more when the database has the cut in its tables.
-func (k *keeper) cut() {
-	k.looks.Store(2)
-	notify(k.wake)
 }
 
 func notify(c chan struct{}) {
@@ -241,13 +230,6 @@ func (j *journal) keep() {
 				again.Reset(keepAgain)
 				break
 			}
-			j.repack()
-			j.e.awaitDeletions()
-		}
-		if looks := j.keeper.looks.Load(); looks > 0 {
-			j.keeper.looks.CompareAndSwap(looks, looks-1)
-			j.repack()
-			again.Reset(keepAgain)
 		}
 		if n := j.keeper.wanted.Load(); n > 0 && j.ring.HasFree(n) {
 			notify(j.keeper.made) // its last reader has left it, of which nobody was told

@@ -2,7 +2,6 @@ package extentlog
 
 import (
 	"io/fs"
-	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,11 +15,9 @@ type quota struct {
 	vfs.FS
 	total int64
 	mu    sync.Mutex
-	used  int64            // by files
-	other int64            // by other programs
-	most  int64            // ever used by files
-	peak  map[string]int64 // of that, by the extension of the file
-	wrote map[string]int64 // bytes, by the extension of the file
+	used  int64 // by files
+	other int64 // by other programs
+	most  int64 // ever used by files
 	files map[string]*quotaFile
 }
 
@@ -31,7 +28,7 @@ type quotaFile struct {
 }
 
 func newQuota(total int64) *quota {
-	return &quota{FS: vfs.NewMem(), total: total, files: make(map[string]*quotaFile), wrote: make(map[string]int64)}
+	return &quota{FS: vfs.NewMem(), total: total, files: make(map[string]*quotaFile)}
 }
 
 // leave has other programs use all but so many bytes of what is free.
@@ -47,12 +44,6 @@ func (q *quota) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	defer q.mu.Unlock()
 	free := uint64(max(q.total-q.used-q.other, 0))
 	return vfs.DiskUsage{TotalBytes: uint64(q.total), AvailBytes: free, UsedBytes: uint64(q.total) - free}, nil
-}
-
-func (q *quota) count(kind string, bytes int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.wrote[kind] += int64(bytes)
 }
 
 const quotaBlock = 4 << 10
@@ -71,13 +62,7 @@ func (q *quota) grow(f *quotaFile, size int64) error {
 	}
 	f.size = size
 	q.used += more
-	if q.used > q.most {
-		q.most = q.used
-		q.peak = make(map[string]int64)
-		for name, f := range q.files {
-			q.peak[path.Ext(name)] += f.size
-		}
-	}
+	q.most = max(q.most, q.used)
 	return nil
 }
 
@@ -102,7 +87,7 @@ func (q *quota) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	defer q.mu.Unlock()
 	q.dropLocked(name)
 	q.files[name] = &quotaFile{names: 1}
-	return &quotaHandle{File: f, of: q, file: q.files[name], kind: path.Ext(name)}, nil
+	return &quotaHandle{File: f, of: q, file: q.files[name]}, nil
 }
 
 // OpenReadWrite implements vfs.FS.
@@ -116,7 +101,7 @@ func (q *quota) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 	if q.files[name] == nil {
 		q.files[name] = &quotaFile{names: 1}
 	}
-	return &quotaHandle{File: f, of: q, file: q.files[name], kind: path.Ext(name)}, nil
+	return &quotaHandle{File: f, of: q, file: q.files[name]}, nil
 }
 
 // ReuseForWrite implements vfs.FS.
@@ -194,7 +179,6 @@ type quotaHandle struct {
 	vfs.File
 	of   *quota
 	file *quotaFile
-	kind string
 	mu   sync.Mutex
 	at   int64
 }
@@ -207,7 +191,6 @@ func (h *quotaHandle) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	h.at += int64(len(b))
-	h.of.count(h.kind, len(b))
 	return h.File.Write(b)
 }
 
@@ -216,6 +199,5 @@ func (h *quotaHandle) WriteAt(b []byte, at int64) (int, error) {
 	if err := h.of.grow(h.file, at+int64(len(b))); err != nil {
 		return 0, err
 	}
-	h.of.count(h.kind, len(b))
 	return h.File.WriteAt(b, at)
 }

@@ -33,14 +33,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// openStorm opens a store that repacks each table of which a part was cut out, at once.
 func openStorm(fs vfs.FS) (*Engine, error) {
-	e, err := Open("store", Options{Store: "s1", FS: fs, Log: slog.New(slog.DiscardHandler), Ring: 1})
-	if err == nil {
-		e.journal.keeper.garbage.Store(0)
-		e.journal.keeper.sparse.Store(200) // sizes of parts are estimates
-	}
-	return e, err
+	return Open("store", Options{Store: "s1", FS: fs, Log: slog.New(slog.DiscardHandler), Ring: 1})
 }
 
 // storm is one disk and the stores that are opened on it, one after another.
