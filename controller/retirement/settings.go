@@ -13,7 +13,7 @@ import (
 
 const (
 	// settingsFor is for how long the row of a queue is not read again, unless somebody tells that it has changed.
-	settingsFor = 5 * time.Minute
+	settingsFor = 40 * time.Minute
 	// queuesAtOnce bounds the rows of queues that are read by one call.
 	queuesAtOnce = 100
 )
