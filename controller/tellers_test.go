@@ -33,7 +33,7 @@ func TestTellers_OneThatEnds(t *testing.T) {
 					t.Fatalf("the queue was looked at: %s owns a share of a group that nobody told of", owner)
 				}
 				r.leave(teller.ID)
-				r.eventually("a group is found that nobody told of", missedEvery+lookEvery, func() bool { return r.ownerOf(untold, e.ID) != "" })
+				r.eventually("a group is found that nobody told of", missedEvery+time.Minute, func() bool { return r.ownerOf(untold, e.ID) != "" })
 			})
 		})
 	}
