@@ -51,7 +51,7 @@ func (x *rowsRead) List(ctx context.Context, t metadata.Table, partition, after 
 	return x.Store.List(ctx, t, partition, after, limit, c)
 }
 
-// TestScale_Idle: a controller reads few rows while nothing happens: each five minutes the groups of a queue and its
+// TestScale_Idle: a controller reads few rows while nothing happens: each forty minutes the groups of a queue and its
 // own row, and what does not go by the number of queues, besides the hints and seal rows of every ten minutes. The test
 // also measures a controller among many extents. In virtual time an idle minute takes as long as the processor works;
 // the metadata are in the memory of the test, so that Cassandra and its driver are not in the figures.
