@@ -119,8 +119,8 @@ func TestRecords_EachBit(t *testing.T) {
 	}
 }
 
-// TestRecords_TellsATornEndFromDamage: a file that a crash has cut off counts as torn. A damaged chunk before a sound one
-// counts as damage.
+// TestRecords_TellsATornEndFromDamage: a file that a crash has cut off counts as torn. A damaged chunk before a sound
+// one counts as damage.
 func TestRecords_TellsATornEndFromDamage(t *testing.T) {
 	whole, _, _ := database(t)
 	for n := range whole {
