@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 
 	"connectrpc.com/connect"
@@ -55,7 +54,10 @@ func (s *service) ConfirmRemoval(ctx context.Context, req *connect.Request[pb.Co
 // rowToConfirm reads the row of an extent. CodeConflict: it has no end, and so confirms nothing.
 func (h *Host) rowToConfirm(ctx context.Context, extent []byte, c metadata.Consistency) (metadata.SealRecord, error) {
 	id, err := core.IDFromBytes(extent)
-	if err = cmp.Or(err, h.duties.StandsBack()); err != nil {
+	if err == nil {
+		err = h.mayServe(ctx)
+	}
+	if err != nil {
 		return metadata.SealRecord{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.CallTimeout)

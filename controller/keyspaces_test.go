@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,41 @@ func TestKeyspaces_LaterControllerStandsBack(t *testing.T) {
 		}
 		if row := r.row(e); row.State != "" && row.State != core.ExtentOpen {
 			t.Errorf("the extent is %v", row.State)
+		}
+	})
+}
+
+// slowLeases are metadata in which a lease is read after 300 ms.
+type slowLeases struct{ metadata.Store }
+
+func (s slowLeases) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if t == metadata.Leases {
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+			return metadata.Row{}, core.Errorf(core.CodeDeadline, "read a lease: %w", context.Cause(ctx))
+		}
+	}
+	return s.Store.Get(ctx, t, k, c)
+}
+
+// TestKeyspaces_CallsWaitForTheFirstQuestions: a controller is called in the moment of its start. It does not refuse
+// the call because it has not asked the other controller yet which metadata that one uses: it asks, then answers.
+func TestKeyspaces_CallsWaitForTheFirstQuestions(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3, edit: beside}, func(r *harness) {
+		queue := r.queue(3, 2)
+		r.answer(r.ctl)
+		r.eventually("the first one is responsible", 20*time.Second, func() bool { return r.ctl.duties.Responsible(queue.ID) })
+		r.config = beside
+		r.use(slowLeases{r.meta})
+		other := r.beside("other")
+		defer other.end()
+		s := &service{other.Host}
+		if err := other.duties.StandsBack(); err == nil {
+			t.Fatal("it has asked already, so this test tries nothing")
+		}
+		if _, err := s.EnsureExtent(r.t.Context(), connect.NewRequest(&pb.EnsureExtentRequest{Queue: queue.ID[:], Input: string(r.input.ID), InputRun: r.input.Run.ID[:], Kind: string(core.KindLog)})); err != nil {
+			t.Errorf("it refuses the call: %v", err)
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 const (
 	// loadAgain is the pause before the extents are read once more, after the first reading failed.
 	loadAgain = 2 * time.Second
-	// loadPatience is for how long a call that needs all extents waits for them. Few extents are read sooner.
+	// loadPatience is for how long a call waits for the first questions to other controllers to end, and then for the
+	// extents, if it needs all of them. Few extents are read sooner.
 	loadPatience = time.Second
 )
 
@@ -42,9 +43,18 @@ func (l *loading) wait(ctx context.Context) bool {
 	}
 }
 
+// mayServe is an error while this controller stands back. A call in the first moments of a controller waits until it
+// knows, at most loadPatience: a refusal could end a change of several steps half way.
+func (h *Host) mayServe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, loadPatience)
+	defer cancel()
+	h.duties.WaitDecided(ctx)
+	return h.duties.StandsBack()
+}
+
 // whenLoaded is waitLoaded, and an error while this controller stands back.
 func (h *Host) whenLoaded(ctx context.Context) error {
-	if err := h.duties.StandsBack(); err != nil {
+	if err := h.mayServe(ctx); err != nil {
 		return err
 	}
 	return h.waitLoaded(ctx)

@@ -103,7 +103,7 @@ func TestOrphans_OperatorEndsThem(t *testing.T) {
 		}
 		orphans := func(dry bool) *pb.DeleteOrphansResponse {
 			t.Helper()
-			resp, err := (&service{r.ctl.Host}).DeleteOrphans(t.Context(), connect.NewRequest(&pb.DeleteOrphansRequest{DryRun: dry, Who: "me"}))
+			resp, err := (&service{r.ctl.Host}).DeleteOrphans(r.t.Context(), connect.NewRequest(&pb.DeleteOrphansRequest{DryRun: dry, Who: "me"}))
 			r.ok(err)
 			return resp.Msg
 		}

@@ -23,7 +23,10 @@ type service struct{ h *Host }
 
 func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.EnsureExtentRequest]) (*connect.Response[pb.EnsureExtentResponse], error) {
 	queue, err := core.IDFromBytes(req.Msg.Queue)
-	if err = cmp.Or(err, s.h.duties.StandsBack()); err != nil {
+	if err == nil {
+		err = s.h.mayServe(ctx)
+	}
+	if err != nil {
 		return nil, convert.RPCError(err)
 	}
 	run, err := core.IDFromBytes(req.Msg.InputRun)
@@ -79,7 +82,10 @@ func (s *service) EnsureExtent(ctx context.Context, req *connect.Request[pb.Ensu
 
 func (s *service) SealExtent(ctx context.Context, req *connect.Request[pb.SealExtentRequest]) (*connect.Response[pb.SealExtentResponse], error) {
 	e, err := convert.Extent(req.Msg.Extent)
-	if err = cmp.Or(err, s.h.duties.StandsBack()); err != nil {
+	if err == nil {
+		err = s.h.mayServe(ctx)
+	}
+	if err != nil {
 		return nil, convert.RPCError(err)
 	}
 	o := order{extent: e, floor: core.Seq(req.Msg.Floor), reason: clipReason(req.Msg.Reason), force: req.Msg.Force, quarantined: req.Msg.Force && req.Msg.GiveUpQuarantined}
@@ -235,7 +241,7 @@ func (s *service) BeginOperation(ctx context.Context, req *connect.Request[pb.Be
 }
 
 func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest) error {
-	if err := h.duties.StandsBack(); err != nil {
+	if err := h.mayServe(ctx); err != nil {
 		return err
 	}
 	asked := req.GetOperation()
@@ -276,7 +282,10 @@ func (h *Host) beginOperation(ctx context.Context, req *pb.BeginOperationRequest
 
 func (s *service) EndOperation(ctx context.Context, req *connect.Request[pb.EndOperationRequest]) (*connect.Response[pb.EndOperationResponse], error) {
 	id, err := core.ParseID(req.Msg.GetId())
-	if err = cmp.Or(err, s.h.duties.StandsBack()); err != nil {
+	if err == nil {
+		err = s.h.mayServe(ctx)
+	}
+	if err != nil {
 		return nil, convert.RPCError(err)
 	}
 	ended, err := s.h.audit(ctx, slog.LevelInfo, req.Msg.GetWho(), "cancel operation", id.String())

@@ -37,6 +37,9 @@ type duties interface {
 	Holding() session.Holding
 	// StandsBack is an error while it does nothing, because a controller of the cluster uses other metadata.
 	StandsBack() error
+	// WaitDecided waits until StandsBack knows the metadata of the controllers that were there when this one started, or ctx
+	// ends.
+	WaitDecided(ctx context.Context)
 	// Run keeps the duties until ctx ends.
 	Run(ctx context.Context)
 }
@@ -44,15 +47,16 @@ type duties interface {
 // alone has all duties: the metadata are this process's.
 type alone struct{}
 
-func (alone) Responsible(core.ID) bool { return true }
-func (alone) Holds() bool              { return true }
-func (alone) Handovers() uint64        { return 0 }
-func (alone) Others() []core.HostID    { return nil }
-func (alone) OtherRuns() []core.RunID  { return nil }
-func (alone) Unchanged() time.Duration { return math.MaxInt64 }
-func (alone) StandsBack() error        { return nil }
-func (alone) Holding() session.Holding { return session.Holding{} }
-func (alone) Run(context.Context)      {}
+func (alone) Responsible(core.ID) bool    { return true }
+func (alone) Holds() bool                 { return true }
+func (alone) Handovers() uint64           { return 0 }
+func (alone) Others() []core.HostID       { return nil }
+func (alone) OtherRuns() []core.RunID     { return nil }
+func (alone) Unchanged() time.Duration    { return math.MaxInt64 }
+func (alone) StandsBack() error           { return nil }
+func (alone) Holding() session.Holding    { return session.Holding{} }
+func (alone) WaitDecided(context.Context) {}
+func (alone) Run(context.Context)         {}
 
 func (alone) Acknowledge(context.Context, core.RunID, uint64) (uint64, error) {
 	return 0, core.Errorf(core.CodeUnsupported, "this controller has embedded metadata, and there is no other beside it")

@@ -38,6 +38,14 @@ func (s *Session) Holding() Holding {
 	return Holding{Term: term, Counter: s.mu.lease.Counter(), Age: s.cfg.Now().Sub(s.mu.foreign.since)}
 }
 
+// WaitDecided blocks until this controller has asked the others for the first time which metadata they use, or ctx ends.
+func (s *Session) WaitDecided(ctx context.Context) {
+	select {
+	case <-s.decided:
+	case <-ctx.Done():
+	}
+}
+
 // StandsBack is an error while this controller does nothing, because a controller of its cluster uses other metadata,
 // or it does not know yet whether one does.
 func (s *Session) StandsBack() error {
@@ -53,15 +61,14 @@ func (s *Session) StandsBack() error {
 	return nil
 }
 
-// inquireAlways asks the other controllers of the membership what leases they hold, until ctx ends. The channel is
+// inquireAlways asks the other controllers of the membership what leases they hold, until ctx ends. Session.decided is
 // closed when that was done once.
-func (s *Session) inquireAlways(ctx context.Context, wg *sync.WaitGroup) <-chan struct{} {
-	asked := make(chan struct{})
+func (s *Session) inquireAlways(ctx context.Context, wg *sync.WaitGroup) {
 	wg.Go(func() {
 		first, cancel := context.WithTimeout(ctx, firstWithin)
 		s.inquire(first)
 		cancel()
-		close(asked)
+		close(s.decided)
 		tick := time.NewTicker(inquireEvery)
 		defer tick.Stop()
 		for {
@@ -73,11 +80,10 @@ func (s *Session) inquireAlways(ctx context.Context, wg *sync.WaitGroup) <-chan 
 			}
 		}
 	})
-	return asked
 }
 
 // unlessClosed is c, and nil once that is closed.
-func unlessClosed(c <-chan struct{}) <-chan struct{} {
+func unlessClosed(c chan struct{}) chan struct{} {
 	select {
 	case <-c:
 		return nil

@@ -61,8 +61,9 @@ type Session struct {
 	asked chan struct{} // capacity 1: one question of others at a time looks
 	may   atomic.Bool   // this controller is to have a session lease
 	// stands is what this controller does beside those with other metadata; nil: it has not asked them yet.
-	stands atomic.Pointer[stands]
-	mu     struct {
+	stands  atomic.Pointer[stands]
+	decided chan struct{} // closed when stands is there
+	mu      struct {
 		sync.Mutex
 		members   members
 		lease     *lease.Lease // that is contended for, or held
@@ -102,7 +103,7 @@ func New(cfg Config, owner Owner) *Session {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1), asked: make(chan struct{}, 1)}
+	s := &Session{cfg: cfg, owner: owner, looks: make(chan struct{}, 1), asked: make(chan struct{}, 1), decided: make(chan struct{})}
 	s.mu.members.self, s.mu.members.host = cfg.Run, cfg.Self
 	s.view.Store(&view{})
 	return s
@@ -202,7 +203,8 @@ func (s *Session) Run(ctx context.Context) {
 	var looked time.Time
 	contending := func() {}
 	notReady := s.cfg.Ready
-	asking := s.inquireAlways(ctx, &wg)
+	s.inquireAlways(ctx, &wg)
+	asking := s.decided
 	var failures core.Recurring
 	for ctx.Err() == nil {
 		now := s.cfg.Now()
