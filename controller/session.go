@@ -37,8 +37,7 @@ type duties interface {
 	Holding() session.Holding
 	// StandsBack is an error while it does nothing, because a controller of the cluster uses other metadata.
 	StandsBack() error
-	// WaitDecided waits until StandsBack knows the metadata of the controllers that were there when this one started, or ctx
-	// ends.
+	// WaitDecided waits until StandsBack knows of the controllers that were there when this one started, or ctx ends.
 	WaitDecided(ctx context.Context)
 	// Run keeps the duties until ctx ends.
 	Run(ctx context.Context)

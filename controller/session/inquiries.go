@@ -38,7 +38,7 @@ func (s *Session) Holding() Holding {
 	return Holding{Term: term, Counter: s.mu.lease.Counter(), Age: s.cfg.Now().Sub(s.mu.foreign.since)}
 }
 
-// WaitDecided blocks until this controller has asked the others for the first time which metadata they use, or ctx ends.
+// WaitDecided blocks until this controller has asked the others once which metadata they use, or ctx ends.
 func (s *Session) WaitDecided(ctx context.Context) {
 	select {
 	case <-s.decided:
