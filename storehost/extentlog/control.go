@@ -310,25 +310,12 @@ func (e *Engine) cutContents(id core.ExtentID, timer bool) error {
 			return err
 		}
 	}
-	e.excised.Store(true)
 	return nil
 }
 
-// cutOut removes a range from all tables. Tables that go beyond it are read at its edges, in a flush that comes later.
-// One that cannot be read would fail there again and again, and the store with it. So the edges are read first, and the
-// range stays in the tables if that fails.
+// cutOut removes a range from all tables. If one of them cannot be read beside the range, all stay as they are.
 func (e *Engine) cutOut(span pebble.KeyRange) error {
-	it, err := e.db.NewIter(nil)
-	if err != nil {
-		return err
-	}
-	if it.SeekLT(span.Start); it.Error() == nil {
-		it.SeekGE(span.End)
-	}
-	if err := it.Close(); err != nil { // it answers the error of a seek, too
-		return err
-	}
-	return e.db.Excise(context.Background(), span)
+	return e.excising(span, func() error { return e.db.Excise(context.Background(), span) })
 }
 
 // inDatabase is how many bytes the database may have of an extent: none of one that only the ring has.

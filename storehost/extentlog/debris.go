@@ -122,7 +122,6 @@ func (e *Engine) sweep() error {
 				return err
 			}
 		}
-		e.excised.Store(true)
 	}
 	return nil
 }

@@ -229,13 +229,12 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 				}
 			},
 			// The default would end the process at every read of one bad block. The read that met it quarantines its extent.
-			DataCorruption: func(info pebble.DataCorruptionInfo) {
-				e.log.Error("damaged table", "path", info.Path, "err", info.Details)
-			},
+			DataCorruption: e.tableDamaged,
 		},
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.Experimental.SpanPolicyFunc = splitTables
+	o.Experimental.DisableIngestAsFlushable = func() bool { return true } // excising ends when the range is cut out
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 32 << 10
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/columbamq/columba/core"
@@ -40,7 +41,7 @@ const defaultTables = 490
 // that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
-// housekeep looks at the disk, drops idle tails and cursors and gives space back; keepSweeping cuts small removed
+// housekeep looks at the disk and drops idle tails and cursors; keepSweeping cuts small removed
 // extents out; giveUp answers what waits when the log has failed; scrub reads sealed extents. Readers run on their
 // callers' goroutines. Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
@@ -54,6 +55,7 @@ type Engine struct {
 	gate        *enginefs.Gate // of the database
 	files       vfs.FS         // fs, through the gate
 	options     *pebble.Options
+	readTables  sstable.ReaderOptions
 	db          *pebble.DB
 	journal     *journal
 	short       []*extent // of which a start found parts to be lost
@@ -69,6 +71,7 @@ type Engine struct {
 	graveyard   graveyard
 	uncut       uncut
 	debris      debris
+	excisions   excisions
 	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
@@ -77,7 +80,6 @@ type Engine struct {
 	syncing     atomic.Pointer[round]      // the same of settleLoop
 	failures    atomic.Int32               // background errors since the last good flush
 	scrubbing   pass                       // as of the last run
-	excised     atomic.Bool                // ranges were cut out since the last flush that housekeep asked for
 	scrubbed    atomic.Uint64              // bytes
 	quarantined atomic.Uint64              // extents
 	entries     dueEntries                 // commitLoop's scratch
@@ -158,6 +160,7 @@ func makeEngine(dir string, o Options) *Engine {
 	}
 	e.files = enginefs.New(o.FS, enginefs.Options{
 		Taken: e.space.taken.Load, Failing: func() bool { return e.failures.Load() > 0 }, Hurry: func() bool { return e.hurry.now() || e.journal.keeper.hurries() }, Stop: e.stop, Gate: e.gate,
+		Unread: e.tableUnread,
 	})
 	few := e.tables < fewTables
 	e.journal = newJournal(e, cmp.Or(o.Ring, defaultRing), few)
@@ -188,7 +191,7 @@ func (e *Engine) Close() error {
 	return e.closeWorking()
 }
 
-// housekeep looks at the disk, drops idle tails and gives cut-out space back, once a second.
+// housekeep looks at the disk, and drops idle tails and cursors, once a second.
 func (e *Engine) housekeep() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -203,12 +206,6 @@ func (e *Engine) housekeep() {
 			e.takePulse()
 			e.tails.sweep(now)
 			e.cursors.sweep(func(c *cursor) bool { return now.Sub(c.opened) > cursorAge })
-			// Pebble keeps a cut among its memtables, and the tables it is about, until they are flushed.
-			if e.broken.Load() == nil && e.excised.Swap(false) {
-				if err := e.guarded(func() error { _, err := e.db.AsyncFlush(); return err }); err != nil {
-					e.log.Error("flush after removals", "err", err)
-				}
-			}
 		}
 	}
 }

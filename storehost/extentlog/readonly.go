@@ -33,7 +33,7 @@ func (e *Engine) openPebble(home string, readOnly bool) (*pebble.DB, error) {
 	}
 	opened := make(chan outcome)
 	options := e.pebbleOptions()
-	e.options = options
+	e.options, e.readTables = options, readerOptions(options)
 	if readOnly {
 		options.FS = enginefs.Overlay(e.files) // rows of the log go into it
 	}

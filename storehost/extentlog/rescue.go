@@ -148,6 +148,12 @@ func (e *Engine) tablesIn(home string) (all []tableFile, err error) {
 func (e *Engine) readerOptions() sstable.ReaderOptions {
 	o := e.pebbleOptions()
 	defer o.FileCache.Unref()
+	return readerOptions(o)
+}
+
+// readerOptions are those for tables that are read apart from the database.
+func readerOptions(o *pebble.Options) sstable.ReaderOptions {
+	o = o.Clone()
 	o.EnsureDefaults()
 	return o.MakeReaderOptions()
 }

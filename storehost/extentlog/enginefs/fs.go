@@ -23,6 +23,7 @@ type Options struct {
 	Hurry   func() bool     // somebody waits for tables
 	Stop    <-chan struct{} // closed when tables shall be written fast
 	Gate    *Gate           // nil: one that nobody shuts
+	Unread  func(err error) // is told when a read of a table fails; nil: nobody is
 }
 
 // FS adds to the one that it wraps; it is safe for concurrent use, as that is.
@@ -38,6 +39,15 @@ func New(fs vfs.FS, o Options) *FS {
 		o.Gate = new(Gate)
 	}
 	return &FS{FS: gatedFS{fs, o.Gate}, o: o, pace: new(intake)}
+}
+
+// Open implements vfs.FS.
+func (s *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := s.FS.Open(name, opts...)
+	if err != nil || s.o.Unread == nil || filepath.Ext(name) != ".sst" {
+		return f, err
+	}
+	return &readTable{f, s.o.Unread}, nil
 }
 
 // Create implements vfs.FS.

@@ -19,7 +19,7 @@ type Gate struct {
 	mu      sync.Mutex // not held over a change
 	changes int        // under way
 	shut    bool
-	ended   chan struct{} // made by Sever, closed when the last change has ended
+	ended   chan struct{} // made by Shut, closed when the last change has ended
 }
 
 // Sever shuts the gate for ever. It is false when changes that began before are still under way after patience.
@@ -27,15 +27,15 @@ func (g *Gate) Sever(patience time.Duration) bool {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-g.close():
+	case <-g.Shut():
 		return true
 	case <-timer.C:
 		return false
 	}
 }
 
-// close shuts the gate and answers what is closed once no change is under way.
-func (g *Gate) close() (ended <-chan struct{}) {
+// Shut shuts the gate for ever, and does not wait. ended is closed once no change is under way.
+func (g *Gate) Shut() (ended <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.shut = true

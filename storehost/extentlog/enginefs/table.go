@@ -1,6 +1,7 @@
 package enginefs
 
 import (
+	"io"
 	"sync"
 	"time"
 
@@ -72,4 +73,19 @@ func (f *table) pause(d time.Duration) {
 	case <-timer.C:
 	case <-f.o.Stop:
 	}
+}
+
+// readTable tells of reads that fail.
+type readTable struct {
+	vfs.File
+	unread func(err error)
+}
+
+// ReadAt implements vfs.File.
+func (f *readTable) ReadAt(b []byte, at int64) (int, error) {
+	n, err := f.File.ReadAt(b, at)
+	if err != nil && err != io.EOF {
+		f.unread(err)
+	}
+	return n, err
 }
