@@ -80,7 +80,7 @@ func TestRounds_RestWithoutOutputHosts(t *testing.T) {
 		r.sleep(15 * time.Minute)
 		before = meta.n.Load()
 		if r.sleep(time.Hour); meta.n.Load()-before > 13 {
-			t.Errorf("%d looks in an hour without output hosts, want each five minutes", meta.n.Load()-before)
+			t.Errorf("%d looks in an hour without output hosts, want each as seldom as it may", meta.n.Load()-before)
 		}
 		member.Run = newRun()
 		r.upOutput(output)
@@ -99,7 +99,7 @@ func TestRounds_AnotherControllerStartsAGroup(t *testing.T) {
 		responsible := of(both, queue)
 		e, err := both[responsible].ensureExtent(r.t.Context(), r.wish(queue))
 		r.ok(err)
-		r.sleep(16 * time.Minute) // it looks each five minutes
+		r.sleep(16 * time.Minute) // it looks seldom by now
 		g := metadata.GroupRecord{ID: core.GroupID{ID: core.NewID(time.Now())}, Queue: queue, Created: time.Now(), Spec: core.GroupSpec{Name: "g"}.WithDefaults()}
 		r.ok(metadata.Create(r.t.Context(), r.meta, metadata.Groups, metadata.GroupKey(queue, "g"), g))
 		r.ok(r.startGroup(both[1-responsible], queue, "g"))

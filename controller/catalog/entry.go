@@ -97,8 +97,10 @@ func (at *entry) set(e *Extent, lists *placesTable) {
 }
 
 // tuple is that of the extent. Its lists are shared, and never changed in place.
-func (at *entry) tuple() core.Extent {
-	o := at.origin.Value()
+func (at *entry) tuple() core.Extent { return at.tupleOf(at.origin.Value()) }
+
+// tupleOf is tuple for a caller that has the origin, which is read from where no other entry is.
+func (at *entry) tupleOf(o origin) core.Extent {
 	return core.Extent{
 		ID: at.id, Queue: at.queue, Kind: o.kind, Durability: o.durability, Input: o.writer.Host, InputRun: o.writer.Run,
 		Token: at.token, Replicas: at.replicas.hosts, Disks: at.replicas.disks, Chain: at.chain(), Horizon: o.horizon,
@@ -114,8 +116,9 @@ func (at *entry) chain() uint64 {
 
 // extent is what was set. Its lists are shared, and never changed in place.
 func (at *entry) extent() Extent {
+	o := at.origin.Value()
 	e := Extent{
-		ExtentRecord: metadata.ExtentRecord{Extent: at.tuple(), Created: at.created.time(), Wanted: at.origin.Value().wanted},
+		ExtentRecord: metadata.ExtentRecord{Extent: at.tupleOf(o), Created: at.created.time(), Wanted: o.wanted},
 		State:        at.state.Value(), Floor: at.floor, L: at.l, Bytes: at.bytes, Checksum: at.checksum, Version: at.version,
 		Kept: at.kept.time(), Holders: at.holders.all, Told: at.told, HeldTo: at.l, HeldSum: at.checksum,
 		Released: at.released, Made: at.made,
