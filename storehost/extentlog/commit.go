@@ -192,6 +192,9 @@ func (e *Engine) sync(g *group) error {
 		}
 	}
 	for _, c := range g.touched {
+		if c.cut > 0 {
+			e.journal.keeper.drops(c.extent.held.dropCut(c.cut), &e.journal.keeper.dropped)
+		}
 		if c.truncated {
 			c.extent.tail.drop(e.tails)
 		}

@@ -225,8 +225,8 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 			return e.fail(err)
 		}
 		x.truncate(l)
-		e.dropHeld(x, l)
-		g.touch(x).truncated = true
+		c := g.touch(x)
+		c.truncated, c.cut = true, x.held.cut(l)
 	}
 	x.next.position = end
 	return nil
@@ -240,7 +240,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		return err
 	}
 	var cut, small, timer bool
-	var over <-chan struct{}
+	var drains int // of the extent, before
 	var x *extent
 	answer, err := e.begin(request{control: true, stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
@@ -256,9 +256,11 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		timer = x.next.timer()
 		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
 		small = !cut && e.inDatabase(x) > 0
-		err := e.stageRemoval(g, x, version)
-		over = x.held.underway() // a drain that begins later finds nothing
-		return err
+		over, n := x.held.underway()
+		if drains = n; over != nil {
+			drains-- // what it has put into the database may be above the deletion of the rows
+		}
+		return e.stageRemoval(g, x, version)
 	}})
 	if err != nil {
 		done()
@@ -269,7 +271,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		defer done()
 		err := <-answer
 		if err == nil && x != nil {
-			if err = e.giveBack(x, over, cut, timer); err == nil && small {
+			if err = e.giveBack(x, drains, cut, timer); err == nil && small {
 				e.debris.add(x.id, timer)
 			}
 		}
@@ -279,19 +281,22 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 }
 
 // giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is
-// tried again, and the id stays taken. over ends the drain that was under way when the removal was staged: it may put
-// batches above the deletion of the rows, also if it has ended by now.
-func (e *Engine) giveBack(x *extent, over <-chan struct{}, cut, timer bool) error {
+// tried again, and the id stays taken. drains is how many drains of the extent had ended when the removal was staged.
+// Drains that ended later, or are under way, may put batches above the deletion of the rows. A drain that begins now
+// finds nothing.
+func (e *Engine) giveBack(x *extent, drains int, cut, timer bool) error {
+	defer e.journal.keeper.removed(x.id)
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
+	over, begun := x.held.underway()
 	if over != nil {
 		select {
 		case <-over:
-			cut = true // what it has put into the database since the removal
 		case <-e.failed:
 			return e.refusing()
 		}
 	}
+	cut = cut || begun > drains
 	if cut {
 		if err := e.cutContents(x.id, timer); err != nil {
 			e.uncut.add(x, timer, time.Now())
@@ -324,11 +329,6 @@ func (e *Engine) inDatabase(x *extent) uint64 {
 		return 0
 	}
 	return x.next.bytes
-}
-
-// dropHeld forgets the batches beyond l that only the ring has.
-func (e *Engine) dropHeld(x *extent, l core.Seq) {
-	e.journal.keeper.drops(x.held.cut(l), &e.journal.keeper.dropped)
 }
 
 // removable refuses a removal that the extent's seal row did not decide: the row's version was told to this store,
@@ -376,7 +376,6 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 	g.removed = append(g.removed, x.id)
 	x.next = durable{}
 	x.remove()
-	e.dropHeld(x, 0)
-	g.touch(x)
+	g.touch(x).cut = x.held.cut(0)
 	return nil
 }

@@ -71,13 +71,13 @@ func (j *journal) drain() (bool, error) {
 	return true, err
 }
 
-// oldest are the uses of segments to drain: the first ones that have ended, and whose rows are in the database, up to
-// the part of the ring that is to be free.
+// oldest are the uses of segments to drain: the first ones that have ended, whose rows are in the database, and whose
+// removed extents have given their space back, up to the part of the ring that is to be free.
 func (j *journal) oldest() (uses []ring.Use) {
 	_, all := j.ring.Room()
 	applied, bytes := j.applied.Load(), int64(0)
 	for _, u := range j.ring.Uses() {
-		if !u.Ended || u.Records > applied || bytes >= all/j.keeper.free.Load() {
+		if !u.Ended || u.Records > applied || bytes >= all/j.keeper.free.Load() || j.keeper.stays(u.Serial) {
 			break
 		}
 		bytes += u.Size

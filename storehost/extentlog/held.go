@@ -16,14 +16,25 @@ type heldBatch struct {
 	length uint32
 }
 
-// held are the last batches of an extent: those that are not in the database yet. commitLoop adds and cuts, the keeper
-// of the ring drops what it has drained, anybody reads.
+// held are the last batches of an extent: those that are not in the database yet. commitLoop adds and cuts, settleLoop
+// drops what was cut off, the keeper of the ring drops what it has drained, anybody reads.
 type held struct {
 	mu       sync.Mutex
 	first    core.Seq // of the first batch; 0: there is none
 	batches  []heldBatch
+	cuts     int           // how often batches were cut off
+	leaving  []leaving     // the newest first
 	mixed    bool          // see mix
+	drains   int           // that had batches of the extent
 	draining chan struct{} // closed when the drain under way is over; nil: none is
+}
+
+// leaving are batches that were cut off by a step that is not durable yet. Nobody reads them any more. A drain puts
+// them into the database all the same: should the power go before the step is durable, the extent still has them.
+type leaving struct {
+	cut     int // the number of the cut
+	first   core.Seq
+	batches []heldBatch
 }
 
 // add appends a batch; first is its base.
@@ -85,17 +96,45 @@ func (h *held) mix() {
 	h.mixed = true
 }
 
-// cut drops the batches beyond l, and returns them.
-func (h *held) cut(l core.Seq) []heldBatch {
+// cut cuts off the batches beyond l. dropCut drops them when that is durable.
+func (h *held) cut(l core.Seq) (number int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	i := len(h.batches)
 	for i > 0 && h.batches[i-1].last > l {
 		i--
 	}
-	beyond := h.batches[i:]
+	h.cuts++
+	if beyond := h.batches[i:]; len(beyond) > 0 {
+		first := h.first
+		if i > 0 {
+			first = h.batches[i-1].last + 1
+		}
+		h.leaving = slices.Insert(h.leaving, 0, leaving{h.cuts, first, slices.Clone(beyond)})
+	}
 	h.batches = slices.Clip(h.batches[:i]) // those who read go on with what was
-	return beyond
+	return h.cuts
+}
+
+// dropCut drops what was cut off up to that cut, and returns it.
+func (h *held) dropCut(number int) (gone []heldBatch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaving = slices.DeleteFunc(h.leaving, func(l leaving) bool {
+		if l.cut <= number {
+			gone = append(gone, l.batches...)
+		}
+		return l.cut <= number
+	})
+	return gone
+}
+
+// upTo is how many of the first batches are in the uses of segments up to a serial.
+func upTo(batches []heldBatch, serial uint64) (n int) {
+	for n < len(batches) && batches[n].serial <= serial {
+		n++
+	}
+	return n
 }
 
 // drain begins to drain the batches up to a use of a segment, and returns them with the base of the first one. There
@@ -103,15 +142,24 @@ func (h *held) cut(l core.Seq) []heldBatch {
 func (h *held) drain(serial uint64) (run []heldBatch, base core.Seq) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for n < len(h.batches) && h.batches[n].serial <= serial {
-		n++
+	n := upTo(h.batches, serial)
+	run, base = h.batches[:n:n], h.first
+	for _, l := range h.leaving { // each continues the one before
+		if n := upTo(l.batches, serial); n > 0 {
+			if len(run) == 0 {
+				base = l.first
+			}
+			run = append(run, l.batches[:n]...)
+		}
 	}
-	if n > 0 && h.draining == nil {
-		h.draining = make(chan struct{})
+	if len(run) > 0 {
+		h.drains++
+		if h.draining == nil {
+			h.draining = make(chan struct{})
+		}
+		h.mixed = true
 	}
-	h.mixed = h.mixed || n > 0
-	return h.batches[:n:n], h.first
+	return run, base
 }
 
 // drainedTo ends a drain, which has put the batches up to a use of a segment into the database, and returns them. 0: it
@@ -119,13 +167,16 @@ func (h *held) drain(serial uint64) (run []heldBatch, base core.Seq) {
 func (h *held) drainedTo(serial uint64) (gone []heldBatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := 0
-	for n < len(h.batches) && h.batches[n].serial <= serial {
-		n++
-	}
-	if n > 0 {
+	if n := upTo(h.batches, serial); n > 0 {
 		h.first = h.batches[n-1].last + 1
-		gone, h.batches = h.batches[:n], slices.Clone(h.batches[n:])
+		gone, h.batches = slices.Clone(h.batches[:n]), slices.Clone(h.batches[n:])
+	}
+	for i := range h.leaving {
+		l := &h.leaving[i]
+		if n := upTo(l.batches, serial); n > 0 {
+			gone = append(gone, l.batches[:n]...)
+			l.first, l.batches = l.batches[n-1].last+1, slices.Clone(l.batches[n:])
+		}
 	}
 	if h.draining != nil {
 		close(h.draining)
@@ -134,9 +185,9 @@ func (h *held) drainedTo(serial uint64) (gone []heldBatch) {
 	return gone
 }
 
-// underway is closed when the drain that is under way is over; nil: none is.
-func (h *held) underway() <-chan struct{} {
+// underway is closed when the drain that is under way is over; nil: none is. drains is how many there were.
+func (h *held) underway() (over <-chan struct{}, drains int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.draining
+	return h.draining, h.drains
 }

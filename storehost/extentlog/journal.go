@@ -37,7 +37,7 @@ func newJournal(e *Engine, most int64, few bool) *journal {
 	}
 	j.keeper.free.Store(freeShare)
 	j.keeper.wake, j.keeper.made = make(chan struct{}, 1), make(chan struct{}, 1)
-	j.keeper.tenants = make(map[uint64]*tenants)
+	j.keeper.tenants, j.keeper.removing = make(map[uint64]*tenants), make(map[core.ExtentID]uint64)
 	return j
 }
 
@@ -101,6 +101,7 @@ func (j *journal) write(g *group) error {
 	g.written, j.toMark = written, true
 	for _, id := range g.removed {
 		j.summary.removed(id)
+		j.keeper.removes(id, written.Serial)
 	}
 	at := written.Offset
 	for _, s := range g.appends {

@@ -58,6 +58,9 @@ type keeper struct {
 	waited  atomic.Int64    // nanoseconds that commitLoop waited for a segment
 	mu      sync.Mutex
 	tenants map[uint64]*tenants // by the serial of a segment's use
+	// removing has extents whose space is being given back, with the serial of the use that tells of their removal. That
+	// one stays: after a crash a start finds in it what is to be cut out of the database.
+	removing map[core.ExtentID]uint64
 }
 
 // tenants are the extents that have batches in one use of a segment.
@@ -146,6 +149,33 @@ func (k *keeper) in(uses []ring.Use) (all []*extent) {
 		}
 	}
 	return all
+}
+
+// removes notes where in the ring an extent is removed, until removed is called.
+func (k *keeper) removes(id core.ExtentID, serial uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.removing[id] = serial
+}
+
+// removed notes that the space of a removed extent is given back, or waits for another disk.
+func (k *keeper) removed(id core.ExtentID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.removing, id)
+	notify(k.wake)
+}
+
+// stays reports whether a use of a segment tells of a removal that is not over.
+func (k *keeper) stays(serial uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, at := range k.removing {
+		if at == serial {
+			return true
+		}
+	}
+	return false
 }
 
 // leave forgets uses that are over.

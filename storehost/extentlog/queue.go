@@ -83,6 +83,7 @@ type change struct {
 	extent    *extent
 	after     durable
 	truncated bool
+	cut       int // of what the extent holds; 0: nothing was cut off
 }
 
 type staged struct {

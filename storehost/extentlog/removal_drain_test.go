@@ -46,7 +46,7 @@ func drainSlowly(t *testing.T, e *Engine, g *readGate, x core.Extent) (finish fu
 	notify(e.journal.keeper.wake)
 	<-time.After(time.Second) // the ring is grown first
 	e.journal.keeper.free.Store(was)
-	over := e.extent(x.ID).held.underway()
+	over, _ := e.extent(x.ID).held.underway()
 	if over == nil {
 		t.Fatal("no drain is under way")
 	}
@@ -137,4 +137,77 @@ func TestRemove_SealedAtZeroWhileDrained(t *testing.T) {
 		must(t, e.Remove(x.ID, 1))
 		comesBack(t, e, x)
 	})
+}
+
+// heldSync is a disk whose next sync of a segment does not return before release.
+func heldSync(disk vfs.FS) (fs vfs.FS, hold func() (release func())) {
+	var next atomic.Pointer[chan struct{}]
+	fs = errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+			if path.Ext(op.Path) == ".seg" {
+				if released := next.Swap(nil); released != nil {
+					<-*released
+				}
+			}
+		}
+		return nil
+	}))
+	return fs, func() (release func()) {
+		c := make(chan struct{})
+		next.Store(&c)
+		return func() { close(c) }
+	}
+}
+
+// TestDrain_BesideAStepThatIsNotDurable: an extent is removed, or cut off by a seal, and its segment is drained before
+// that is on the disk. Then the power goes. The extent is there as it was.
+func TestDrain_BesideAStepThatIsNotDurable(t *testing.T) {
+	for what, sealed := range map[string]bool{"a removal": true, "a seal": false, "both": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk := vfs.NewCrashableMem()
+				fs, hold := heldSync(disk)
+				e := turning(t, fs)
+				x, h := fencedInLog(t, e)
+				if sealed {
+					must(t, e.Seal(x.ID, h.Last(), h.Checksum, 1))
+				}
+				must(t, e.do(request{control: true, stage: func(*group) error {
+					e.journal.toMark = false // it would begin a segment
+					return e.journal.endSegment()
+				}}))
+				time.Sleep(time.Second) // the ring is grown first
+				release := hold()
+				done := make(chan error, 2)
+				if !sealed {
+					go func() { done <- e.Seal(x.ID, 0, 0, 1) }()
+				}
+				synctest.Wait()
+				if sealed || what == "both" {
+					go func() { done <- e.Remove(x.ID, 1) }()
+				}
+				synctest.Wait()
+				was := e.journal.keeper.free.Swap(1)
+				notify(e.journal.keeper.wake)
+				time.Sleep(time.Second)
+				e.journal.keeper.free.Store(was)
+				after := disk.CrashClone(vfs.CrashCloneCfg{})
+				if e.journal.keeper.drained.Load() == 0 {
+					t.Error("nothing was drained")
+				}
+				release()
+				must(t, <-done)
+				e = turning(t, after)
+				if s, err := e.State(x.ID); err != nil || s.Last != h.Last() {
+					t.Fatalf("the extent is %+v, %v, want %d records", s, err, h.Last())
+				}
+				if v, err := e.Verify(t.Context(), x.ID); err != nil || !v.Sound {
+					t.Errorf("the extent is %+v, %v", v, err)
+				}
+				must(t, removeTold(e, x, 1))
+				comesBack(t, e, x)
+			})
+		})
+	}
 }
