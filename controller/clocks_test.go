@@ -24,7 +24,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 		timers.kind, timers.ahead = core.KindTimer, core.HorizonHour
 		var held []core.Extent
 		for range 4 { // each store is in some
-			e, err := r.ctl.createExtent(t.Context(), timers)
+			e, err := r.ctl.createExtent(r.t.Context(), timers)
 			r.ok(err)
 			held = append(held, e)
 		}
@@ -40,7 +40,7 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 		}
 		r.eventually("both clocks are wrong", 2*clocks.Every, wrong("s0", "o0"))
 		for range 20 {
-			e, err := r.ctl.createExtent(t.Context(), r.wish(queue))
+			e, err := r.ctl.createExtent(r.t.Context(), r.wish(queue))
 			r.ok(err)
 			if len(e.Replicas) != 3 || slices.Contains(e.Replicas, "s0") {
 				t.Errorf("replicas %v, want the three whose clocks are right", e.Replicas)
@@ -63,13 +63,13 @@ func TestClocks_WrongHostsGetNoWork(t *testing.T) {
 			t.Error("the log does not name the hosts")
 		}
 
-		if _, err := r.ctl.ensureExtent(t.Context(), timers); err != nil {
+		if _, err := r.ctl.ensureExtent(r.t.Context(), timers); err != nil {
 			t.Errorf("an input host whose clock is right: %v", err)
 		}
 
 		r.ahead("s0", 0)
 		r.eventually("the clocks are right again", 2*clocks.Every, func() bool { return !r.ctl.skewed.wrong("s0") })
-		_, err := r.ctl.ensureExtent(t.Context(), timers)
+		_, err := r.ctl.ensureExtent(r.t.Context(), timers)
 		r.ok(err)
 
 		late := &fakeStore{
@@ -130,7 +130,7 @@ func TestClocks_OnlyStore(t *testing.T) {
 	bubble(t, harnessOptions{stores: 1, edit: calm}, func(r *harness) {
 		r.ahead("s0", time.Hour)
 		r.eventually("its clock is wrong", 2*clocks.Every, func() bool { return r.ctl.skewed.wrong("s0") })
-		if _, err := r.ctl.createExtent(t.Context(), r.wish(r.queue(1, 1))); err != nil {
+		if _, err := r.ctl.createExtent(r.t.Context(), r.wish(r.queue(1, 1))); err != nil {
 			t.Error(err)
 		}
 	})

@@ -38,7 +38,7 @@ func TestSeal_DamagedOnlyReplica(t *testing.T) {
 		if row := r.row(e); row.L != 5 || len(row.Holders) != 0 || row.Forced || !row.Unacked {
 			t.Errorf("row %+v, want the end 5, held by nobody, without a force", row)
 		}
-		next, err := r.ctl.ensureExtent(t.Context(), r.wish(queue))
+		next, err := r.ctl.ensureExtent(r.t.Context(), r.wish(queue))
 		if err != nil || next.Chain != 2 {
 			t.Errorf("the next extent of the queue: %+v, %v", next, err)
 		}

@@ -51,7 +51,7 @@ func TestLoad_LearnsWhatOthersDid(t *testing.T) {
 		r.change(sealed, func(row *metadata.SealRecord) { row.Rate = 7 })
 		r.change(retired, func(row *metadata.SealRecord) { row.State = core.ExtentRetired })
 		for _, e := range []core.Extent{retired, lost} {
-			r.ok(r.meta.Remove(t.Context(), metadata.Work, metadata.HintKey(metadata.HintLive, e.ID), time.Now(), metadata.One))
+			r.ok(r.meta.Remove(r.t.Context(), metadata.Work, metadata.HintKey(metadata.HintLive, e.ID), time.Now(), metadata.One))
 		}
 		r.sleep(reloadOften + time.Second)
 		if e, known := other.extents.Get(sealed.ID); !known || e.State != core.ExtentSealed || e.L != 5 || len(e.Holders) != 3 || e.Rate != 7 {
@@ -89,7 +89,7 @@ func TestLoad_ReadsInPages(t *testing.T) {
 		queue := r.queue(1, 1)
 		for range extents {
 			e := core.Extent{ID: core.ExtentID{ID: core.NewID(time.Now())}, Queue: queue, Kind: core.KindLog, Durability: core.DurabilityFsync, Input: "in", InputRun: r.input.Run, Replicas: []core.HostID{"s0"}}
-			r.ok(r.ctl.writeExtent(t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
+			r.ok(r.ctl.writeExtent(r.t.Context(), metadata.ExtentRecord{Extent: e, Wanted: 1, Created: time.Now()}, time.Now()))
 		}
 		reads := &countedReads{Store: r.meta}
 		cfg := DefaultConfig()

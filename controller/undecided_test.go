@@ -102,7 +102,7 @@ func TestUndecided_PowerCutAndLostStore(t *testing.T) {
 		if !strings.Contains(r.log.text(), "columba seal --force --all-of-store s1") {
 			t.Error("the log does not say what to do")
 		}
-		list, err := (&service{r.ctl.Host}).ListUndecided(t.Context(), connect.NewRequest(&pb.ListUndecidedRequest{Queue: extents[0].Queue.ID[:]}))
+		list, err := (&service{r.ctl.Host}).ListUndecided(r.t.Context(), connect.NewRequest(&pb.ListUndecidedRequest{Queue: extents[0].Queue.ID[:]}))
 		if err != nil || list.Msg.Count != 1 || list.Msg.Extents[0].Extent != extents[0].ID.String() || len(list.Msg.Extents[0].Away) != 1 || list.Msg.Extents[0].Away[0] != "s1" {
 			t.Errorf("undecided of the queue: %v, %v", list, err)
 		}
