@@ -170,6 +170,7 @@ func makeEngine(dir string, o Options) *Engine {
 	e.space.owed = e.journal.keeper.bytes.Load
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
+	e.excisions.turn = make(chan struct{}, 1)
 	return e
 }
 

@@ -2,11 +2,13 @@ package extentlog
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
-	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -15,6 +17,20 @@ import (
 // edgeTries is how often the tables of a range are listed: one that is replaced meanwhile is not found.
 const edgeTries = 3
 
+// excisions cut ranges out of the tables of the database, one after another. Safe for concurrent use.
+type excisions struct {
+	turn    chan struct{} // capacity 1: one cut is under way
+	asked   atomic.Uint64 // cuts that were asked for
+	flushed uint64        // … before the last flush of a cut; of the one that has the turn
+	now     atomic.Pointer[excision]
+}
+
+// excision is a cut that is under way.
+type excision struct {
+	span   pebble.KeyRange
+	tables []pebble.SSTableInfo // all, a moment before
+}
+
 // excising calls do, which cuts a range out of the tables of the database.
 //
 // Pebble keeps what a table has before the range and behind it. It looks for the last key before and the first key
@@ -22,107 +38,121 @@ const edgeTries = 3
 // blocks of these keys are read first, and the range stays in the tables if that fails. A read that fails only later
 // fails the log, before Pebble can write down what is left of the table.
 //
-// Rows that wait in memory are written to tables first: else Pebble may cut the range out after do.
+// Rows that wait in memory are written to tables first: else the range is cut out by a later flush, or appends wait
+// for one. Cuts that wait for their turn share a flush.
 func (e *Engine) excising(span pebble.KeyRange, do func() error) error {
-	if err := e.db.Flush(); err != nil {
-		return err
+	x := &e.excisions
+	asked := x.asked.Add(1)
+	select {
+	case x.turn <- struct{}{}:
+		defer func() { <-x.turn }()
+	case <-e.failed:
+		return e.refusing()
 	}
-	if err := e.readEdges(span); err != nil {
+	if x.flushed < asked {
+		all := x.asked.Load()
+		if err := e.db.Flush(); err != nil {
+			return err
+		}
+		x.flushed = all
+	}
+	tables, err := e.readEdges(span)
+	if err != nil {
 		return fmt.Errorf("read the tables beside a range that is to be cut out: %w", err)
 	}
-	defer e.excisions.begin(span)()
+	x.now.Store(&excision{span, tables})
+	defer x.now.Store(nil)
 	return do()
 }
 
-// readEdges reads both sides of a range in each table that goes beyond it.
-func (e *Engine) readEdges(span pebble.KeyRange) (err error) {
+// readEdges reads both sides of a range in each table that goes beyond it, and answers all tables.
+func (e *Engine) readEdges(span pebble.KeyRange) (all []pebble.SSTableInfo, err error) {
 	for range edgeTries {
-		levels, failed := e.db.SSTables(pebble.WithKeyRangeFilter(span.Start, span.End))
-		if err = failed; err != nil {
-			return err
+		levels, failed := e.db.SSTables()
+		if failed != nil {
+			return nil, failed
 		}
-		for _, t := range slices.Concat(levels...) {
-			if exceeds(t.Smallest.UserKey, t.Largest.UserKey, span) {
+		all, err = slices.Concat(levels...), nil
+		for _, t := range all {
+			if isShortened(t.Smallest.UserKey, t.Largest.UserKey, span) {
 				err = errors.Join(err, e.readEdgesOf(t, span))
 			}
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return err
+			break
 		}
 	}
-	return err
+	return all, err
 }
 
-// exceeds reports whether a table with these first and last keys may have some beside a range.
-func exceeds(first, last []byte, span pebble.KeyRange) bool {
+// isShortened reports whether a table with these first and last keys may have some both in a range and beside it.
+func isShortened(first, last []byte, span pebble.KeyRange) bool {
+	if bytes.Compare(last, span.Start) < 0 || bytes.Compare(first, span.End) >= 0 {
+		return false
+	}
 	return bytes.Compare(first, span.Start) < 0 || bytes.Compare(last, span.End) >= 0
 }
 
+// readEdgesOf reads what Pebble does: the deletions of ranges, and on each side that is left the key next to the range,
+// and how large that side is.
 func (e *Engine) readEdgesOf(t pebble.SSTableInfo, span pebble.KeyRange) error {
-	name := e.fs.PathJoin(e.dir, databaseDir, fmt.Sprintf("%06d.sst", uint64(t.BackingSSTNum)))
-	r, err := openTable(e.fs, name, e.readTables)
+	r, err := openTable(e.fs, e.fs.PathJoin(e.dir, databaseDir, tableName(t)), e.readTables)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	it, err := r.NewIter(sstable.NoTransforms, t.Smallest.UserKey, append(slices.Clone(t.Largest.UserKey), 0), sstable.AssertNoBlobHandles)
+	deletions, err := r.NewRawRangeDelIter(context.Background(), sstable.NoFragmentTransforms, sstable.NoReadEnv)
 	if err != nil {
 		return err
 	}
-	it.SeekLT(span.Start, 0)
-	before := it.Error()
-	it.SeekGE(span.End, 0)
-	return errors.Join(before, it.Error(), it.Close())
-}
-
-// excisions are the ranges that are being cut out. Safe for concurrent use.
-type excisions struct {
-	mu struct {
-		sync.Mutex
-		spans []pebble.KeyRange
+	if deletions != nil {
+		deletions.Close()
 	}
-}
-
-func (x *excisions) begin(span pebble.KeyRange) (end func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.mu.spans = append(x.mu.spans, span)
-	return func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		at := slices.IndexFunc(x.mu.spans, func(s pebble.KeyRange) bool { return &s.Start[0] == &span.Start[0] })
-		x.mu.spans = slices.Delete(x.mu.spans, at, at+1)
+	first, last := t.Smallest.UserKey, t.Largest.UserKey
+	it, err := r.NewIter(sstable.NoTransforms, first, append(slices.Clone(last), 0), sstable.AssertNoBlobHandles)
+	if err != nil {
+		return err
 	}
+	var errs []error
+	if bytes.Compare(first, span.Start) < 0 {
+		it.SeekLT(span.Start, 0)
+		_, err := r.EstimateDiskUsage(first, span.Start, sstable.NoReadEnv)
+		errs = append(errs, it.Error(), err)
+	}
+	if bytes.Compare(last, span.End) >= 0 {
+		it.SeekGE(span.End, 0)
+		_, err := r.EstimateDiskUsage(span.End, last, sstable.NoReadEnv)
+		errs = append(errs, it.Error(), err)
+	}
+	return errors.Join(append(errs, it.Close())...)
 }
 
-// underway reports whether a range is being cut out.
-func (x *excisions) underway() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.mu.spans) > 0
-}
+func tableName(t pebble.SSTableInfo) string { return fmt.Sprintf("%06d.sst", uint64(t.BackingSSTNum)) }
 
-// shortens reports whether a range is being cut out of a table with these first and last keys, and leaves a part of it.
-func (x *excisions) shortens(first, last []byte) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return slices.ContainsFunc(x.mu.spans, func(s pebble.KeyRange) bool {
-		apart := bytes.Compare(last, s.Start) < 0 || bytes.Compare(first, s.End) >= 0
-		return !apart && exceeds(first, last, s)
-	})
+// mayRead reports whether Pebble may read the file of a table for the cut. A file that is in no table came later.
+func (x *excision) mayRead(name string) bool {
+	known := false
+	for _, t := range x.tables {
+		if tableName(t) == name {
+			if known = true; isShortened(t.Smallest.UserKey, t.Largest.UserKey, x.span) {
+				return true
+			}
+		}
+	}
+	return !known
 }
 
 // tableDamaged is told of each read of a table that meets damage. It may be called under Pebble's locks.
 func (e *Engine) tableDamaged(info pebble.DataCorruptionInfo) {
 	e.log.Error("damaged table", "path", info.Path, "err", info.Details)
-	if e.excisions.shortens(info.Bounds.Start, info.Bounds.End.Key) {
+	if x := e.excisions.now.Load(); x != nil && isShortened(info.Bounds.Start, info.Bounds.End.Key, x.span) {
 		e.failExcision(info.Details)
 	}
 }
 
 // tableUnread is told of each read of a table that fails. It may be called under Pebble's locks.
-func (e *Engine) tableUnread(err error) {
-	if e.excisions.underway() {
+func (e *Engine) tableUnread(name string, err error) {
+	if x := e.excisions.now.Load(); x != nil && x.mayRead(path.Base(name)) {
 		e.failExcision(err)
 	}
 }

@@ -1,14 +1,17 @@
 package extentlog
 
 import (
+	"errors"
 	"log/slog"
 	"path"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -63,6 +66,114 @@ func TestExcise_DamageBelowADeletion(t *testing.T) {
 	})
 }
 
+// besideDeletions puts batches of extents into one more table, together with the deletion of another extent, and flips
+// a bit of what that table says of deletions.
+func besideDeletions(t *testing.T, e *Engine, disk vfs.FS, gone core.Extent, all ...core.Extent) {
+	t.Helper()
+	b := e.db.NewBatch()
+	must(t, b.DeleteRange(extentKey(prefixBatch, gone.ID), afterExtent(prefixBatch, gone.ID), nil))
+	for _, x := range all {
+		it, err := e.batches(&extent{id: x.ID})
+		must(t, err)
+		for ok := it.First(); ok; ok = it.Next() {
+			must(t, b.Set(it.Key(), it.Value(), nil))
+		}
+		must(t, it.Close())
+	}
+	must(t, e.db.Apply(b, pebble.NoSync))
+	must(t, e.db.Flush())
+	names, err := disk.List("store/log")
+	must(t, err)
+	for _, name := range names {
+		if path.Ext(name) != ".sst" {
+			continue
+		}
+		r, err := openTable(disk, disk.PathJoin("store/log", name), e.readTables)
+		must(t, err)
+		l, err := r.Layout()
+		must(t, errors.Join(err, r.Close()))
+		if l.RangeDel.Length == 0 || len(l.Data) < 3 {
+			continue
+		}
+		f, err := disk.OpenReadWrite(disk.PathJoin("store/log", name), vfs.WriteCategoryUnspecified)
+		must(t, err)
+		was := make([]byte, 1)
+		_, err = f.ReadAt(was, int64(l.RangeDel.Offset))
+		must(t, err)
+		_, err = f.WriteAt([]byte{was[0] ^ 1}, int64(l.RangeDel.Offset))
+		must(t, errors.Join(err, f.Close()))
+		return
+	}
+	t.Fatal("no table has batches and deletions")
+}
+
+// TestExcise_DamagedDeletions: what a table says of deletions is damaged, and Pebble reads that first. The range stays,
+// and the log does not fail whenever it is tried again.
+func TestExcise_DamagedDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewMem()
+		e := newEngine(t, "store", disk)
+		block := 33 << 10
+		x, _ := inOneTable(t, e, []int{100}, []int{block, block}, []int{block, block, block}, []int{block})
+		must(t, removeTold(e, x[0], 1))
+		besideDeletions(t, e, disk, x[0], x[1:]...)
+		if err := removeTold(e, x[2], 1); core.CodeOf(err) != core.CodeInternal {
+			t.Errorf("remove: %v, want to hear that the space stays taken", err)
+		}
+		time.Sleep(2 * cutAgainMost)
+		must(t, e.refusing())
+	})
+}
+
+// TestExcise_DamageElsewhere: a virtual table ends at a range, and the blocks behind its end, which nobody reads, are
+// damaged. The range is cut out.
+func TestExcise_DamageElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfs.NewMem()
+		e := newEngine(t, "store", disk)
+		block := 33 << 10
+		x, batches := inOneTable(t, e, []int{block, block}, []int{block, block, block + 1}, []int{block, block, block}, []int{block})
+		must(t, removeTold(e, x[1], 1)) // cut out
+		flipIn(t, disk, batches[1][2])
+		must(t, removeTold(e, x[2], 1))
+		if n := e.Vitals().UncutExtents; n > 0 {
+			t.Errorf("%d extents are not cut out", n)
+		}
+		whole(t, e, x[0], x[3])
+	})
+}
+
+// TestExcise_BadSectorElsewhere: reads of a table that goes beyond no range that is cut out fail all the time. The log
+// goes on.
+func TestExcise_BadSectorElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bad atomic.Pointer[string]
+		disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if name := bad.Load(); name != nil && op.Kind == errorfs.OpFileReadAt && path.Base(op.Path) == *name {
+				return syscall.EIO
+			}
+			return nil
+		}))
+		e := newEngine(t, "store", disk)
+		block := 33 << 10
+		apart, _ := inOneTable(t, e, []int{block, block, block})
+		tables, err := e.db.SSTables(pebble.WithKeyRangeFilter(extentKey(prefixBatch, apart[0].ID), afterExtent(prefixBatch, apart[0].ID)))
+		must(t, err)
+		name := tableName(slices.Concat(tables...)[0])
+		x, _ := inOneTable(t, e, []int{block}, []int{block, block, block}, []int{block})
+		bad.Store(&name)
+		must(t, e.excising(pebble.KeyRange{Start: extentKey(prefixBatch, x[1].ID), End: afterExtent(prefixBatch, x[1].ID)}, func() error {
+			if _, err := e.Read(apart[0].ID, 1, 3, 1<<20); err == nil {
+				t.Error("the read succeeds")
+			}
+			return nil
+		}))
+		must(t, e.refusing())
+		must(t, removeTold(e, x[1], 1))
+		whole(t, e, x[0], x[2])
+	})
+}
+
 // TestExcise_ErrorThatPasses: one read fails while a range is cut out, whichever it is. Nothing beside the range is
 // lost.
 func TestExcise_ErrorThatPasses(t *testing.T) {
@@ -91,7 +202,7 @@ func oneReadFails(t *testing.T, disk vfs.FS, which int64, x []core.Extent) (fail
 	var reads atomic.Int64
 	disk = errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		log := e.Load()
-		if log == nil || op.Kind != errorfs.OpFileReadAt || path.Ext(op.Path) != ".sst" || !log.excisions.underway() || reads.Add(1) != which {
+		if log == nil || op.Kind != errorfs.OpFileReadAt || path.Ext(op.Path) != ".sst" || log.excisions.now.Load() == nil || reads.Add(1) != which {
 			return nil
 		}
 		return syscall.EIO

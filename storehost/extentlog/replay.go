@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -280,7 +281,7 @@ func (p *replay) cutOrphans() error {
 		err := p.cutOrphan(id, !back)
 		switch {
 		case err == nil:
-		case !pebble.IsCorruptionError(err):
+		case !pebble.IsCorruptionError(err) && !errors.Is(err, syscall.EIO):
 			return openError(e.dir, err)
 		case back:
 			e.short = append(e.short, x)

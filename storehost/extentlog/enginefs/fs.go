@@ -23,7 +23,8 @@ type Options struct {
 	Hurry   func() bool     // somebody waits for tables
 	Stop    <-chan struct{} // closed when tables shall be written fast
 	Gate    *Gate           // nil: one that nobody shuts
-	Unread  func(err error) // is told when a read of a table fails; nil: nobody is
+	// Unread is told when a read of a table fails; nil: nobody is.
+	Unread func(name string, err error)
 }
 
 // FS adds to the one that it wraps; it is safe for concurrent use, as that is.
@@ -47,7 +48,7 @@ func (s *FS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil || s.o.Unread == nil || filepath.Ext(name) != ".sst" {
 		return f, err
 	}
-	return &readTable{f, s.o.Unread}, nil
+	return &readTable{f, name, s.o.Unread}, nil
 }
 
 // Create implements vfs.FS.

@@ -2,6 +2,7 @@ package enginefs
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,19 +31,21 @@ func TestFS_IsPatient(t *testing.T) {
 	})
 }
 
-// TestFS_TellsOfTablesThatCannotBeRead: their owner is told before the reader gets the error. The end of a table is no
-// error, nor are those of other files.
+// TestFS_TellsOfTablesThatCannotBeRead: their owner is told before the reader gets the error, also when less is there
+// than was asked for. Other files do not count.
 func TestFS_TellsOfTablesThatCannotBeRead(t *testing.T) {
-	disk := vfs.NewMem()
 	failed := errors.New("broken")
 	fails := false
-	var told []error
-	fs := New(errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	var told []string
+	fs := New(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if fails && op.Kind == errorfs.OpFileReadAt {
 			return failed
 		}
 		return nil
-	})), Options{Failing: func() bool { return false }, Taken: func() int64 { return 0 }, Unread: func(err error) { told = append(told, err) }})
+	})), Options{
+		Failing: func() bool { return false }, Taken: func() int64 { return 0 },
+		Unread: func(name string, err error) { told = append(told, fmt.Sprint(name, ": ", err)) },
+	})
 	for _, name := range []string{"000001.sst", "MANIFEST-000002"} {
 		f, err := fs.Create(name, "")
 		if err == nil {
@@ -55,11 +58,16 @@ func TestFS_TellsOfTablesThatCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		for _, fails = range []bool{false, true} {
-			told = nil
-			_, err := f.ReadAt(make([]byte, 4), 0)
-			if want := fails && name == "000001.sst"; want != (len(told) == 1 && errors.Is(told[0], failed)) || len(told) > 1 {
-				t.Errorf("%s, read with %v: told %v", name, err, told)
+		for n, want := range map[int]string{3: "[]", 4: "[000001.sst: EOF]", 0: "[000001.sst: broken]"} {
+			told, fails = nil, n == 0
+			if _, err := f.ReadAt(make([]byte, max(n, 1)), 0); fails && err == nil {
+				t.Error("the read succeeds")
+			}
+			if name != "000001.sst" {
+				want = "[]"
+			}
+			if got := fmt.Sprint(told); got != want {
+				t.Errorf("%s, %d bytes: its owner hears %s, want %s", name, n, got, want)
 			}
 		}
 		fails = false

@@ -1,6 +1,7 @@
 package enginefs
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -78,14 +79,15 @@ func (f *table) pause(d time.Duration) {
 // readTable tells of reads that fail.
 type readTable struct {
 	vfs.File
-	unread func(err error)
+	name   string
+	unread func(name string, err error)
 }
 
 // ReadAt implements vfs.File.
 func (f *readTable) ReadAt(b []byte, at int64) (int, error) {
 	n, err := f.File.ReadAt(b, at)
-	if err != nil && err != io.EOF {
-		f.unread(err)
+	if err != nil && (n < len(b) || !errors.Is(err, io.EOF)) {
+		f.unread(f.name, err)
 	}
 	return n, err
 }
