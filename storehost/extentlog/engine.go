@@ -41,9 +41,9 @@ const defaultTables = 490
 // that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
-// housekeep looks at the disk and drops idle tails and cursors; keepSweeping cuts small removed
-// extents out; giveUp answers what waits when the log has failed; scrub reads sealed extents. Readers run on their
-// callers' goroutines. Lock order: no lock is taken while another is held, but for an extent's under the index's.
+// housekeep looks at the disk and drops idle tails and cursors; keepSweeping cuts small removed extents out; giveUp
+// answers what waits when the log has failed; scrub reads sealed extents. Readers run on their callers' goroutines.
+// Lock order: no lock is taken while another is held, but for an extent's under the index's.
 type Engine struct {
 	dir         string
 	fs          vfs.FS
