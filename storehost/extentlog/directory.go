@@ -234,7 +234,7 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 	}
 	o.Experimental.ReadSamplingMultiplier = -1
 	o.Experimental.SpanPolicyFunc = splitTables
-	o.Experimental.DisableIngestAsFlushable = func() bool { return e.excisions.now.Load() != nil } // it ends when the range is cut out
+	o.Experimental.DisableIngestAsFlushable = func() bool { return e.excisions.now.Load() != nil } // else a cut is put off to a flush
 	for i := range o.Levels {
 		o.Levels[i].BlockSize = 32 << 10
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }

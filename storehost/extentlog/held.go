@@ -138,7 +138,7 @@ func upTo(batches []heldBatch, serial uint64) (n int) {
 }
 
 // drain begins to drain the batches up to a use of a segment, and returns them with the base of the first one. There
-// are none when the extent is removed. If there are some, the caller ends the drain by drainedTo.
+// are none once a removal of the extent is durable. If there are some, the caller ends the drain by drainedTo.
 func (h *held) drain(serial uint64) (run []heldBatch, base core.Seq) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
