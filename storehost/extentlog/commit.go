@@ -20,14 +20,14 @@ type round struct {
 	written  time.Time
 }
 
-// commitLoop is the log's one writer and the owner of every extent's next.
+// commitLoop is the log's one writer and the owner of every extent's next. A round that settleLoop or
+// giveUp has taken is theirs, and commitLoop goes on with a spare one.
 func (e *Engine) commitLoop() {
 	defer close(e.rounds)
-	spare := [3]*round{{}, {}, {}} // one here, one handed over, one being settled
 	idle := time.NewTimer(markAfter)
 	defer idle.Stop()
-	for i := 0; ; i = (i + 1) % len(spare) {
-		r := spare[i]
+	r := new(round)
+	for {
 		r.requests = e.take(r.requests, idle)
 		if len(r.requests) == 0 {
 			return
@@ -35,10 +35,12 @@ func (e *Engine) commitLoop() {
 		e.pulse.begin(time.Now()) // before it is staged: a control may read batches, from a disk that hangs
 		switch {
 		case !e.write(r):
-			spare[i] = new(round)
+			r = new(round)
 		case !e.handOver(r):
 			e.answer(r, e.refusing())
-			spare[i] = new(round)
+			r = new(round)
+		default:
+			r = <-e.spare
 		}
 	}
 }
@@ -154,7 +156,8 @@ func (e *Engine) settleLoop() {
 		}
 		e.pulse.end()
 		if !e.syncing.CompareAndSwap(r, nil) {
-			continue // giveUp has answered it
+			e.spare <- new(round) // giveUp answers it
+			continue
 		}
 		if r.err == nil && len(r.group.appends) > 0 {
 			took := time.Since(r.written)
@@ -171,6 +174,7 @@ func (e *Engine) settleLoop() {
 			r.requests, r.errs = nil, nil
 		}
 		r.group = group{}
+		e.spare <- r
 	}
 }
 

@@ -62,6 +62,7 @@ type Engine struct {
 	opensFrom   time.Time // no extents are opened before, since rows were lost
 	queue       *queue
 	rounds      chan *round
+	spare       chan *round // capacity 2: rounds that are settled; commitLoop and settleLoop share two
 	tails       *tails
 	space       space
 	hurry       hurry
@@ -154,7 +155,7 @@ func open(dir string, o Options, remedy func(*Engine) error) (*Engine, error) {
 
 func makeEngine(dir string, o Options) *Engine {
 	e := &Engine{
-		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
+		dir: dir, fs: o.FS, log: o.Log, tables: cmp.Or(o.Tables, defaultTables), queue: newQueue(), rounds: make(chan *round), spare: make(chan *round, 2), tails: &tails{limit: maxTailsBytes, each: maxTailBytes}, stop: make(chan struct{}),
 		gate: new(enginefs.Gate), failed: make(chan struct{}), settled: make(chan struct{}), patience: closePatience,
 		identity: core.StoreIdentity{Store: o.Store, Run: o.Run}, keepDamage: o.KeepDamage,
 	}
@@ -171,6 +172,7 @@ func makeEngine(dir string, o Options) *Engine {
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
 	e.excisions.turn = make(chan struct{}, 1)
+	e.spare <- new(round)
 	return e
 }
 

@@ -101,3 +101,63 @@ func TestEngine_BackgroundErrorsFence(t *testing.T) {
 		t.Fatalf("read on a broken disk: %v", err)
 	}
 }
+
+// TestEngine_AnswersOnceWhenItFails: rounds after a failure leave an earlier round alone that is still being answered.
+func TestEngine_AnswersOnceWhenItFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held atomic.Pointer[chan struct{}]
+		var broken atomic.Bool
+		e := newEngine(t, "store", errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind != errorfs.OpFileWriteAt || path.Ext(op.Path) != ".seg" {
+				return nil
+			}
+			if c := held.Load(); c != nil {
+				<-*c
+			}
+			if broken.Load() {
+				return syscall.EIO
+			}
+			return nil
+		})))
+		x := newExtent()
+		must(t, e.Open(x))
+		var h wire.BatchHeader
+		answers := make([]atomic.Int32, 5)
+		stuck := make(chan struct{})
+		appendOne := func(i int, meanwhile func()) {
+			e.Append(x.ID, nextBatch(t, &h, 100), 0, func(core.Seq, error) { answers[i].Add(1); meanwhile() })
+		}
+		none := func() {}
+
+		hold := make(chan struct{})
+		held.Store(&hold)
+		appendOne(0, none)
+		synctest.Wait() // it is being written, and the next two are one round
+		appendOne(1, func() { <-stuck })
+		appendOne(2, none)
+		held.Store(nil)
+		close(hold)
+		synctest.Wait()
+
+		broken.Store(true)
+		again := make(chan struct{})
+		held.Store(&again)
+		appendOne(3, none)
+		synctest.Wait()
+		appendOne(4, none)
+		held.Store(nil)
+		close(again)
+		synctest.Wait()
+		closed := make(chan error, 1)
+		go func() { closed <- e.Close() }()
+		synctest.Wait()
+		close(stuck)
+		<-closed // with an error: the log has failed
+		synctest.Wait()
+		for i := range answers {
+			if n := answers[i].Load(); n != 1 {
+				t.Errorf("append %d was answered %d times, want once", i, n)
+			}
+		}
+	})
+}
