@@ -128,6 +128,31 @@ func TestRecord_Judges(t *testing.T) {
 	}
 }
 
+// TestRecord_FailedRows: a row that fails is no number, and is told; a bound of such a row of ours is missed.
+func TestRecord_FailedRows(t *testing.T) {
+	r := madeUp()
+	r.Lives[0].Failed = map[string]string{"publish": "too much"}
+	r.Lives[1].Failed = map[string]string{"one": "too slow"}
+	delete(r.Lives[0].Rows, "publish")
+	delete(r.Lives[1].Rows, "one")
+	fast := r.Lives[2].Rows["publish"]
+	fast.Messages = 20_000
+	r.Lives[2].Rows["publish"] = fast
+	text := r.markdown(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+	for _, want := range []string{
+		"**20,000** (20,000–20,000), failed in 1 of 2 rounds", "**0.25** (0.25–0.25), failed in 1 of 2 rounds",
+		"* Columba, round 1, publish 1 KiB, 4 × 1,000 in flight: **failed**: too much",
+		"* NATS JetStream, fsync, round 1, one in flight, 1 KiB: **failed**: too slow",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if got := r.judge(); len(got) != 1 || got[0].Kept || got[0].Ratio.Median != 4 {
+		t.Errorf("judged %+v", got)
+	}
+}
+
 func TestRecord_Markdown(t *testing.T) {
 	r := madeUp()
 	r.Skipped = map[string]string{"rabbitmq": "no"}

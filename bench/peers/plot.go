@@ -65,7 +65,11 @@ func (r *record) panel(draw func(format string, args ...any), f figure, x, y int
 		left, middle := float64(x+labelWide), top+barHigh/2
 		draw(`<text x="%d" y="%d" text-anchor="end">%s</text>`, x+labelWide-6, top+14, html.EscapeString(broker.title))
 		if s.Of == 0 {
-			draw(`<text x="%g" y="%d" fill="#666">not measured</text>`, left, top+14)
+			why := "not measured"
+			if s.Failed > 0 {
+				why = "failed"
+			}
+			draw(`<text x="%g" y="%d" fill="#666">%s</text>`, left, top+14, why)
 			continue
 		}
 		draw(`<rect x="%g" y="%d" width="%.1f" height="%d" fill="%s" opacity="%g"/>`,

@@ -30,6 +30,7 @@ type life struct {
 	Others float64 // percent of the machine's CPU time that other processes took
 	Disk   disk
 	Rows   map[string]measured
+	Failed map[string]string // rows, and why
 }
 
 // measured is one row of one life.

@@ -17,6 +17,7 @@ import (
 type spread struct {
 	Median, Least, Most float64
 	Of                  int
+	Failed              int // rounds without a number
 }
 
 // spreadOf has the lower one of two medians.
@@ -25,14 +26,21 @@ func spreadOf(v []float64) spread {
 		return spread{}
 	}
 	s := slices.Sorted(slices.Values(v))
-	return spread{s[(len(s)-1)/2], s[0], s[len(s)-1], len(s)}
+	return spread{Median: s[(len(s)-1)/2], Least: s[0], Most: s[len(s)-1], Of: len(s)}
 }
 
 func (s spread) String() string {
-	if s.Of == 0 {
+	switch {
+	case s.Of == 0 && s.Failed > 0:
+		return "failed"
+	case s.Of == 0:
 		return "–"
 	}
-	return fmt.Sprintf("**%s** (%s–%s)", number(s.Median), number(s.Least), number(s.Most))
+	text := fmt.Sprintf("**%s** (%s–%s)", number(s.Median), number(s.Least), number(s.Most))
+	if s.Failed > 0 {
+		text += fmt.Sprintf(", failed in %d of %d rounds", s.Failed, s.Of+s.Failed)
+	}
+	return text
 }
 
 // number with three digits that count, and groups of three.
@@ -55,12 +63,20 @@ func number(v float64) string {
 // over collects a number of all lives of a broker that have the row; an empty row: of all lives.
 func (r *record) over(broker, row string, f func(life, measured) float64) spread {
 	var v []float64
+	failed := 0
 	for _, l := range r.Lives {
-		if m, ok := l.Rows[row]; l.Broker == broker && (ok || row == "") {
+		if l.Broker != broker {
+			continue
+		}
+		if m, ok := l.Rows[row]; ok || row == "" {
 			v = append(v, f(l, m))
+		} else if _, ok := l.Failed[row]; ok {
+			failed++
 		}
 	}
-	return spreadOf(v)
+	s := spreadOf(v)
+	s.Failed = failed
+	return s
 }
 
 func (r *record) figure(broker string, f figure) spread {
@@ -97,26 +113,33 @@ type verdict struct {
 	Kept        bool
 }
 
-// judge compares within each round; a bound without both sides is left out.
+// judge compares within each round; a bound without both sides is left out. One whose row fails here is missed.
 func (r *record) judge() (out []verdict) {
 	for _, b := range bounds {
 		var ratios []float64
+		failed := 0
 		for round := range r.Plan.Rounds {
 			ours, ok := r.find(turn{round, "columba"})
 			theirs, also := r.find(turn{round, b.peer})
 			x, hasX := ours.Rows[b.row]
+			if _, bad := ours.Failed[b.row]; bad {
+				failed++
+			}
 			y, hasY := theirs.Rows[b.row]
 			if ok && also && hasX && hasY {
 				ratios = append(ratios, b.of(x.Outcome)/b.of(y.Outcome))
 			}
 		}
-		if len(ratios) == 0 {
+		if len(ratios) == 0 && failed == 0 {
 			continue
 		}
 		v := verdict{Name: b.title, Ratio: spreadOf(ratios), Bound: "≥ " + number(b.least)}
 		v.Kept = v.Ratio.Median >= b.least
 		if b.most > 0 {
 			v.Bound, v.Kept = "≤ "+number(b.most), v.Ratio.Median <= b.most
+		}
+		if v.Ratio.Failed = failed; failed > 0 {
+			v.Kept = false
 		}
 		out = append(out, v)
 	}
@@ -161,6 +184,14 @@ func (r *record) markdown(now time.Time) string {
 			table(unit, columns, func(name string, i int) string { return r.figure(name, of[i]).String() })
 		}
 	}
+	for _, l := range r.Lives {
+		for _, row := range r.Plan.rows() {
+			if why, ok := l.Failed[row.name]; ok {
+				line("* %s, round %d, %s: **failed**: %s", titleOf(l.Broker), l.Round+1, row.title, why)
+			}
+		}
+	}
+	line("")
 	rows := r.Plan.rows()
 	var titles []string
 	for _, row := range rows {

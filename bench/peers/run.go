@@ -14,6 +14,9 @@ import (
 	"github.com/columbamq/columba/bench/measure"
 )
 
+// errNothingStored says that a row has no messages, since the row that stores them has failed.
+var errNothingStored = errors.New("the row that stores its messages has failed")
+
 // rig runs a plan.
 type rig struct {
 	site
@@ -100,7 +103,8 @@ func (r *rig) run() error {
 	return nil
 }
 
-// live runs one cluster through all rows.
+// live runs one cluster through all rows. A row that fails is noted, and those after it get a new cluster: the load
+// that was too much for the first one may still be in it.
 func (r *rig) live(t turn) (l life, err error) {
 	b, err := brokerOf(t.Broker)
 	if err != nil {
@@ -108,34 +112,37 @@ func (r *rig) live(t turn) (l life, err error) {
 	}
 	r.say("== round %d of %d: %s", t.Round+1, r.rec.Plan.Rounds, b.title)
 	before := machine.Now()
-	l = life{turn: t, Began: time.Now().UTC(), Load: machine.Load(), Rows: make(map[string]measured)}
+	l = life{turn: t, Began: time.Now().UTC(), Load: machine.Load(), Rows: make(map[string]measured), Failed: make(map[string]string)}
 	if l.Disk, err = measureDisk(r.dir); err != nil {
 		return l, err
 	}
 	r.say("   append + fdatasync: 1 KiB p50 %.3f ms; 64 KiB, three files at once: %.0f MB/s", l.Disk.One, l.Disk.Three)
-	c, err := r.start(r.ctx, b)
+	c, err := r.warmed(b)
 	if err != nil {
 		return l, err
 	}
-	stopped := false
-	defer func() {
-		if !stopped {
-			c.stop()
-		}
-	}()
-	if err := r.warm(b, c); err != nil {
-		return l, fmt.Errorf("%s: warm-up: %w", b.name, err)
-	}
+	defer func() { c.stop() }()
 	for _, row := range r.rec.Plan.rows() {
 		m, err := r.measure(b, c, row, l.Rows)
-		if err != nil {
+		if err == nil {
+			l.Rows[row.name] = m
+			r.say("   %-44s %9.0f/s   %s   CPU µs/msg: servers %.1f, client %.1f", row.title, m.PerSecond(), latency(m), m.Servers, m.Client)
+			continue
+		}
+		if r.ctx.Err() != nil {
 			return l, fmt.Errorf("%s: %s: %w", b.name, row.name, err)
 		}
-		l.Rows[row.name] = m
-		r.say("   %-44s %9.0f/s   %s   CPU µs/msg: servers %.1f, client %.1f", row.title, m.PerSecond(), latency(m), m.Servers, m.Client)
+		l.Failed[row.name] = err.Error()
+		r.say("   %-44s FAILED: %v", row.title, err)
+		if errors.Is(err, errNothingStored) {
+			continue
+		}
+		c.stop()
+		if c, err = r.warmed(b); err != nil {
+			return l, err
+		}
 	}
 	c.stop() // before the CPU time of others is read: a process counts as this one's once it was waited for
-	stopped = true
 	l.Others = machine.Now().Others(before)
 	return l, nil
 }
@@ -146,6 +153,19 @@ func latency(m measured) string {
 		return strings.Repeat(" ", len("p50 12345.67 ms p99 12345.67 ms"))
 	}
 	return fmt.Sprintf("p50 %8.2f ms p99 %8.2f ms", m.P50, m.P99)
+}
+
+// warmed is a new cluster that has had its warm-up.
+func (r *rig) warmed(b broker) (*cluster, error) {
+	c, err := r.start(r.ctx, b)
+	if err != nil {
+		return new(cluster), err
+	}
+	if err := r.warm(b, c); err != nil {
+		c.stop()
+		return new(cluster), fmt.Errorf("%s: warm-up: %w", b.name, err)
+	}
+	return c, nil
 }
 
 // warm has the cluster publish and consume as in the rows.
@@ -188,7 +208,11 @@ func (r *rig) measure(b broker, c *cluster, row row, done map[string]measured) (
 	j := row.job
 	j.Queue, j.Warm, j.For = row.name, rowWarm, r.rec.Plan.For
 	if row.after != "" {
-		j.Queue, j.Count = row.after, done[row.after].Total
+		stored, ok := done[row.after]
+		if !ok {
+			return m, errNothingStored
+		}
+		j.Queue, j.Count = row.after, stored.Total
 	} else if err := r.prepare(b, c, driver.create, j.Queue); err != nil {
 		return m, err
 	}
@@ -217,9 +241,13 @@ func (r *rig) work(b broker, c *cluster, j measure.Job) (o measure.Outcome, err 
 	if err != nil {
 		return o, err
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, j.Warm+j.For+4*patience)
+	within := j.Warm + j.For + 4*patience
+	ctx, cancel := context.WithTimeout(r.ctx, within)
 	defer cancel()
 	text, err := machine.Command(ctx, r.self, workerCommand, b.kind, string(arg)).Output()
+	if ctx.Err() != nil {
+		return o, fmt.Errorf("messages are without an answer after %s", within)
+	}
 	if err != nil {
 		return o, fmt.Errorf("worker %s: %w", arg, machine.WithStderr(err))
 	}
