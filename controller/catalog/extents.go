@@ -17,6 +17,7 @@ type ofQueue struct {
 	merged map[core.ExtentID]*entry // nil: none was
 	fresh  []*entry                 // not given to the groups yet
 	last   *entry                   // the one with the last place of a chain that was ever put; nil: none had a place
+	edit   uint64                   // number of the last edit of what is the queue's own
 }
 
 // in are the extents of the queue that are open, or those that are not.
@@ -41,6 +42,7 @@ type Extents struct {
 		gone       map[HostRun]struct{}                 // of byWriter: those that were gone when TakeUnfinished was called last
 		minority   map[core.ExtentID]struct{}           // of byID: those that minorities made
 		changed    map[core.QueueID]struct{}            // queues of which extents came, went or changed since they were taken; see takeChanged
+		edits      uint64                               // of all queues
 		ends       uint64                               // how often an extent got its end, or other holders
 		lists      placesTable
 	}
@@ -90,6 +92,7 @@ func (x *Extents) Put(e Extent) {
 	}
 	x.indexLocked(at, &e)
 	x.lodgeLocked(at, &e)
+	x.editedLocked(q)
 	x.changedLocked(&e)
 	if e.State.HasEnd() {
 		x.mu.ends++
@@ -110,6 +113,22 @@ func (x *Extents) Ends() uint64 {
 	return x.mu.ends
 }
 
+// Edit numbers what is known of the own extents of a queue: while the number is the same, that is. Another life of the
+// queue in the catalog has other numbers; 0: none is known.
+func (x *Extents) Edit(queue core.QueueID) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if q := x.mu.byQueue[queue]; q != nil {
+		return q.edit
+	}
+	return 0
+}
+
+func (x *Extents) editedLocked(q *ofQueue) {
+	x.mu.edits++
+	q.edit = x.mu.edits
+}
+
 // changedLocked notes that an extent came, went or changed: for its own queue, and for the one that reads it.
 func (x *Extents) changedLocked(e *Extent) {
 	x.mu.changed[e.Queue] = struct{}{}
@@ -127,8 +146,15 @@ func (x *Extents) TakeChanged() []core.QueueID {
 
 // Each yields the extents of a queue and those that were merged into it, in no order. It holds the lock meanwhile: the
 // yield function must not block.
-func (x *Extents) Each(queue core.QueueID) iter.Seq[Extent] {
-	return func(yield func(Extent) bool) {
+func (x *Extents) Each(queue core.QueueID) iter.Seq[Extent] { return each(x, queue, (*entry).extent) }
+
+// EachBrief is Each of what is in a Brief.
+func (x *Extents) EachBrief(queue core.QueueID) iter.Seq[Brief] {
+	return each(x, queue, (*entry).brief)
+}
+
+func each[T any](x *Extents, queue core.QueueID, what func(*entry) T) iter.Seq[T] {
+	return func(yield func(T) bool) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		q := x.mu.byQueue[queue]
@@ -137,7 +163,7 @@ func (x *Extents) Each(queue core.QueueID) iter.Seq[Extent] {
 		}
 		for _, some := range []iter.Seq[*entry]{q.open.each, q.others.each, maps.Values(q.merged)} {
 			for at := range some {
-				if !yield(at.extent()) {
+				if !yield(what(at)) {
 					return
 				}
 			}
@@ -241,6 +267,7 @@ func (x *Extents) Remove(id core.ExtentID) {
 	x.indexWriterLocked(at, &e, false)
 	q.in(e.State).remove(at)
 	q.unfresh(at)
+	x.editedLocked(q)
 	x.unlodgeLocked(at, &e)
 	x.forgetEmptyLocked(e.Queue)
 	x.changedLocked(&e)
@@ -271,7 +298,9 @@ func (x *Extents) Change(id core.ExtentID, f func(*Extent)) {
 	e := was
 	f(&e)
 	at.set(&e, &x.mu.lists)
-	if q := x.mu.byQueue[e.Queue]; q.in(was.State) != q.in(e.State) {
+	q := x.mu.byQueue[e.Queue]
+	x.editedLocked(q)
+	if q.in(was.State) != q.in(e.State) {
 		q.in(was.State).remove(at)
 		q.in(e.State).add(at)
 	}

@@ -143,7 +143,7 @@ func BenchmarkExtents_Scans(b *testing.B) {
 	}
 }
 
-func count(all iter.Seq[Extent]) (n int) {
+func count[T any](all iter.Seq[T]) (n int) {
 	for range all {
 		n++
 	}

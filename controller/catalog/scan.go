@@ -3,12 +3,31 @@ package catalog
 import (
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/columbamq/columba/core"
 )
 
 // scanAtOnce is how many extents a scan looks at before it lets go of the lock.
 const scanAtOnce = 512
+
+// Brief is the part of an Extent that looks at all of them begin with: it costs a third of the whole.
+type Brief struct {
+	ID       core.ExtentID
+	Queue    core.QueueID
+	State    core.ExtentState
+	Home     core.Home
+	Kept     time.Time
+	Replicas []core.HostID // shared, and never changed in place
+}
+
+func (at *entry) brief() Brief {
+	b := Brief{ID: at.id, Queue: at.queue, State: at.state.Value(), Kept: at.kept.time(), Replicas: at.replicas.hosts}
+	if at.rare != nil {
+		b.Home = at.rare.home
+	}
+	return b
+}
 
 // All are the extents that which is true for, in no order.
 func (x *Extents) All(which func(*Extent) bool) iter.Seq[Extent] { return x.scan(x.ids(), which) }
@@ -19,23 +38,27 @@ func (x *Extents) Open(which func(*Extent) bool) iter.Seq[Extent] {
 }
 
 // WithoutEnd are the extents that have no end, in no order.
-func (x *Extents) WithoutEnd() iter.Seq[Extent] {
-	return x.scan(x.endlessIDs(), func(e *Extent) bool { return !e.State.HasEnd() })
+func (x *Extents) WithoutEnd() iter.Seq[Brief] {
+	return scan(x, x.endlessIDs(), (*entry).brief, func(b *Brief) bool { return !b.State.HasEnd() })
 }
 
-// scan yields those extents of ids that which is true for. Extents are many, and publishers wait for the lock: they get
-// their turn after each portion, and the lock is free while an extent is yielded. An extent may come, go or change
-// between portions. which must not block.
 func (x *Extents) scan(ids []core.ExtentID, which func(*Extent) bool) iter.Seq[Extent] {
-	return func(yield func(Extent) bool) {
-		part := make([]Extent, 0, min(len(ids), scanAtOnce)) // nothing is allocated under the lock
-		var e Extent
+	return scan(x, ids, (*entry).extent, which)
+}
+
+// scan yields what of those extents of ids that which is true for. Extents are many, and publishers wait for the lock:
+// they get their turn after each portion, and the lock is free while an extent is yielded. An extent may come, go or
+// change between portions. which must not block.
+func scan[T any](x *Extents, ids []core.ExtentID, what func(*entry) T, which func(*T) bool) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		part := make([]T, 0, min(len(ids), scanAtOnce)) // nothing is allocated under the lock
+		var e T
 		for some := range slices.Chunk(ids, scanAtOnce) {
 			part = part[:0]
 			x.mu.Lock()
 			for _, id := range some {
 				if at := x.mu.byID[id]; at != nil {
-					if e = at.extent(); which(&e) {
+					if e = what(at); which(&e) {
 						part = append(part, e)
 					}
 				}

@@ -330,7 +330,8 @@ func contradicts(x core.Place, known map[core.HostID]catalog.Store) bool {
 
 // judge what an extent's copies need.
 func (r *Runner) judge(e catalog.Extent, known map[core.HostID]catalog.Store, now time.Time) judgement {
-	copies := make([]copied, 0, len(e.Holders)+len(e.Replicas))
+	var room [6]copied // most extents have no more, and each sweep judges all
+	copies := room[:0]
 	for _, x := range e.Holders {
 		if !contradicts(x, known) {
 			copies = append(copies, copied{Holder: !r.doubts(e.ID, x), Gone: r.goneFor(known, x.Store, now)})

@@ -1,9 +1,7 @@
 package retirement
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +99,11 @@ func (r *Runner) leaveGone() {
 			delete(r.mu.settings, queue)
 		}
 	}
+	for queue := range r.mu.calm {
+		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
+			delete(r.mu.calm, queue)
+		}
+	}
 	for queue := range r.mu.overdue {
 		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
 			delete(r.mu.overdue, queue)
@@ -114,7 +117,7 @@ func (t *turn) queue(ctx context.Context, q settings) error {
 	if q.deleted {
 		t.isDeleted(q.queue)
 	} else {
-		due, marked, drained := t.candidates(q.queue, q.policy, t.cfg.Now())
+		due, marked, drained := t.candidates(q, t.cfg.Now())
 		var stay int
 		var removing sync.WaitGroup
 		removing.Go(func() { stay = t.removeAll(ctx, drained) })
@@ -131,36 +134,6 @@ func (t *turn) queue(ctx context.Context, q settings) error {
 		delete(t.mu.overdue, q.queue)
 	}
 	return nil
-}
-
-// candidates are the extents of a queue that its policy may let go, those that are marked, and those that are drained.
-func (r *Runner) candidates(queue core.QueueID, policy retention.Policy, now time.Time) (due, marked, drained []catalog.Extent) {
-	var some []catalog.Extent // of a queue that keeps what it has there are none
-	for e := range r.cfg.Extents.Each(queue) {
-		if e.Queue != queue { // it was merged into this one
-			continue
-		}
-		switch e.State {
-		case core.ExtentSealed:
-			if policy.MayGoSealed(retention.Sealed{Home: e.Home, Ended: e.Kept}, now) {
-				some = append(some, e)
-			}
-		case core.ExtentRetiring, core.ExtentRetired:
-			some = append(some, e)
-		}
-	}
-	slices.SortFunc(some, func(a, b catalog.Extent) int { return bytes.Compare(a.ID.ID[:], b.ID.ID[:]) })
-	for _, e := range some {
-		switch {
-		case e.State == core.ExtentSealed:
-			due = append(due, e)
-		case e.State == core.ExtentRetiring && r.since(e, now) >= markedFor:
-			marked = append(marked, e)
-		case e.State == core.ExtentRetired && r.since(e, now) >= drainedFor:
-			drained = append(drained, e)
-		}
-	}
-	return due, marked, drained
 }
 
 // retireDue retires what is marked and still due, and marks what is due. It answers how many extents are due and stay

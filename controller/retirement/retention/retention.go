@@ -66,8 +66,15 @@ func (e Extent) consumed() (last time.Time, all bool) {
 // MayGo reports whether an extent with that end may be due at all, whatever its groups did: those that may not need no
 // look at their groups.
 func (p Policy) MayGo(ended, now time.Time) bool {
-	age := now.Sub(ended)
-	return !ended.IsZero() && (age > p.Consumed || p.Unconsumed > 0 && age > p.Unconsumed)
+	return !ended.IsZero() && now.After(p.StaysUntil(ended))
+}
+
+// StaysUntil is until when an extent with that end stays in any case.
+func (p Policy) StaysUntil(ended time.Time) time.Time {
+	if p.Unconsumed > 0 {
+		return ended.Add(min(p.Consumed, p.Unconsumed))
+	}
+	return ended.Add(p.Consumed)
 }
 
 // MaxSkew is how far apart the clocks of two hosts may be while anything is retired.
