@@ -17,7 +17,7 @@ type ofQueue struct {
 	merged map[core.ExtentID]*entry // nil: none was
 	fresh  []*entry                 // not given to the groups yet
 	last   *entry                   // the one with the last place of a chain that was ever put; nil: none had a place
-	edit   uint64                   // number of the last edit of what is the queue's own
+	edit   uint64                   // see Edit
 }
 
 // in are the extents of the queue that are open, or those that are not.
@@ -42,7 +42,7 @@ type Extents struct {
 		gone       map[HostRun]struct{}                 // of byWriter: those that were gone when TakeUnfinished was called last
 		minority   map[core.ExtentID]struct{}           // of byID: those that minorities made
 		changed    map[core.QueueID]struct{}            // queues of which extents came, went or changed since they were taken; see takeChanged
-		edits      uint64                               // of all queues
+		edits      uint64                               // of all queues; see Edit
 		ends       uint64                               // how often an extent got its end, or other holders
 		lists      placesTable
 	}
@@ -113,8 +113,8 @@ func (x *Extents) Ends() uint64 {
 	return x.mu.ends
 }
 
-// Edit numbers what is known of the own extents of a queue: while the number is the same, that is. Another life of the
-// queue in the catalog has other numbers; 0: none is known.
+// Edit is the number of the last call that put, changed or removed an extent of a queue, of all such calls. As long as
+// it stays the same, so do the states, homes and ends of these extents. It is 0 if none of them came.
 func (x *Extents) Edit(queue core.QueueID) uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // scanAtOnce is how many extents a scan looks at before it lets go of the lock.
 const scanAtOnce = 512
 
-// Brief is the part of an Extent that looks at all of them begin with: it costs a third of the whole.
+// Brief is the part of an Extent that rounds over many extents read. It takes a third of the time to copy.
 type Brief struct {
 	ID       core.ExtentID
 	Queue    core.QueueID

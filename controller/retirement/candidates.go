@@ -10,25 +10,23 @@ import (
 	"github.com/columbamq/columba/core"
 )
 
-// calm is what is known of a queue none of whose extents is on its way out.
+// calm says that a look at a queue found no extent that may go, and none that is on its way out. With other settings
+// of the queue it counts no more.
 type calm struct {
-	edit   uint64 // of the catalog, as of the look
-	policy retention.Policy
-	until  time.Time // all extents stay at least so long; zero: until there is an edit
+	edit  uint64    // of the extents, as of the look; 0: there was no look
+	until time.Time // all sealed extents stay until then; zero: there are none
 }
 
-func (c calm) holds(edit uint64, policy retention.Policy, now time.Time) bool {
-	return c.edit == edit && c.policy == policy && (c.until.IsZero() || !now.After(c.until))
+func (c calm) holds(edit uint64, now time.Time) bool {
+	return c.edit != 0 && c.edit == edit && (c.until.IsZero() || !now.After(c.until))
 }
 
 // candidates are the extents of a queue that its policy may let go, those that are marked, and those that are drained.
-// A queue that keeps what it has is looked at again when it no longer does.
+// Extents of a queue that was found calm are copied again when one of them was edited, when its time has come, and when
+// the row of the queue was read again.
 func (r *Runner) candidates(q settings, now time.Time) (due, marked, drained []catalog.Extent) {
-	is := calm{edit: r.cfg.Extents.Edit(q.queue), policy: q.policy} // before the look: an edit after it counts next time
-	r.mu.Lock()
-	was, known := r.mu.calm[q.queue]
-	r.mu.Unlock()
-	if known && was.holds(is.edit, is.policy, now) {
+	is := calm{edit: r.cfg.Extents.Edit(q.queue)} // before the look: an edit during it counts at the next one
+	if q.calm.holds(is.edit, now) {
 		return nil, nil, nil
 	}
 	var ids []core.ExtentID
@@ -48,9 +46,7 @@ func (r *Runner) candidates(q settings, now time.Time) (due, marked, drained []c
 		}
 	}
 	if len(ids) == 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.mu.calm[q.queue] = is
+		r.foundCalm(q, is)
 		return nil, nil, nil
 	}
 	slices.SortFunc(ids, func(a, b core.ExtentID) int { return bytes.Compare(a.ID[:], b.ID[:]) })
@@ -69,4 +65,14 @@ func (r *Runner) candidates(q settings, now time.Time) (due, marked, drained []c
 		}
 	}
 	return due, marked, drained
+}
+
+// foundCalm keeps what a look has found, unless the row of the queue was read again since.
+func (r *Runner) foundCalm(q settings, is calm) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k, there := r.mu.settings[q.queue]; there && k.read.Equal(q.read) {
+		k.calm = is
+		r.mu.settings[q.queue] = k
+	}
 }

@@ -80,7 +80,6 @@ type Runner struct {
 		deleted  map[core.QueueID]struct{} // queues that are known to be deleted, while they have extents
 		names    map[core.QueueID]progress.Names
 		settings map[core.QueueID]settings   // of queues that are not deleted
-		calm     map[core.QueueID]calm       // as of the last look at the queue; no queue that was not
 		reading  map[core.QueueID]struct{}   // whose rows are being read, and of which nobody has told since
 		overdue  map[core.QueueID]int        // extents that the last look at the queue left; no queue without
 		places   map[core.ID]*progress.Place // of removals of extents and groups that did not come to their end
@@ -93,7 +92,7 @@ func New(cfg Config, owner Owner) *Runner {
 	r.mu.seen, r.mu.names = make(map[core.ExtentID]sighting), make(map[core.QueueID]progress.Names)
 	r.mu.overdue, r.mu.places = make(map[core.QueueID]int), make(map[core.ID]*progress.Place)
 	r.mu.deleted, r.mu.settings = make(map[core.QueueID]struct{}), make(map[core.QueueID]settings)
-	r.mu.calm, r.mu.reading = make(map[core.QueueID]calm), make(map[core.QueueID]struct{})
+	r.mu.reading = make(map[core.QueueID]struct{})
 	return r
 }
 

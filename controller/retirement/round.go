@@ -99,11 +99,6 @@ func (r *Runner) leaveGone() {
 			delete(r.mu.settings, queue)
 		}
 	}
-	for queue := range r.mu.calm {
-		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
-			delete(r.mu.calm, queue)
-		}
-	}
 	for queue := range r.mu.overdue {
 		if !r.cfg.Extents.Has(queue) || !r.cfg.Responsible(queue.ID) {
 			delete(r.mu.overdue, queue)

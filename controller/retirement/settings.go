@@ -24,6 +24,7 @@ type settings struct {
 	deleted bool
 	policy  retention.Policy
 	read    time.Time
+	calm    calm // as of the last look at the extents that found the queue calm
 }
 
 // Changed has the next round read the row of a queue.
