@@ -151,6 +151,9 @@ func (e *Engine) settleLoop() {
 	defer close(e.settled)
 	for r := range e.rounds {
 		e.syncing.Store(r)
+		if failed := e.broken.Load(); failed != nil && r.err == nil { // giveUp may have looked for rounds before this one came
+			r.err = failed
+		}
 		if r.err == nil {
 			r.err = e.sync(&r.group)
 		}
