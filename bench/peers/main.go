@@ -106,7 +106,14 @@ func (r *rig) finish(out string) error {
 	var errs []error
 	for _, v := range r.rec.judge() {
 		if !v.Kept {
-			errs = append(errs, fmt.Errorf("%s is %s, and must be %s", v.Name, number(v.Ratio.Median), v.Bound))
+			errs = append(errs, fmt.Errorf("%s is %s, and must be %s", v.Name, v.Ratio, v.Bound))
+		}
+	}
+	for _, l := range r.rec.Lives {
+		for row, why := range l.Failed {
+			if l.Broker == "columba" {
+				errs = append(errs, fmt.Errorf("round %d: row %s fails: %s", l.Round+1, row, why))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -201,10 +201,13 @@ func (r *record) markdown(now time.Time) string {
 	table("µs", titles, func(name string, i int) string {
 		servers := r.over(name, rows[i].name, func(_ life, m measured) float64 { return m.Servers })
 		client := r.over(name, rows[i].name, func(_ life, m measured) float64 { return m.Client })
+		if servers.Of == 0 {
+			return servers.String()
+		}
 		return number(servers.Median) + " + " + number(client.Median)
 	})
 	line("## The disk in the same minute\n\nA file grows, and each append is followed by an fdatasync. It is measured right")
-	line("before each cluster starts. The last column is the CPU time that other processes took meanwhile.\n")
+	line("before each broker's turn. The last column is the CPU time that other processes took meanwhile.\n")
 	columns := []string{"1 KiB, p50, ms", "64 KiB, three files at once, MB/s", "others, %"}
 	table("", columns, func(name string, i int) string {
 		return r.over(name, "", func(l life, _ measured) float64 {

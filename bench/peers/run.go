@@ -14,9 +14,6 @@ import (
 	"github.com/columbamq/columba/bench/measure"
 )
 
-// errNothingStored says that a row has no messages, since the row that stores them has failed.
-var errNothingStored = errors.New("the row that stores its messages has failed")
-
 // rig runs a plan.
 type rig struct {
 	site
@@ -117,12 +114,26 @@ func (r *rig) live(t turn) (l life, err error) {
 		return l, err
 	}
 	r.say("   append + fdatasync: 1 KiB p50 %.3f ms; 64 KiB, three files at once: %.0f MB/s", l.Disk.One, l.Disk.Three)
-	c, err := r.warmed(b)
-	if err != nil {
-		return l, err
-	}
-	defer func() { c.stop() }()
+	var c *cluster // nil: the next row needs a new one
+	defer func() {
+		if c != nil {
+			c.stop()
+		}
+	}()
 	for _, row := range r.rec.Plan.rows() {
+		if _, stored := l.Rows[row.after]; row.after != "" && !stored {
+			l.Failed[row.name] = "the row that stores its messages has failed"
+			continue
+		}
+		if c == nil {
+			if c, err = r.warmed(b); err != nil && (len(l.Failed) == 0 || r.ctx.Err() != nil) {
+				return l, err
+			}
+			if err != nil { // what was measured before stays
+				l.Failed[row.name] = oneLine(err)
+				continue
+			}
+		}
 		m, err := r.measure(b, c, row, l.Rows)
 		if err == nil {
 			l.Rows[row.name] = m
@@ -132,20 +143,21 @@ func (r *rig) live(t turn) (l life, err error) {
 		if r.ctx.Err() != nil {
 			return l, fmt.Errorf("%s: %s: %w", b.name, row.name, err)
 		}
-		l.Failed[row.name] = err.Error()
+		l.Failed[row.name] = oneLine(err)
 		r.say("   %-44s FAILED: %v", row.title, err)
-		if errors.Is(err, errNothingStored) {
-			continue
-		}
 		c.stop()
-		if c, err = r.warmed(b); err != nil {
-			return l, err
-		}
+		c = nil
 	}
-	c.stop() // before the CPU time of others is read: a process counts as this one's once it was waited for
+	if c != nil {
+		c.stop() // before the CPU time of others is read: a process counts as this one's once it was waited for
+		c = nil
+	}
 	l.Others = machine.Now().Others(before)
 	return l, nil
 }
+
+// oneLine is the text of an error without line breaks, for a list of the results.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // latency of a row that has one.
 func latency(m measured) string {
@@ -159,11 +171,11 @@ func latency(m measured) string {
 func (r *rig) warmed(b broker) (*cluster, error) {
 	c, err := r.start(r.ctx, b)
 	if err != nil {
-		return new(cluster), err
+		return nil, err
 	}
 	if err := r.warm(b, c); err != nil {
 		c.stop()
-		return new(cluster), fmt.Errorf("%s: warm-up: %w", b.name, err)
+		return nil, fmt.Errorf("%s: warm-up: %w", b.name, err)
 	}
 	return c, nil
 }
@@ -208,11 +220,7 @@ func (r *rig) measure(b broker, c *cluster, row row, done map[string]measured) (
 	j := row.job
 	j.Queue, j.Warm, j.For = row.name, rowWarm, r.rec.Plan.For
 	if row.after != "" {
-		stored, ok := done[row.after]
-		if !ok {
-			return m, errNothingStored
-		}
-		j.Queue, j.Count = row.after, stored.Total
+		j.Queue, j.Count = row.after, done[row.after].Total
 	} else if err := r.prepare(b, c, driver.create, j.Queue); err != nil {
 		return m, err
 	}
@@ -245,7 +253,7 @@ func (r *rig) work(b broker, c *cluster, j measure.Job) (o measure.Outcome, err 
 	ctx, cancel := context.WithTimeout(r.ctx, within)
 	defer cancel()
 	text, err := machine.Command(ctx, r.self, workerCommand, b.kind, string(arg)).Output()
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return o, fmt.Errorf("messages are without an answer after %s", within)
 	}
 	if err != nil {
