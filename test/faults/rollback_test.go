@@ -26,9 +26,11 @@ func TestStoreRolledBack(t *testing.T) {
 	}
 	store.Continue()
 	s.Must(lines(1000), "publish", queue)
+	var short []string // the next extent of the queue may end here too, empty
 	for _, e := range process.Decode[struct{ Extent, State string }](t, s.Ask("list", "extents", queue, "-o", "json")) {
 		if e.State == "open" {
 			s.Must("", "seal", queue, e.Extent)
+			short = append(short, e.Extent)
 		}
 	}
 	store.Kill()
@@ -46,10 +48,8 @@ func TestStoreRolledBack(t *testing.T) {
 	if out := s.Must("", "consume", queue, "g", "--count", "1000"); out != lines(1000) {
 		t.Errorf("consumed %d bytes, want the %d that survive", len(out), len(lines(1000)))
 	}
-	for _, e := range process.Decode[struct{ Extent, State string }](t, s.Ask("list", "extents", queue, "-o", "json")) {
-		if e.State == "sealed" {
-			s.Must("", "seal", queue, e.Extent, "--force", "--yes")
-		}
+	for _, e := range short {
+		s.Must("", "seal", queue, e, "--force", "--yes")
 	}
 	process.Eventually(t, "the alarm ends, and nothing is left", func() bool {
 		return s.Metric("columba_controller_extents_lost")+s.Metric("columba_controller_copies_below_minimum") == 0 &&
