@@ -39,9 +39,7 @@ func TestConsumer_HoldsItsPrefetchOverResets(t *testing.T) {
 						if round%4 == 3 {
 							ok(t, take(t, con).Ack())
 							taken++
-							if group.Delivery == core.AtMostOnce {
-								b.Advance(time.Second) // the credit of this one brings others, and those on their way would be lost
-							}
+							b.Advance(time.Second) // the credit of this one brings others, and a reset loses those on their way
 						}
 						b.Disconnect()
 					}
