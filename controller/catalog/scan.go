@@ -46,9 +46,9 @@ func (x *Extents) scan(ids []core.ExtentID, which func(*Extent) bool) iter.Seq[E
 	return scan(x, ids, (*entry).extent, which)
 }
 
-// scan yields what of those extents of ids that which is true for. Extents are many, and publishers wait for the lock:
-// they get their turn after each portion, and the lock is free while an extent is yielded. An extent may come, go or
-// change between portions. which must not block.
+// scan makes a T of each extent of ids, and yields those that which is true for. Extents are many, and publishers wait
+// for the lock: they get their turn after each portion, and the lock is free while a T is yielded. An extent may come,
+// go or change between portions. what and which must not block.
 func scan[T any](x *Extents, ids []core.ExtentID, what func(*entry) T, which func(*T) bool) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		part := make([]T, 0, min(len(ids), scanAtOnce)) // nothing is allocated under the lock

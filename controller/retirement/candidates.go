@@ -14,7 +14,7 @@ import (
 // of the queue it counts no more.
 type calm struct {
 	edit  uint64    // of the extents, as of the look; 0: there was no look
-	until time.Time // all sealed extents stay until then; zero: there are none
+	until time.Time // all extents stay until then; zero: none has an end that is known
 }
 
 func (c calm) holds(edit uint64, now time.Time) bool {

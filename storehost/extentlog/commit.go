@@ -20,8 +20,8 @@ type round struct {
 	written  time.Time
 }
 
-// commitLoop is the log's one writer and the owner of every extent's next. A round that settleLoop or
-// giveUp has taken is theirs, and commitLoop goes on with a spare one.
+// commitLoop is the log's one writer and the owner of every extent's next. A round that settleLoop or giveUp has taken
+// is theirs, and commitLoop goes on with a spare one.
 func (e *Engine) commitLoop() {
 	defer close(e.rounds)
 	idle := time.NewTimer(markAfter)
