@@ -150,9 +150,11 @@ func (e *Engine) tableDamaged(info pebble.DataCorruptionInfo) {
 	}
 }
 
-// tableUnread is told of each read of a table that fails. It may be called under Pebble's locks.
+// tableUnread is told of each read of a table that fails. It may be called under Pebble's locks. A table that Pebble
+// has not taken yet has no range to lose.
 func (e *Engine) tableUnread(name string, err error) {
-	if x := e.excisions.now.Load(); x != nil && x.mayRead(path.Base(name)) {
+	x := e.excisions.now.Load()
+	if x != nil && x.mayRead(path.Base(name)) && path.Base(path.Dir(name)) != drainDir {
 		e.failExcision(err)
 	}
 }

@@ -73,3 +73,31 @@ func TestFS_TellsOfTablesThatCannotBeRead(t *testing.T) {
 		fails = false
 	}
 }
+
+// TestFS_TriesTablesAgain: a read of a table that fails once costs nothing, and nobody is told.
+func TestFS_TriesTablesAgain(t *testing.T) {
+	fails := 0
+	fs := New(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && fails > 0 {
+			fails--
+			return errors.New("broken")
+		}
+		return nil
+	})), Options{Failing: func() bool { return false }, Taken: func() int64 { return 0 }, Unread: func(_ string, err error) { t.Errorf("told %v", err) }})
+	f, err := fs.Create("000001.sst", "")
+	if err == nil {
+		_, err = f.Write([]byte("abc"))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = fs.Open("000001.sst"); err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fails = 1
+	b := make([]byte, 3)
+	if _, err := f.ReadAt(b, 0); err != nil || string(b) != "abc" {
+		t.Errorf("got %q, %v", b, err)
+	}
+}

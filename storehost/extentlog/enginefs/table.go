@@ -76,6 +76,9 @@ func (f *table) pause(d time.Duration) {
 	}
 }
 
+// readTries is how often a read of a table is tried: an error that passes costs nothing then.
+const readTries = 3
+
 // readTable tells of reads that fail.
 type readTable struct {
 	vfs.File
@@ -84,10 +87,12 @@ type readTable struct {
 }
 
 // ReadAt implements vfs.File.
-func (f *readTable) ReadAt(b []byte, at int64) (int, error) {
-	n, err := f.File.ReadAt(b, at)
-	if err != nil && (n < len(b) || !errors.Is(err, io.EOF)) {
-		f.unread(f.name, err)
+func (f *readTable) ReadAt(b []byte, at int64) (n int, err error) {
+	for range readTries {
+		if n, err = f.File.ReadAt(b, at); err == nil || n == len(b) && errors.Is(err, io.EOF) {
+			return n, err
+		}
 	}
+	f.unread(f.name, err)
 	return n, err
 }
