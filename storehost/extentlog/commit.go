@@ -200,9 +200,11 @@ func (e *Engine) sync(g *group) error {
 	}
 	for _, c := range g.touched {
 		if c.cut > 0 {
+			e.moves.deletions.Add(1)
 			e.journal.keeper.drops(c.extent.held.dropCut(c.cut), &e.journal.keeper.dropped)
 		}
 		if c.truncated {
+			e.moves.truncated(c.extent.id)
 			c.extent.tail.drop(e.tails)
 		}
 		if c.extent.publish(c.after) || c.after.Extent.ID.IsZero() {

@@ -1,11 +1,8 @@
 package extentlog
 
 import (
-	"context"
 	"errors"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/columbamq/columba/core"
 )
@@ -30,8 +27,15 @@ func (e *Engine) do(r request) error {
 	if err != nil {
 		return err
 	}
-	if err = await(answer); errors.Is(err, errSwept) && e.awaitSweep() {
-		return e.do(r) // the next sweep is seconds away
+	if err = await(answer); errors.Is(err, errSwept) {
+		e.debris.refused.Add(1) // the next sweep waits
+		defer e.debris.refused.Add(-1)
+		if e.awaitSweep() {
+			return e.do(r)
+		}
+	}
+	if e.awaitMove(err) {
+		return e.do(r)
 	}
 	return err
 }
@@ -189,9 +193,19 @@ func (e *Engine) Seal(id core.ExtentID, l core.Seq, checksum uint32, version uin
 
 // stageTruncate verifies the checksum at l and drops what is beyond. A shorter replica is left as it is. It reads the
 // extent's batches, all of which are applied: the round's data is staged behind its controls.
-func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32) error {
+func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32) (err error) {
 	if x.next.last < l {
 		return nil
+	}
+	if l < x.next.last { // before a read, which would wait for the database, too
+		if over := e.moves.truncates(x.id); over != nil {
+			return core.Errorf(core.CodeUnavailable, "extent %s cannot be sealed now; try again: %w", x.id, errMoving{over})
+		}
+		defer func() {
+			if err != nil {
+				e.moves.truncated(x.id)
+			}
+		}()
 	}
 	end := position{last: l, committed: x.next.committed, indexed: min(l, x.next.indexed)}
 	switch {
@@ -239,8 +253,7 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 	if err != nil {
 		return err
 	}
-	var cut, small, timer bool
-	var drains int // of the extent, before
+	var r removal
 	var x *extent
 	answer, err := e.begin(request{control: true, stage: func(g *group) error {
 		if x = e.extent(id); x != nil && x.isRemoved() {
@@ -253,14 +266,17 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		if err := removable(x, version); err != nil {
 			return err
 		}
-		timer = x.next.timer()
-		cut = e.inDatabase(x) >= exciseAbove || x.damaged()
-		small = !cut && e.inDatabase(x) > 0
+		r = removal{timer: x.next.timer(), bytes: e.inDatabase(x)}
+		r.cut = r.bytes >= exciseAbove || x.damaged()
 		over, n := x.held.underway()
-		if drains = n; over != nil {
-			drains-- // what it has put into the database may be above the deletion of the rows
+		if r.drains = n; over != nil {
+			r.drains-- // what it has put into the database may be above the deletion of the rows
 		}
-		return e.stageRemoval(g, x, version)
+		if err := e.stageRemoval(g, x, version); err != nil {
+			return err
+		}
+		r.moved = e.moves.removes(x.id)
+		return nil
 	}})
 	if err != nil {
 		done()
@@ -271,56 +287,53 @@ func (e *Engine) Remove(id core.ExtentID, version uint64) error {
 		defer done()
 		err := <-answer
 		if err == nil && x != nil {
-			if err = e.giveBack(x, drains, cut, timer); err == nil && small {
-				e.debris.add(x.id, timer)
-			}
+			err = e.giveBack(x, r)
 		}
 		finished <- err
 	}()
 	return await(finished)
 }
 
-// giveBack gives a removed extent's memory back, and its space, if its range is to be cut out. If that fails, it is
-// tried again, and the id stays taken. drains is how many drains of the extent had ended when the removal was staged.
-// Drains that ended later, or are under way, may put batches above the deletion of the rows. A drain that begins now
-// finds nothing.
-func (e *Engine) giveBack(x *extent, drains int, cut, timer bool) error {
+// removal is what is known of an extent when its removal is staged.
+type removal struct {
+	timer  bool
+	bytes  uint64          // that the database may have
+	cut    bool            // they are cut out at once
+	drains int             // of the extent that had ended
+	moved  <-chan struct{} // closed when the move of its batches is over; nil: none is under way
+}
+
+// giveBack gives a removed extent's memory back, and its space, at once or with that of others. If its range cannot be
+// cut out, that is tried again, and the id stays taken. Drains that ended after the removal was staged, or are under
+// way, may put batches above the deletion of the rows. So may a move that was under way then. A drain that begins now
+// finds nothing, and no move begins.
+func (e *Engine) giveBack(x *extent, r removal) error {
 	defer e.journal.keeper.removed(x.id)
 	x.tail.drop(e.tails)
 	e.cursors.sweep(func(c *cursor) bool { return c.x == x })
-	over, begun := x.held.underway()
-	if over != nil {
+	drained, begun := x.held.underway()
+	for _, over := range []<-chan struct{}{drained, r.moved} {
+		if over == nil {
+			continue
+		}
 		select {
 		case <-over:
 		case <-e.failed:
 			return e.refusing()
 		}
 	}
-	cut = cut || begun > drains
+	cut := r.cut || begun > r.drains || r.moved != nil
 	if cut {
-		if err := e.cutContents(x.id, timer); err != nil {
-			e.uncut.add(x, timer, time.Now())
+		if err := e.cutContents(x.id, r.timer); err != nil {
+			e.uncut.add(x, r.timer, time.Now())
 			return core.Errorf(core.CodeInternal, "extent %s is removed, but its space is not given back yet; the store tries that again: %w", x.id, err)
 		}
 	}
 	e.forget(x.id)
-	return nil
-}
-
-// cutContents removes the records of an extent from all tables.
-func (e *Engine) cutContents(id core.ExtentID, timer bool) error {
-	for _, prefix := range contents(timer) {
-		span := pebble.KeyRange{Start: extentKey(prefix, id), End: afterExtent(prefix, id)}
-		if err := e.guarded(func() error { return e.cutOut(span) }); err != nil {
-			return err
-		}
+	if !cut && r.bytes > 0 {
+		e.debris.add(x.id, r.timer, int64(r.bytes), e.journal.keeper.garbage.Load()/2)
 	}
 	return nil
-}
-
-// cutOut removes a range from all tables. If one of them cannot be read beside the range, all stay as they are.
-func (e *Engine) cutOut(span pebble.KeyRange) error {
-	return e.excising(span, func() error { return e.db.Excise(context.Background(), span) })
 }
 
 // inDatabase is how many bytes the database may have of an extent: none of one that only the ring has.
@@ -346,14 +359,6 @@ func removable(x *extent, version uint64) error {
 		return core.Errorf(core.CodeConflict, "extent %s was never told its end here; it is not removed before", x.id)
 	}
 	return nil
-}
-
-// contents are the prefixes under which an extent's records are.
-func contents(timer bool) []byte {
-	if timer {
-		return []byte{prefixBatch, prefixDue}
-	}
-	return []byte{prefixBatch}
 }
 
 func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {

@@ -47,7 +47,7 @@ func (e *Engine) openCursor(p place, end core.Seq) (*cursor, error) {
 	key := batchKey(p.x.id, p.next)
 	c := &cursor{place: p, end: end, opened: time.Now()}
 	var err error
-	c.iter, err = e.db.NewIter(&pebble.IterOptions{LowerBound: key, UpperBound: batchKey(p.x.id, end+1), PointKeyFilters: within(p.x.id, p.next, end)})
+	c.iter, err = e.iterate(&pebble.IterOptions{LowerBound: key, UpperBound: batchKey(p.x.id, end+1), PointKeyFilters: within(p.x.id, p.next, end)})
 	if err != nil {
 		return nil, diskError(p.x, err)
 	}

@@ -24,6 +24,9 @@ func TestDebrisRuns(t *testing.T) {
 	if !slices.EqualFunc(got, want, slices.Equal[[]core.ExtentID]) {
 		t.Errorf("got %v, want %v", got, want)
 	}
+	if got := []core.ExtentID{runs[0].before, runs[1].before, runs[2].before}; !slices.Equal(got, []core.ExtentID{{}, id(3), id(8)}) {
+		t.Errorf("the ids before are %v", got)
+	}
 	if !runs[0].timer || runs[1].timer {
 		t.Error("the first run, and no other, has an index of timers")
 	}

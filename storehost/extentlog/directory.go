@@ -209,10 +209,10 @@ func (e *Engine) pebbleOptions() *pebble.Options {
 		FormatMajorVersion:          pebble.FormatNewest,
 		CacheSize:                   4 << 20,
 		MemTableSize:                uint64(e.space.fill().memtable()),
-		MaxManifestFileSize:         int64(e.space.fill().memtable()), // else 128 MiB, also on a small disk
+		MaxManifestFileSize:         int64(e.space.fill().memtable()) / 4, // else 128 MiB, also on a small disk; there may be two
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       500,
-		L0CompactionFileThreshold:   e.space.fill().tables(),
+		L0CompactionFileThreshold:   2 * e.space.fill().tables(), // those of rows are merged before
 		L0StopWritesThreshold:       1000,
 		FileCache:                   pebble.NewFileCache(max(1, min(runtime.GOMAXPROCS(0), e.tables/tablesPerShard)), e.tables),
 		BlockPropertyCollectors:     []func() pebble.BlockPropertyCollector{intervals},

@@ -41,9 +41,10 @@ const defaultTables = 490
 // that waits.
 //
 // Threads: commitLoop owns all writes and every extent's next; settleLoop waits for syncs, publishes and calls back;
-// housekeep looks at the disk and drops idle tails and cursors; keepSweeping cuts small removed extents out; giveUp
-// answers what waits when the log has failed; scrub reads sealed extents. Readers run on their callers' goroutines.
-// Lock order: no lock is taken while another is held, but for an extent's under the index's.
+// housekeep looks at the disk, and drops idle tails and cursors; keepSweeping cuts small removed extents out;
+// keepMerging merges tables of rows; giveUp answers what waits when the log has failed; scrub reads sealed extents.
+// Readers run on their callers' goroutines. Lock order: no lock is taken while another is held, but for an extent's
+// under the index's.
 type Engine struct {
 	dir         string
 	fs          vfs.FS
@@ -73,6 +74,9 @@ type Engine struct {
 	uncut       uncut
 	debris      debris
 	excisions   excisions
+	merger      merger
+	moves       moves
+	repacker    repacker // of the keeper
 	cursors     cursors
 	broken      atomic.Pointer[core.Error]
 	readOnly    atomic.Pointer[core.Error] // why nothing is written; the database changes only while it is set
@@ -143,6 +147,7 @@ func open(dir string, o Options, remedy func(*Engine) error) (*Engine, error) {
 	e.tasks.Go(e.housekeep)
 	e.tasks.Go(e.keepCutting)
 	e.tasks.Go(e.keepSweeping)
+	e.tasks.Go(e.keepMerging)
 	e.tasks.Go(e.journal.keep)
 	for _, x := range e.short {
 		e.quarantine(x, "batches of it were in a part of the log that cannot be read", false)
@@ -171,8 +176,11 @@ func makeEngine(dir string, o Options) *Engine {
 	e.space.owed = e.journal.keeper.bytes.Load
 	e.mu.extents = make(map[core.ExtentID]*extent)
 	e.cursors.open = make(map[place]*cursor)
-	e.excisions.turn = make(chan struct{}, 1)
+	e.excisions.line, e.excisions.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	e.spare <- new(round)
+	e.moves.mu.leaving, e.moves.mu.shortened = make(map[core.ExtentID]struct{}), make(map[core.ExtentID]struct{})
+	e.repacker.later, e.debris.many = make(map[uint64]later), make(chan struct{}, 1)
+	e.merger.wake = make(chan struct{}, 1)
 	return e
 }
 
@@ -194,7 +202,7 @@ func (e *Engine) Close() error {
 	return e.closeWorking()
 }
 
-// housekeep looks at the disk, and drops idle tails and cursors, once a second.
+// housekeep looks at the disk, has the keeper look at the tables, and drops idle tails and cursors, once a second.
 func (e *Engine) housekeep() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -206,6 +214,7 @@ func (e *Engine) housekeep() {
 		case now := <-tick.C:
 			passed = e.watchSpace(passed)
 			e.returnToWriting()
+			e.journal.keeper.look()
 			e.takePulse()
 			e.tails.sweep(now)
 			e.cursors.sweep(func(c *cursor) bool { return now.Sub(c.opened) > cursorAge })
@@ -245,7 +254,9 @@ func (e *Engine) making(id core.ExtentID) (*extent, error) {
 	return x, nil
 }
 
+// forget lets a removed extent come back: none of its records is left. Its next removal must find nothing of this one.
 func (e *Engine) forget(id core.ExtentID) {
+	e.moves.removed(id)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.mu.extents, id)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -17,9 +18,16 @@ import (
 // edgeTries is how often the tables of a range are listed: one that is replaced meanwhile is not found.
 const edgeTries = 3
 
+// soon is how long the keeper waits for its turn: appends may wait for the keeper.
+const soon = 100 * time.Millisecond
+
+// errBeside says why a range is not cut out: a table would lose what it has beside the range.
+var errBeside = errors.New("a table beside a range that is to be cut out cannot be read")
+
 // excisions cut ranges out of the tables of the database, one after another. Safe for concurrent use.
 type excisions struct {
-	turn    chan struct{} // capacity 1: one cut is under way
+	line    chan struct{} // capacity 1: cuts wait here, but for the first, so that the keeper waits for two at most
+	turn    chan struct{} // capacity 1: one cut is under way, or the keeper reads
 	asked   atomic.Uint64 // cuts that were asked for
 	flushed uint64        // … before the last flush of a cut; of the one that has the turn
 	now     atomic.Pointer[excision]
@@ -44,9 +52,16 @@ func (e *Engine) excising(span pebble.KeyRange, do func() error) error {
 	x := &e.excisions
 	asked := x.asked.Add(1)
 	select {
+	case x.line <- struct{}{}:
+	case <-e.failed:
+		return e.refusing()
+	}
+	select {
 	case x.turn <- struct{}{}:
+		<-x.line
 		defer func() { <-x.turn }()
 	case <-e.failed:
+		<-x.line
 		return e.refusing()
 	}
 	if x.flushed < asked {
@@ -56,10 +71,30 @@ func (e *Engine) excising(span pebble.KeyRange, do func() error) error {
 		}
 		x.flushed = all
 	}
+	return e.excisingTables(span, do)
+}
+
+// turnSoon waits for the turn, which ends when done is called. errMoveLater: many cuts wait for it.
+func (e *Engine) turnSoon() (done func(), err error) {
+	timer := time.NewTimer(soon)
+	defer timer.Stop()
+	select {
+	case e.excisions.turn <- struct{}{}:
+		return func() { <-e.excisions.turn }, nil
+	case <-timer.C:
+		return nil, errMoveLater
+	case <-e.failed:
+		return nil, e.refusing()
+	}
+}
+
+// excisingTables is for the one that has the turn.
+func (e *Engine) excisingTables(span pebble.KeyRange, do func() error) error {
 	tables, err := e.readEdges(span)
 	if err != nil {
-		return fmt.Errorf("read the tables beside a range that is to be cut out: %w", err)
+		return fmt.Errorf("%w: %w", errBeside, err)
 	}
+	x := &e.excisions
 	x.now.Store(&excision{span, tables})
 	defer x.now.Store(nil)
 	return do()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -228,4 +229,26 @@ func oneReadFails(t *testing.T, disk vfs.FS, which int64, x []core.Extent) (fail
 	whole(t, log, x[0], x[2])
 	must(t, log.Close())
 	return failed
+}
+
+// TestExcising_KeeperWaitsForTwo: the keeper gets its turn soon, however many cuts wait for theirs.
+func TestExcising_KeeperWaitsForTwo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, "store", vfs.NewMem())
+		defer func() { must(t, e.Close()) }()
+		var cuts sync.WaitGroup
+		for range 20 {
+			span := pebble.KeyRange{Start: batchKey(newExtent().ID, 1), End: []byte{prefixBatch + 1}}
+			cuts.Go(func() {
+				if err := e.excising(span, func() error { time.Sleep(40 * time.Millisecond); return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		done, err := e.turnSoon()
+		must(t, err)
+		done()
+		cuts.Wait()
+	})
 }

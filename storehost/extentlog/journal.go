@@ -36,6 +36,8 @@ func newJournal(e *Engine, most int64, few bool) *journal {
 		j.keeper.most, j.keeper.parts = min(most, fewRing), fewSegments
 	}
 	j.keeper.free.Store(freeShare)
+	j.keeper.garbage.Store(maxGarbage)
+	j.keeper.sparse.Store(mostLive)
 	j.keeper.wake, j.keeper.made = make(chan struct{}, 1), make(chan struct{}, 1)
 	j.keeper.tenants, j.keeper.removing = make(map[uint64]*tenants), make(map[core.ExtentID]uint64)
 	return j

@@ -49,11 +49,16 @@ type keeper struct {
 	made    chan struct{}   // capacity 1: there may be a free segment
 	wanted  atomic.Int64    // bytes of the group for which no segment is free; 0: none
 	short   atomic.Bool     // somebody soon waits for a drain
+	garbage atomic.Int64    // bytes of dead records that tables with live ones may have
+	sparse  atomic.Int64    // tables with at most so many percent of live bytes are repacked
+	looks   atomic.Bool     // tables to repack are to be looked for
+	dead    atomic.Int64    // bytes of these records, when tables were looked for last
 	flushed uint64          // serial of the last segment whose rows are, or soon will be, in tables
 	flush   <-chan struct{} // closed when the flush that began last is over; nil: none did
 	batches atomic.Int64    // that are held
 	bytes   atomic.Int64    // of them
 	drained atomic.Uint64   // bytes of batches that were drained
+	moved   atomic.Uint64   // bytes of batches that were moved to other tables
 	dropped atomic.Uint64   // … and of those that needed no drain, since they were removed before
 	waited  atomic.Int64    // nanoseconds that commitLoop waited for a segment
 	mu      sync.Mutex
@@ -69,10 +74,11 @@ type tenants struct {
 	since   time.Time // of the first batch, or of the start
 }
 
-// limit bounds the ring by the size of its disk; 0: not known.
+// limit bounds the ring, and garbage, by the size of the disk; 0: not known.
 func (k *keeper) limit(disk int64) {
 	if disk > 0 {
 		k.most = min(k.most, disk/ringShare)
+		k.garbage.Store(disk / garbageShare)
 	}
 	k.most = max(k.most, 4*leastSegment)
 }
@@ -81,6 +87,12 @@ func (k *keeper) limit(disk int64) {
 func (k *keeper) segment() int64 {
 	size := min(max(k.most/k.parts, min(roomySegment, k.most/4)), mostSegment)
 	return max(size/leastSegment*leastSegment, leastSegment)
+}
+
+// look has the keeper look for tables to repack.
+func (k *keeper) look() {
+	k.looks.Store(true)
+	notify(k.wake)
 }
 
 func notify(c chan struct{}) {
@@ -260,6 +272,11 @@ func (j *journal) keep() {
 				again.Reset(keepAgain)
 				break
 			}
+			j.repack()
+			j.e.awaitDeletions()
+		}
+		if j.keeper.looks.Swap(false) {
+			j.repack()
 		}
 		if n := j.keeper.wanted.Load(); n > 0 && j.ring.HasFree(n) {
 			notify(j.keeper.made) // its last reader has left it, of which nobody was told
@@ -272,60 +289,6 @@ func (j *journal) keep() {
 		case <-j.e.failed:
 			return
 		}
-	}
-}
-
-// flushRows writes tables of the rows of a segment that has ended. So a start has few rows to apply, and damage to a
-// group whose rows are in a table costs its batches alone.
-func (j *journal) flushRows() {
-	if j.e.refusing() != nil { // a store that only reads opens the ring anew when it has room
-		return
-	}
-	ended := uint64(0)
-	for _, u := range j.ring.Uses() {
-		if u.Ended {
-			ended = u.Serial
-		}
-	}
-	if ended <= j.keeper.flushed {
-		return
-	}
-	if j.keeper.flush != nil && !isClosed(j.keeper.flush) {
-		return
-	}
-	j.keeper.flushed = ended
-	if err := j.beginFlush(); err != nil && j.e.refusing() == nil {
-		j.e.backgroundError(err)
-	}
-}
-
-// beginFlush ends the memtable. One that cannot be written is tried again without end, so no second one is to wait
-// behind it: a full list of memtables stops all who write, for good.
-func (j *journal) beginFlush() error {
-	if err := j.awaitFlush(); err != nil {
-		return err
-	}
-	var flush <-chan struct{}
-	err := j.e.guarded(func() (err error) {
-		flush, err = j.e.db.AsyncFlush()
-		return err
-	})
-	if err == nil {
-		j.keeper.flush = flush
-	}
-	return err
-}
-
-// awaitFlush waits for the end of the flush that began last.
-func (j *journal) awaitFlush() error {
-	if j.keeper.flush == nil {
-		return nil
-	}
-	select {
-	case <-j.keeper.flush:
-		return nil
-	case <-j.e.failed:
-		return j.e.refusing()
 	}
 }
 

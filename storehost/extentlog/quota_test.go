@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"io/fs"
+	"path"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,9 +16,11 @@ type quota struct {
 	vfs.FS
 	total int64
 	mu    sync.Mutex
-	used  int64 // by files
-	other int64 // by other programs
-	most  int64 // ever used by files
+	used  int64            // by files
+	other int64            // by other programs
+	most  int64            // ever used by files
+	peak  map[string]int64 // of that, by the extension of the file
+	wrote map[string]int64 // bytes, by the extension of the file
 	files map[string]*quotaFile
 }
 
@@ -28,7 +31,7 @@ type quotaFile struct {
 }
 
 func newQuota(total int64) *quota {
-	return &quota{FS: vfs.NewMem(), total: total, files: make(map[string]*quotaFile)}
+	return &quota{FS: vfs.NewMem(), total: total, files: make(map[string]*quotaFile), wrote: make(map[string]int64)}
 }
 
 // leave has other programs use all but so many bytes of what is free.
@@ -44,6 +47,12 @@ func (q *quota) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	defer q.mu.Unlock()
 	free := uint64(max(q.total-q.used-q.other, 0))
 	return vfs.DiskUsage{TotalBytes: uint64(q.total), AvailBytes: free, UsedBytes: uint64(q.total) - free}, nil
+}
+
+func (q *quota) count(kind string, bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.wrote[kind] += int64(bytes)
 }
 
 const quotaBlock = 4 << 10
@@ -62,7 +71,13 @@ func (q *quota) grow(f *quotaFile, size int64) error {
 	}
 	f.size = size
 	q.used += more
-	q.most = max(q.most, q.used)
+	if q.used > q.most {
+		q.most = q.used
+		q.peak = make(map[string]int64)
+		for name, f := range q.files {
+			q.peak[path.Ext(name)] += f.size
+		}
+	}
 	return nil
 }
 
@@ -87,7 +102,7 @@ func (q *quota) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	defer q.mu.Unlock()
 	q.dropLocked(name)
 	q.files[name] = &quotaFile{names: 1}
-	return &quotaHandle{File: f, of: q, file: q.files[name]}, nil
+	return &quotaHandle{File: f, of: q, file: q.files[name], kind: path.Ext(name)}, nil
 }
 
 // OpenReadWrite implements vfs.FS.
@@ -101,7 +116,7 @@ func (q *quota) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 	if q.files[name] == nil {
 		q.files[name] = &quotaFile{names: 1}
 	}
-	return &quotaHandle{File: f, of: q, file: q.files[name]}, nil
+	return &quotaHandle{File: f, of: q, file: q.files[name], kind: path.Ext(name)}, nil
 }
 
 // ReuseForWrite implements vfs.FS.
@@ -179,6 +194,7 @@ type quotaHandle struct {
 	vfs.File
 	of   *quota
 	file *quotaFile
+	kind string
 	mu   sync.Mutex
 	at   int64
 }
@@ -191,6 +207,7 @@ func (h *quotaHandle) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	h.at += int64(len(b))
+	h.of.count(h.kind, len(b))
 	return h.File.Write(b)
 }
 
@@ -199,5 +216,6 @@ func (h *quotaHandle) WriteAt(b []byte, at int64) (int, error) {
 	if err := h.of.grow(h.file, at+int64(len(b))); err != nil {
 		return 0, err
 	}
+	h.of.count(h.kind, len(b))
 	return h.File.WriteAt(b, at)
 }

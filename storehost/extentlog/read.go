@@ -108,7 +108,7 @@ func (e *Engine) readOn(p place, upTo core.Seq, maxBytes int, size uint64) ([]by
 
 // batches iterates over the extent. It pins tables and memtables: close it soon.
 func (e *Engine) batches(x *extent) (*pebble.Iterator, error) {
-	iter, err := e.db.NewIter(&pebble.IterOptions{LowerBound: extentKey(prefixBatch, x.id), UpperBound: afterExtent(prefixBatch, x.id)})
+	iter, err := e.iterate(&pebble.IterOptions{LowerBound: extentKey(prefixBatch, x.id), UpperBound: afterExtent(prefixBatch, x.id)})
 	if err != nil {
 		return nil, diskError(x, err)
 	}

@@ -289,6 +289,7 @@ func (p *replay) cutOrphans() error {
 			x = &extent{id: id}
 			x.remove()
 			e.mu.extents[id] = x
+			e.moves.removes(id)
 			e.uncut.add(x, true, time.Now())
 		}
 	}

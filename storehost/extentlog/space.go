@@ -20,7 +20,8 @@ const (
 	// writtenTimes is how often a byte that is taken reaches the disk: in the log and in a table, and some for what is
 	// around it.
 	writtenTimes = 3
-	lookAgain    = 1 << 20 // bytes taken after a look that make it worth another
+	lookAgain    = 1 << 20 // bytes taken after a look that make it worth another; less on a small disk
+	lookShare    = 64      // one in so many bytes of it
 )
 
 // Memtables of a disk: its reserve is 16 of them.
@@ -34,7 +35,7 @@ const (
 const (
 	minTables  = 64
 	maxTables  = 2000
-	tableShare = 32 * 4 << 10
+	tableShare = 128 * 4 << 10
 )
 
 // space is how full the disk was when last looked at, and what was taken since. A file system that cannot say counts as
@@ -83,7 +84,8 @@ func (f fill) memtable() int {
 	return int(min(max(f.total/memtableShare, minMemtable), maxMemtable))
 }
 
-// tables is how many small tables of rows there may be before they are merged: a thirty-second of a small disk.
+// tables is how many small tables of rows there may be before they are merged: a 128th of a small disk.
+// Each change of the database, as a removal is one, costs time for each of them.
 func (f fill) tables() int {
 	if f.total == 0 {
 		return maxTables
@@ -95,7 +97,13 @@ func (f fill) tables() int {
 func (s *space) take(bytes int) { s.taken.Add(int64(bytes)) }
 
 // stale reports whether a look may tell much else than the last one.
-func (s *space) stale() bool { return s.taken.Load()-s.fill().taken >= lookAgain }
+func (s *space) stale() bool {
+	f, enough := s.fill(), int64(lookAgain)
+	if f.total > 0 {
+		enough = min(enough, f.total/lookShare)
+	}
+	return s.taken.Load()-f.taken >= enough
+}
 
 func (s *space) refuseOpen() error {
 	if f, free := s.left(0); f.used >= refuseOpenAt || free < 2*f.reserve() {
@@ -128,6 +136,12 @@ func (s *space) left(more int) (f fill, free int64) {
 func (s *space) fills() bool {
 	f, free := s.left(0)
 	return free < 6*f.reserve()
+}
+
+// nearlyFull reports whether extents are about to be refused.
+func (s *space) nearlyFull() bool {
+	f, free := s.left(0)
+	return free < 3*f.reserve()
 }
 
 // refuseSegment reports whether a file of so many bytes would come near the watermarks.

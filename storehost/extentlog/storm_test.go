@@ -33,8 +33,14 @@ func TestStorm(t *testing.T) {
 	}
 }
 
+// openStorm opens a store that repacks each table of which a part was cut out, at once.
 func openStorm(fs vfs.FS) (*Engine, error) {
-	return Open("store", Options{Store: "s1", FS: fs, Log: slog.New(slog.DiscardHandler), Ring: 1})
+	e, err := Open("store", Options{Store: "s1", FS: fs, Log: slog.New(slog.DiscardHandler), Ring: 1})
+	if err == nil {
+		e.journal.keeper.garbage.Store(0)
+		e.journal.keeper.sparse.Store(10000) // of tables of a few bytes
+	}
+	return e, err
 }
 
 // storm is one disk and the stores that are opened on it, one after another.
