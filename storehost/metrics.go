@@ -65,6 +65,8 @@ func newMetrics(reg prometheus.Registerer, h *Host) *metrics {
 		vital("disk_bytes", "Bytes of the file system of the store.", func(v extentlog.Vitals) float64 { return float64(v.TotalBytes) }),
 		vital("disk_free_bytes", "Bytes of it that are free.", func(v extentlog.Vitals) float64 { return float64(v.FreeBytes) }),
 		vital("disk_hangs_seconds", "Time for which the oldest write in progress has waited for the disk.", func(v extentlog.Vitals) float64 { return v.Hangs.Seconds() }),
+		vital("removed_bytes", "Bytes of removed extents that files with other extents still take.", func(v extentlog.Vitals) float64 { return float64(v.RemovedBytes) }),
+		total("moved_bytes_total", "Bytes of batches moved to other tables to free the space of removed extents.", func(v extentlog.Vitals) float64 { return float64(v.MovedBytes) }),
 		vital("log_bytes", "Bytes of the segments of the log.", func(v extentlog.Vitals) float64 { return float64(v.Log.Bytes) }),
 		vital("log_free_bytes", "Bytes of the segments that are free.", func(v extentlog.Vitals) float64 { return float64(v.Log.FreeBytes) }),
 		vital("log_pending_bytes", "Bytes of batches that only the log has.", func(v extentlog.Vitals) float64 { return float64(v.Log.UndrainedBytes) }),

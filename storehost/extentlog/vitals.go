@@ -25,8 +25,10 @@ type Vitals struct {
 	SyncP99 time.Duration
 	// Hangs is for how long the oldest round that is under way has been, or for how long none of many reads has ended: a
 	// disk that answers nothing at all. 0 without.
-	Hangs time.Duration
-	Log   LogVitals
+	Hangs        time.Duration
+	RemovedBytes uint64 // of removed extents, about, that files with other extents still take
+	MovedBytes   uint64 // of batches that were moved to other files to free these, in this run
+	Log          LogVitals
 }
 
 // LogVitals tell of the log in front of the database.
@@ -138,6 +140,7 @@ func (e *Engine) takePulse() {
 	fill := e.space.fill()
 	e.pulse.seen.Store(&Vitals{
 		FreeBytes: uint64(fill.free), TotalBytes: uint64(fill.total), AppendBytesPerSecond: rate, SyncP99: p99,
+		RemovedBytes: uint64(e.journal.keeper.dead.Load()), MovedBytes: e.journal.keeper.moved.Load(),
 		Log: e.journal.vitals(time.Now()),
 	})
 }

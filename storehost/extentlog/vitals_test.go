@@ -2,6 +2,7 @@ package extentlog
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,4 +31,26 @@ func TestVitals_Log(t *testing.T) {
 	if v := e.journal.vitals(time.Now()); v.UndrainedBytes != 0 || v.DrainedBytes+v.DroppedBytes != both.UndrainedBytes || v.FreeBytes != v.Bytes || v.Age != 0 {
 		t.Errorf("all is drained: %+v, before %+v", v, both)
 	}
+}
+
+// TestVitals_Removed: bytes of removed extents count while they take space, and those that are moved to free it.
+func TestVitals_Removed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openHostile(t, vfs.NewMem())
+		defer func() { must(t, e.Close()) }()
+		stays, goes := newWriter(t, e), newWriter(t, e)
+		stays.append(2, 10<<10)
+		goes.append(30, 10<<10)
+		drainAll(t, e)
+		must(t, removeTold(e, goes.x, 1))
+		time.Sleep(3 * time.Second)
+		if v := e.Vitals(); v.RemovedBytes < 200<<10 || v.MovedBytes != 0 {
+			t.Errorf("%d bytes of removed extents take space, and %d were moved", v.RemovedBytes, v.MovedBytes)
+		}
+		repackAll(e)
+		time.Sleep(3 * time.Second)
+		if v := e.Vitals(); v.RemovedBytes > 1<<10 || v.MovedBytes < 20<<10 {
+			t.Errorf("%d bytes of removed extents take space, and %d were moved", v.RemovedBytes, v.MovedBytes)
+		}
+	})
 }
