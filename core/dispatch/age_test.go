@@ -277,7 +277,7 @@ func TestGroup_DeadLettersSayWhy(t *testing.T) {
 		if err := s.Nack(2, 2, 0, nil, 0, second(5)); err != nil {
 			t.Fatal(err)
 		}
-		blob, _, _ := appendState(nil, &policyStates{}, &s.done, reduce(inOrder(s.draftEntries(true, second(5).UnixNano())), level), false)
+		blob, _, _ := appendState(nil, &policyStates{}, nil, &s.done, reduce(inOrder(s.draftEntries(true, second(5).UnixNano())), level), false)
 		st, err := DecodeState(blob)
 		if err != nil {
 			t.Fatal(err)

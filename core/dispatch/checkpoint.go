@@ -26,6 +26,7 @@ func (s *Share) Checkpoint(dst []byte, final bool, now time.Time) (blob []byte, 
 type Draft struct {
 	token    uint64
 	policies policyStates
+	covers   covers
 	done     *acklevel.Window // not the share's own
 	entries  []entry          // by chunk
 	chunks   []draftChunk
@@ -53,7 +54,7 @@ func (s *Share) Draft(final bool, now time.Time) *Draft {
 		s.group.claimRetries()
 	}
 	s.changed, s.final = false, final
-	d := &Draft{token: s.token, policies: s.group.policies}
+	d := &Draft{token: s.token, policies: s.group.policies, covers: s.covers}
 	if s.group.atMostOnce() {
 		if final {
 			s.unclaim()
@@ -81,7 +82,7 @@ func (s *Share) Draft(final bool, now time.Time) *Draft {
 
 // Encode appends the checkpoint to dst, in as much detail as there is room for. It needs no lock.
 func (d *Draft) Encode(dst []byte) []byte {
-	d.fitted = fit(dst, &d.policies, d.done, inOrder(d.entries, d.chunks))
+	d.fitted = fit(dst, &d.policies, d.covers, d.done, inOrder(d.entries, d.chunks))
 	d.entries, d.chunks = nil, nil
 	return d.fitted.blob
 }
@@ -172,7 +173,7 @@ func (s *Share) draftEntries(final bool, now int64) (out []entry, chunks []draft
 // State is what the share's last checkpoint would hold if it were given away now, in full.
 func (s *Share) State(now time.Time) State {
 	s.group.settleGiven()
-	st := State{policies: s.group.policies, told: true, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
+	st := State{policies: s.group.policies, told: true, covers: s.covers, done: *s.done.Clone(), messages: map[core.Seq]entry{}}
 	for _, e := range inOrder(s.draftEntries(true, s.group.at(now))) {
 		first, count := e.first, e.count
 		e.first, e.count, e.firstTry, e.leaves = 0, 0, false, false

@@ -40,7 +40,8 @@ type crashWorld struct {
 	crashQueues
 	spec core.GroupSpec // as it is by now
 	now  time.Time
-	rows []map[int][]byte // durable: of each owner, the first one's first, by extent
+	rows []map[int]crashRow // durable: of each owner, the first one's first, by extent
+	puts int64              // of those so far
 
 	life   int                  // of the present owner, from 1
 	given  [crashExtents]*State // of the owner before it, if that gave all away and lives
@@ -54,6 +55,12 @@ type crashWorld struct {
 	settled   bool // an ack was taken …
 	durable   bool // … and is durable
 	broken    string
+}
+
+// crashRow is what an owner saved last.
+type crashRow struct {
+	blob    []byte
+	written int64
 }
 
 func newCrashWorld(rules crashRules) *crashWorld {
@@ -72,22 +79,33 @@ func (w *crashWorld) fail(format string, args ...any) {
 func (w *crashWorld) begin() {
 	w.life++
 	w.settled = w.durable
-	var states [crashExtents]State
-	for _, rows := range slices.Backward(w.rows) { // the latest first
-		for i, row := range rows {
-			st, err := DecodeState(row)
-			if err != nil {
-				w.fail("a checkpoint does not decode: %v", err)
-				return
-			}
-			states[i].Merge(st)
+	var saved [crashExtents][]Saved
+	for life, rows := range slices.Backward(w.rows) { // the latest first
+		for i := range rows {
+			saved[i] = append(saved[i], w.row(life+1, i))
 		}
 	}
-	w.rows = append(w.rows, map[int][]byte{})
+	w.rows = append(w.rows, map[int]crashRow{})
 	w.g = NewGroup(w.spec)
-	w.shares[ofLog] = w.g.AddShare(extent(1), states[ofLog], w.now)
-	w.shares[ofRetries] = w.g.AddTimers(extent(2), states[ofRetries], w.now)
+	w.shares[ofLog] = w.g.AddShare(extent(1), MergeSaved(saved[ofLog]), w.now)
+	w.shares[ofRetries] = w.g.AddTimers(extent(2), MergeSaved(saved[ofRetries]), w.now)
 	w.shares[ofRetries].Returning()
+}
+
+// put is that an owner saves.
+func (w *crashWorld) put(life, of int, blob []byte) {
+	w.puts++
+	w.rows[life-1][of] = crashRow{blob, w.puts}
+}
+
+// row is what an owner saved last.
+func (w *crashWorld) row(life, of int) Saved {
+	row := w.rows[life-1][of]
+	st, err := DecodeState(row.blob)
+	if err != nil {
+		w.fail("a checkpoint does not decode: %v", err)
+	}
+	return Saved{Version{runOf(byte(life)), row.written}, st}
 }
 
 // feed offers what the owner has not read.
@@ -157,7 +175,7 @@ func (w *crashWorld) save(told bool) bool {
 	for i, s := range w.shares {
 		changed = changed || s.Changed()
 		blob, token := s.Checkpoint(nil, false, w.now)
-		w.rows[w.life-1][i] = blob
+		w.put(w.life, i, blob)
 		if told {
 			s.Saved(token)
 		}
@@ -252,7 +270,7 @@ func (w *crashWorld) giveAway() {
 	for i, s := range w.shares {
 		st := s.State(w.now)
 		w.given[i] = &st
-		w.rows[w.life-1][i] = st.Append(nil)
+		w.put(w.life, i, st.Append(nil))
 	}
 	w.durable = w.settled
 	w.begin()
@@ -260,12 +278,16 @@ func (w *crashWorld) giveAway() {
 
 // ackLate acks at the owner before the present one, which then hears of it.
 func (w *crashWorld) ackLate(h *handedCopy) bool {
-	st := w.given[h.of]
+	s, st := w.shares[h.of], w.given[h.of]
 	if st == nil || h.over || h.life != w.life-1 || !st.Ack(h.seq, h.attempt, w.now) {
 		return false
 	}
-	w.rows[h.life-1][h.of] = st.Append(nil)
-	w.shares[h.of].Absorb(*st, w.now)
+	before := w.row(h.life, h.of)
+	w.put(h.life, h.of, st.Append(nil))
+	if after := w.row(h.life, h.of); after.Follows(before.State) {
+		s.Cover(after.Version)
+	}
+	s.Absorb(*st, w.now)
 	w.durable = true
 	return true
 }

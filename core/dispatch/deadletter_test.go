@@ -174,7 +174,7 @@ func TestDead_CutShort(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	f := fit(nil, &policyStates{}, &done, entries)
+	f := fit(nil, &policyStates{}, nil, &done, entries)
 	st := decode(t, f.blob)
 	if f.level != cutShort || len(f.written) == len(entries) {
 		t.Fatalf("level %d, %d of %d entries", f.level, len(f.written), len(entries))

@@ -20,12 +20,18 @@ func DecodeState(blob []byte) (State, error) {
 	}
 	var st State
 	version, d := body[0], decoder{b: body[1:]}
-	if version == stateVersion {
+	if version >= policiesVersion && version <= stateVersion {
 		st.policies.decode(&d)
 		st.told = true
 	}
 	if d.bad {
 		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged policies", len(blob))
+	}
+	if version == stateVersion {
+		st.covers = d.covers()
+	}
+	if d.bad {
+		return State{}, core.Errorf(core.CodeCorrupt, "checkpoint of %d bytes has damaged covers", len(blob))
 	}
 	done, rest, err := decodeWindow(version, d.b)
 	if err != nil {
@@ -152,13 +158,13 @@ func (d *decoder) entry(version byte, at *place) (e entry) {
 	e.first, e.count = at.next+core.Seq(gap), uint32(count)
 	at.next = e.first + core.Seq(count)
 	var with uint64
-	if version == stateVersion {
+	if version >= policiesVersion {
 		with = d.flags(&e)
 	} else {
 		with = d.oldFlags(&e, version)
 	}
 	e.attempts = uint16(d.uvarint(math.MaxUint16))
-	d.must(e.attempts > 0 || version == stateVersion && e.dies())
+	d.must(e.attempts > 0 || version >= policiesVersion && e.dies())
 	if with&notCountedBit != 0 {
 		e.notCounted = uint16(d.uvarint(uint64(e.attempts)))
 		d.must(e.notCounted > 0)
@@ -175,7 +181,7 @@ func (d *decoder) entry(version byte, at *place) (e entry) {
 	if with&metadataBit != 0 {
 		e.metadata = d.text(core.MaxMetadata)
 	}
-	if version != stateVersion {
+	if version < policiesVersion {
 		e.upgrade(at)
 	}
 	return e
@@ -198,10 +204,11 @@ func (d *decoder) flags(e *entry) (with uint64) {
 //	1  the window has ranges only; no entry has attempts that do not count, has metadata or leaves for the retry queue
 //	2  the window may have bits, and entries may have attempts that do not count
 //	3  entries may have metadata, and may leave for the retry queue
+//	4  as today, without covers
 //
-// They have no policies. Flags are one byte: the kind, 2 bits; the failure, 2 bits; text, notCounted, metadata, a bit
-// each. A due counts from that of the entry before, from 0 after an entry without one. The kinds 0 and 1 are those of
-// today. The others become:
+// Those before 4 have no policies. Their flags are one byte: the kind, 2 bits; the failure, 2 bits; text, notCounted,
+// metadata, a bit each. A due counts from that of the entry before, from 0 after an entry without one. The kinds 0 and
+// 1 are those of today. The others become:
 //
 //	3  leaves for the retry queue      kindTransferring to the retry queue, Failed
 //	2  had its last attempt: blocked, or perhaps in the dead letter queue already
@@ -211,9 +218,10 @@ func (d *decoder) flags(e *entry) (with uint64) {
 // So whoever resumes a blocked one of those looks for it before it appends it, and blocks it again in a group that
 // still blocks.
 const (
-	plainVersion = 1
-	bitsVersion  = 2
-	retryVersion = 3
+	plainVersion    = 1
+	bitsVersion     = 2
+	retryVersion    = 3
+	policiesVersion = 4
 )
 
 const (

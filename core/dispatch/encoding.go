@@ -15,15 +15,16 @@ import (
 
 // The blob, little-endian:
 //
-//	version u8 | policies | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
+//	version u8 | policies | covers | window (see acklevel) | n uvarint | n × entry | crc32c u32 of all before
 //	policies: n uvarint | n × (id u8, rising from 1 | length uvarint | bytes), at most MaxPolicies in all
+//	covers: n uvarint | n × (run 16 bytes, rising | written uvarint, unix µs), at most MaxCovers
 //	entry: gap uvarint | count−1 uvarint | flags uvarint | attempts uvarint | with notCounted: notCounted uvarint |
 //	       but for blocked and dead ones: due varint, ms since the last due before | with text: length uvarint, text |
 //	       with metadata: length uvarint, metadata
 //
-// A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 4 is always
+// A gap is the number of seqs since the end of the entry before (the first: since the frontier). Version 5 is always
 // written. Those before are read as the rules of oldFlags and upgrade say.
-const stateVersion = 4
+const stateVersion = 5
 
 // flags of an entry, from the lowest bit: the kind, 2 bits; the failure of the last attempt, 3 bits; and the bits
 // below. Bits that have no meaning are zero: a meaning for one of them is a new version.
@@ -53,6 +54,7 @@ type detail uint8
 const (
 	everything      detail = iota
 	withoutTexts           // not what consumers said
+	withoutCovers          // nor which rows it covers: they are merged again; and from here on it does not tell all that they did
 	withoutMetadata        // nor the metadata that they left
 	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
 	attemptsOnly           // nor other deadlines and reasons
@@ -68,12 +70,18 @@ type fitted struct {
 }
 
 // fit appends what is done and the entries.
-func fit(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry) fitted {
+func fit(dst []byte, policies *policyStates, c covers, done *acklevel.Window, entries []entry) fitted {
 	f := fitted{needed: needed(entries, done.Frontier())}
 	for ; ; f.level++ {
+		if f.level == withoutCovers {
+			if len(c) == 0 {
+				continue
+			}
+			c = nil
+		}
 		entries = reduce(entries, f.level)
 		var whole bool
-		if f.blob, f.written, whole = appendState(dst, policies, done, entries, f.level == cutShort); whole && len(f.blob)-len(dst) <= MaxCheckpoint || f.level == cutShort {
+		if f.blob, f.written, whole = appendState(dst, policies, c, done, entries, f.level == cutShort); whole && len(f.blob)-len(dst) <= MaxCheckpoint || f.level == cutShort {
 			return f
 		}
 	}
@@ -96,7 +104,7 @@ func needed(entries []entry, frontier core.Seq) (n int) {
 
 // reduce leaves out what the level leaves out.
 func reduce(entries []entry, level detail) []entry {
-	if level == everything || level == cutShort {
+	if level == everything || level == withoutCovers || level == cutShort {
 		return entries
 	}
 	out := entries[:0]
@@ -131,14 +139,14 @@ func (st *State) Append(dst []byte) []byte {
 		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
 		entries = join(entries, e)
 	}
-	return fit(dst, &st.policies, &st.done, entries).blob
+	return fit(dst, &st.policies, st.covers, &st.done, entries).blob
 }
 
 // appendState appends the blob; if cut is set, those entries that fit, whole is false otherwise when not all do.
-func appendState(dst []byte, policies *policyStates, done *acklevel.Window, entries []entry, cut bool) (blob []byte, written []entry, whole bool) {
+func appendState(dst []byte, policies *policyStates, c covers, done *acklevel.Window, entries []entry, cut bool) (blob []byte, written []entry, whole bool) {
 	const room = MaxCheckpoint - crc32.Size
 	start := len(dst)
-	b, _ := done.Append(policies.append(append(dst, stateVersion)))
+	b, _ := done.Append(c.append(policies.append(append(dst, stateVersion))))
 	over := -maxMessages // messages
 	for i := range entries {
 		over += int(entries[i].count)

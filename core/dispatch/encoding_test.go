@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ var goldens = map[byte]string{
 	2: "020201002501005555555555555555555555555555555555555555555555555555555555555555555555070000240201a0bcacfef962010019018f4e056c6174657200001e010362616400002a040100002203010000020101000001c0dbacfef9625a2a02bd",
 	3: "030201002501005555555555555555555555555555555555555555555555555555555555555555555555090000240201a0bcacfef962010019018f4e056c6174657200001e010362616400002a040100002203010000020101000001c0dbacfef96200007b0301c0feb50304776169740673746570203200004001bf81b503016de81e7d26",
 	4: "040101026f6e02010025010055555555555555555555555555555555555555555555555555555555555555555555550c0000440201a0bcacfef962010029018f4e056c6174657200002f01036261640000cb0804010000931002000093180001000001b06d0000eb030301c0feb5030477616974067374657020320000800101bf81b503016d000006030000c880010302a09c01000080800201a09c018d3be89b",
+	5: "050101026f6e02010000000000000000000000000000008080f9c0c1c48203020000000000000000000000000000000102010025010055555555555555555555555555555555555555555555555555555555555555555555550c0000440201a0bcacfef962010029018f4e056c6174657200002f01036261640000cb0804010000931002000093180001000001b06d0000eb030301c0feb5030477616974067374657020320000800101bf81b503016d000006030000c880010302a09c01000080800201a09c01b1a0448c",
 }
 
 func goldenDue(seconds int) int64 {
@@ -73,6 +75,9 @@ func TestDecodeState_Goldens(t *testing.T) {
 		if diff := cmp.Diff(want, st.plain(), cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("version %d (-want +got):\n%s", version, diff)
 		}
+		if want := goldenState().covers; version == stateVersion && !slices.Equal(st.covers, want) || version < stateVersion && st.covers != nil {
+			t.Errorf("version %d covers %v, want %v", version, st.covers, want)
+		}
 		if st.Frontier() != 2 || !st.done.Done(4) || st.done.Done(22) != (version > 1) {
 			t.Errorf("version %d: frontier %d, done %v", version, st.Frontier(), st.done)
 		}
@@ -95,7 +100,7 @@ func TestDecodeState_OldWindows(t *testing.T) {
 		ranges = append(ranges, 1, 0)
 	}
 	blob := holes.Append(nil)
-	bits := append([]byte{bitsVersion}, blob[2:len(blob)-4]...) // without policies
+	bits := append([]byte{bitsVersion}, blob[3:len(blob)-4]...) // without policies and covers
 	if len(blob) > 140 {
 		t.Errorf("500 holes are written in %d bytes", len(blob))
 	}
@@ -115,11 +120,11 @@ func TestDecodeState_OldWindows(t *testing.T) {
 	}
 }
 
-// TestDecodeState_UnknownFlags refuses what has no meaning in version 4: a build that gives it one writes another
+// TestDecodeState_UnknownFlags refuses what has no meaning in version 5: a build that gives it one writes another
 // version.
 func TestDecodeState_UnknownFlags(t *testing.T) {
 	blob := func(flags ...byte) []byte { // one entry: seq 1, 1 attempt, due 1 if there is room for one
-		return append(append([]byte{stateVersion, 0, 0, 0, 1, 0, 0}, flags...), 1, 2)
+		return append(append([]byte{stateVersion, 0, 0, 0, 0, 1, 0, 0}, flags...), 1, 2)
 	}
 	if _, err := DecodeState(seal(blob(0))); err != nil {
 		t.Fatalf("a locked message: %v", err)
@@ -133,7 +138,7 @@ func TestDecodeState_UnknownFlags(t *testing.T) {
 		"a bit":                             blob(0x80, 0x80, 1<<flagBits>>14),
 		"an unsure attempt that counts":     blob(0x80, 1<<unsureShift>>7),
 		"a blocked message that is held":    blob(0x80|byte(kindBlocked), 0x80, heldBit>>14),
-		"a message without an attempt":      {stateVersion, 0, 0, 0, 1, 0, 0, 0, 0, 2},
+		"a message without an attempt":      {stateVersion, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2},
 	} {
 		if _, err := DecodeState(seal(b)); core.CodeOf(err) != core.CodeCorrupt {
 			t.Errorf("%s that is not known: got %v", what, err)
@@ -191,7 +196,9 @@ func TestPolicies_AreKept(t *testing.T) {
 // TestDecodeState_UnknownPolicies leaves out what a later build may know, and refuses sections that are too large or
 // out of order.
 func TestDecodeState_UnknownPolicies(t *testing.T) {
-	with := func(policies ...byte) []byte { return seal(append(append([]byte{stateVersion}, policies...), 7, 0, 0)) }
+	with := func(policies ...byte) []byte {
+		return seal(append(append([]byte{stateVersion}, policies...), 0, 7, 0, 0))
+	}
 	st := decode(t, with(2, PolicyBreaker, 2, 'o', 'n', 200, 3, 'a', 'b', 'c'))
 	if got := st.Policy(PolicyBreaker); string(got) != "on" || st.Policy(200) != nil || st.Frontier() != 7 {
 		t.Errorf("policy %q, frontier %d", got, st.Frontier())
@@ -255,6 +262,7 @@ func goldenState() State {
 		st.done.Ack(seq)
 	}
 	st.policies[PolicyBreaker-1] = "on"
+	st.covers = covers{{Run: runOf(1), Written: 1_700_000_000_000_000}, {Run: runOf(2), Written: 1}}
 	st.messages = maps.Clone(goldenEntries(stateVersion))
 	return st
 }

@@ -9,7 +9,7 @@ import (
 
 // oneRun is a checkpoint of a few bytes that tells of n messages in a row.
 func oneRun(n int) []byte {
-	blob, _, _ := appendState(nil, &policyStates{}, &(&State{}).done, []entry{{first: 1, count: uint32(n), kind: kindWaiting, attempts: 1}}, false)
+	blob, _, _ := appendState(nil, &policyStates{}, nil, &(&State{}).done, []entry{{first: 1, count: uint32(n), kind: kindWaiting, attempts: 1}}, false)
 	return blob
 }
 
@@ -18,11 +18,11 @@ func TestDecodeState_Bound(t *testing.T) {
 	if st := decode(t, oneRun(maxMessages)); st.Pending() != maxMessages {
 		t.Errorf("%d messages, want %d", st.Pending(), maxMessages)
 	}
-	halves := []byte{stateVersion, 0, 0, 0, 2} // the second one exceeds the limit
+	halves := []byte{stateVersion, 0, 0, 0, 0, 2} // the second one exceeds the limit
 	for range 2 {
 		halves, _ = appendEntry(halves, &entry{first: 1, count: maxMessages/2 + 1, kind: kindWaiting, attempts: 1}, place{next: 1})
 	}
-	for what, blob := range map[string][]byte{"one run": seal([]byte{stateVersion, 0, 0, 0, 1, 0, 0xc0, 0xb8, 2, 1, 1, 2}), "two runs": seal(halves)} {
+	for what, blob := range map[string][]byte{"one run": seal([]byte{stateVersion, 0, 0, 0, 0, 1, 0, 0xc0, 0xb8, 2, 1, 1, 2}), "two runs": seal(halves)} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		_, err := DecodeState(blob)
@@ -43,7 +43,7 @@ func TestAppendState_Bound(t *testing.T) {
 		{first: maxMessages + 1, count: 7, kind: kindTransferring, to: RetryQueue, attempts: 1, leaves: true},
 		{first: maxMessages + 8, count: 9, kind: kindWaiting, attempts: 2},
 	}
-	f := fit(nil, &policyStates{}, &(&State{}).done, entries)
+	f := fit(nil, &policyStates{}, nil, &(&State{}).done, entries)
 	st := decode(t, f.blob)
 	if f.level != cutShort || st.Pending() != maxMessages {
 		t.Fatalf("%d messages at level %d, want %d", st.Pending(), f.level, maxMessages)

@@ -19,7 +19,7 @@ func FuzzDecodeState(f *testing.F) {
 	f.Add([]byte{plainVersion, 0, 0, 0})
 	f.Add([]byte{bitsVersion, 3, 1, 0, 3, 0x55, 0x55, 0x55, 1, 1, 2, 0, 1, 20})
 	f.Add([]byte{plainVersion, 3, 1, 1, 0, 2, 0, 0, 0, 1, 20, 0, 5, 2, 3})
-	f.Add([]byte{stateVersion, 2, PolicyBreaker, 1, 'x', 9, 0, 3, 0, 1, 0, 0, 3, 1, 1, 0, 0x83, 2, 1, 20})
+	f.Add([]byte{stateVersion, 2, PolicyBreaker, 1, 'x', 9, 0, 0, 3, 0, 1, 0, 0, 3, 1, 1, 0, 0x83, 2, 1, 20})
 	for _, text := range goldens {
 		blob, err := hex.DecodeString(text)
 		if err != nil {

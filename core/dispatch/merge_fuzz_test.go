@@ -18,9 +18,9 @@ func FuzzMerge(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(blob[:len(blob)-crc32.Size], []byte{stateVersion, 0, 3, 0, 1, 0, 0, 1, 1, 2}, int64(-3_600_000), uint64(7))
+		f.Add(blob[:len(blob)-crc32.Size], []byte{stateVersion, 0, 0, 3, 0, 1, 0, 0, 1, 1, 2}, int64(-3_600_000), uint64(7))
 	}
-	f.Add([]byte{stateVersion, 0, 0, 0, 1, 0, 0, 1, 1, 2}, []byte{stateVersion, 0, 0, 0, 1, 0, 0, 0, 1, 2}, int64(-5), uint64(1))
+	f.Add([]byte{stateVersion, 0, 0, 0, 0, 1, 0, 0, 1, 1, 2}, []byte{stateVersion, 0, 0, 0, 0, 1, 0, 0, 0, 1, 2}, int64(-5), uint64(1))
 	f.Fuzz(func(t *testing.T, first, second []byte, shift int64, seq uint64) {
 		a, err := DecodeState(seal(first))
 		if err != nil || len(a.messages) > 1000 {
@@ -45,6 +45,7 @@ func FuzzMerge(f *testing.F) {
 		if diff := cmp.Diff(both.plain(), again.plain(), cmp.AllowUnexported(entry{})); diff != "" {
 			t.Errorf("merged twice (-once +twice):\n%s", diff)
 		}
+		covering(t, a, b)
 		readable(t, both)
 		readable(t, both.Until(core.Seq(seq)))
 	})
@@ -55,6 +56,34 @@ func merged(states ...State) (out State) {
 		out.Merge(st)
 	}
 	return out
+}
+
+// covering merges two rows as they are, and with one that covers the other: everything that either has done stays done,
+// and nothing of a row is left out that no other one covers.
+func covering(t *testing.T, a, b State) {
+	t.Helper()
+	first, second := Version{runOf(1), 5}, Version{runOf(2), 5}
+	rows := []Saved{{first, a}, {second, b}}
+	over := b
+	over.covers = over.covers.with(first)
+	for _, rows := range [][]Saved{rows, {rows[0], {second, over}}, {{second, over}, rows[0]}} {
+		st, all := MergeSaved(rows), merged(rows[0].State, rows[1].State)
+		if st.Consumed() != all.Consumed() {
+			t.Errorf("%d are consumed, want %d", st.Consumed(), all.Consumed())
+		}
+		covered := coveredOf(rows)
+		for i, r := range rows {
+			for seq, e := range r.messages {
+				if _, there := st.messages[seq]; !there && (!covered[i] || e.dies() && !e.held) {
+					t.Errorf("seq %d of row %d is left out: %+v", seq, i, e)
+				}
+			}
+		}
+		if covered[0] && covered[1] {
+			t.Error("both rows are covered")
+		}
+		readable(t, st)
+	}
 }
 
 // readable saves a state in all ways in which it comes to be saved, and reads that again.

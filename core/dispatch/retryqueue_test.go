@@ -206,7 +206,7 @@ func TestPark_CrowdedCheckpoint(t *testing.T) {
 		}
 		entries = append(entries, e)
 	}
-	f := fit(nil, &policyStates{}, &done, entries)
+	f := fit(nil, &policyStates{}, nil, &done, entries)
 	st := decode(t, f.blob)
 	if f.level != cutShort || len(f.blob) > MaxCheckpoint || len(st.messages) < MaxOutstanding/2 {
 		t.Fatalf("%d bytes at level %d, with %d messages", len(f.blob), f.level, len(st.messages))

@@ -52,6 +52,7 @@ type Share struct {
 	pending   queue[saving]   // phase unsaved; others are skipped
 	token     uint64          // of the last checkpoint
 	saved     uint64          // token of the last one that is durable
+	covers    covers          // rows of other owners that checkpoints cover
 	changed   bool
 	final     bool // the last checkpoint was
 	full      bool

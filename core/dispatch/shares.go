@@ -19,7 +19,7 @@ func (g *Group) addShare(extent core.ExtentID, state State, timers bool, now tim
 	}
 	g.at(now)
 	s := &Share{
-		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(),
+		group: g, extent: extent, timers: timers, done: *state.done.Clone(), table: newTable(), covers: state.covers,
 		squeezeAt: MaxOutstandingBytes / 2,
 	}
 	s.begin()
@@ -64,7 +64,7 @@ func (g *Group) Rebuild(s *Share, now time.Time) {
 	was := *s
 	*s = Share{
 		Owner: s.Owner, group: g, extent: s.extent, timers: s.timers, merged: s.merged, returning: s.returning,
-		rate: s.rate, paced: s.paced, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying,
+		rate: s.rate, paced: s.paced, chained: s.chained, waits: s.waits, listed: s.listed, staying: s.staying, covers: s.covers,
 		done: s.done, table: newTable(), full: s.full,
 		held: s.held, heldBytes: s.heldBytes, squeezeAt: MaxOutstandingBytes / 2, lent: s.lent,
 		withheld: s.withheld, withholds: s.withholds, token: s.token, saved: s.saved, changed: true,

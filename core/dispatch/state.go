@@ -73,7 +73,8 @@ func joinFrom(out []entry, from int, e entry) []entry {
 // State is that of an extent nobody has read yet.
 type State struct {
 	policies policyStates
-	told     bool // an owner told the states of policies, also of those that have none
+	told     bool   // an owner told the states of policies, also of those that have none
+	covers   covers // versions of other rows that this state is past
 	done     acklevel.Window
 	messages map[core.Seq]entry // first and count unused
 }
@@ -100,8 +101,9 @@ func (st State) Until(seq core.Seq) State {
 	return out
 }
 
-// Merge joins the state that another owner of the same extent saved: the union of the settled seqs, the highest
-// attempts, the latest deadlines. If both have states of policies, those of st stay.
+// Merge joins the state that another owner of the same extent saved, and of which the owner of st knew nothing: the
+// union of the settled seqs, the highest attempts, the latest deadlines. If both have states of policies, those of st
+// stay. See MergeSaved.
 func (st *State) Merge(o State) {
 	if !st.told {
 		st.policies, st.told = o.policies, o.told

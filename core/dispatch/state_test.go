@@ -235,10 +235,10 @@ func TestAppendState_CutShort(t *testing.T) {
 		entries = append(entries, entry{first: core.Seq(2*i + 2), count: 1, kind: kindTransferring, attempts: uint16(i%500 + 1)})
 	}
 	done := StartAfter(1).done
-	if _, _, whole := appendState(nil, &policyStates{}, &done, entries, false); whole {
+	if _, _, whole := appendState(nil, &policyStates{}, nil, &done, entries, false); whole {
 		t.Fatal("40,000 entries fit")
 	}
-	blob, _, whole := appendState([]byte("x"), &policyStates{}, &done, entries, true)
+	blob, _, whole := appendState([]byte("x"), &policyStates{}, nil, &done, entries, true)
 	st := decode(t, blob[1:])
 	if !whole || len(blob)-1 > MaxCheckpoint || len(blob) < MaxCheckpoint-32 {
 		t.Fatalf("got %d bytes, whole %v", len(blob), whole)

@@ -129,7 +129,7 @@ func TestShare_StopsBeforeCheckpointsAreFull(t *testing.T) {
 			return
 		}
 		estimate := s.done.SizeMost() + min(failed*entryMost, s.weight.entries+s.weight.failures*entryMost)
-		f := fit(nil, &g.policies, &s.done, inOrder(s.draftEntries(false, g.now)))
+		f := fit(nil, &g.policies, nil, &s.done, inOrder(s.draftEntries(false, g.now)))
 		if f.level > everything || len(f.blob) > estimate || len(f.blob) < estimate/3 {
 			t.Fatalf("after %d failures a checkpoint is %d bytes, and was estimated at %d", failed, len(f.blob), estimate)
 		}
