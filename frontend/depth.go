@@ -334,18 +334,20 @@ func (s *service) unowned(ctx context.Context, group metadata.GroupRecord, l *le
 // saved is what the owners of a share have saved in the group's present epoch, or where a rewind changes nothing in
 // any.
 func (s *service) saved(ctx context.Context, group metadata.GroupRecord, e core.Extent) (state dispatch.State, err error) {
+	var rows []dispatch.Saved
 	for row, err := range metadata.Rows(ctx, s.shown, metadata.Checkpoints, metadata.CheckpointPartition(group.ID, e.ID), metadata.Quorum) {
 		if err != nil {
 			return state, core.Errorf(core.CodeOf(err), "look up how far group %s is in extent %s: %w", group.Spec.Name, e.ID, err)
 		}
-		if epoch, _, ok := metadata.CheckpointOf(row.Key); !ok || epoch != group.Epoch && e.Queue == group.Queue {
+		epoch, run, ok := metadata.CheckpointOf(row.Key)
+		if !ok || epoch != group.Epoch && e.Queue == group.Queue {
 			continue
 		}
 		one, err := dispatch.DecodeState(row.Value)
 		if err != nil {
 			return state, err
 		}
-		state.Merge(one)
+		rows = append(rows, dispatch.Saved{Version: dispatch.Version{Run: run, Written: row.Written.UnixMicro()}, State: one})
 	}
-	return state, nil
+	return dispatch.MergeSaved(rows), nil
 }

@@ -73,9 +73,12 @@ func CheckpointKey(group core.GroupID, extent core.ExtentID, epoch uint64, run c
 }
 
 // CheckpointOf reads the epoch and the run from the key of a checkpoint; not ok for a key of another form.
-func CheckpointOf(k Key) (epoch uint64, run string, ok bool) {
-	text, run, _ := strings.Cut(k.Row, "/")
+func CheckpointOf(k Key) (epoch uint64, run core.RunID, ok bool) {
+	text, of, _ := strings.Cut(k.Row, "/")
 	epoch, err := strconv.ParseUint(text, 10, 64)
+	if err == nil {
+		run.ID, err = core.ParseID(of)
+	}
 	return epoch, run, err == nil
 }
 

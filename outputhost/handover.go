@@ -45,15 +45,14 @@ func (g *group) giveAway(s *share, now time.Time) {
 // answers the queues of the shares that are not saved, and why. Those hold up no others: rows, and then claims, have
 // half of the time that is left, and the rest is for what the caller has to do for other queues.
 func (h *Host) saveGiven(ctx context.Context, groups []*group) (failed map[core.QueueID]error) {
-	run, now := h.deps.Members.Self().Run, h.deps.Now()
+	now := h.deps.Now()
 	var all []*share
 	var rows []metadata.Row
 	for _, g := range groups {
 		g.mu.Lock()
-		for id, s := range g.mu.given {
+		for _, s := range g.mu.given {
 			if !s.late.durable {
-				row := metadata.Row{Key: metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, run), Value: s.late.state.Append(nil), Written: h.saver.stamp(now)}
-				rows, all = append(rows, row), append(all, s)
+				rows, all = append(rows, s.lateRowLocked(now)), append(all, s)
 			}
 		}
 		g.mu.Unlock()
@@ -206,7 +205,11 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 				g.mu.Unlock()
 				return err
 			}
-			s.others[row.Key] = &other{value: string(row.Value), since: now}
+			known := s.knowsLocked(row.Key, state)
+			if known && state.Pending() > 0 {
+				s.rules.Cover(versionOf(row))
+			}
+			s.others[row.Key] = &other{value: string(row.Value), since: now, known: known}
 			changed = s.absorbLocked(state, now) || changed
 			s.secured = securedNot
 		case s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
@@ -217,6 +220,9 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		if !present[k] {
 			delete(s.others, k)
 		}
+	}
+	if len(s.others) == 0 {
+		s.rules.CoverNothing()
 	}
 	if len(over) > 0 && s.secured != securedAll { // ours may be lost: it is at One only
 		over = nil
@@ -238,6 +244,22 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	return nil
 }
 
+// knowsLocked reports whether the state of another owner has no news of unsettled messages: it only settles some of
+// those that the same run saved before, in a row from which this share was resumed. An owner that gave the share away
+// saves no others.
+func (s *share) knowsLocked(checkpoint metadata.Key, state dispatch.State) bool {
+	_, run, _ := metadata.CheckpointOf(checkpoint)
+	for k, o := range s.others {
+		if _, of, _ := metadata.CheckpointOf(k); of != run || !o.known {
+			continue
+		}
+		if before, err := dispatch.DecodeState([]byte(o.value)); err == nil && state.Follows(before) {
+			return true
+		}
+	}
+	return false
+}
+
 // absorbLocked settles what was settled elsewhere, and reports whether any of it was not here. Consumers of this host
 // may hold such messages, and hear of it only when they settle them.
 func (s *share) absorbLocked(elsewhere dispatch.State, now time.Time) (changed bool) {
@@ -251,5 +273,5 @@ func (s *share) absorbLocked(elsewhere dispatch.State, now time.Time) (changed b
 // lives reports whether the membership sees the output host that wrote a checkpoint, in the same run.
 func (h *Host) lives(checkpoint metadata.Key) bool {
 	_, run, _ := metadata.CheckpointOf(checkpoint)
-	return slices.ContainsFunc(h.deps.Members.Hosts("outputhost"), func(m membership.Host) bool { return m.Run.String() == run })
+	return slices.ContainsFunc(h.deps.Members.Hosts("outputhost"), func(m membership.Host) bool { return m.Run == run })
 }

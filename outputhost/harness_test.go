@@ -32,7 +32,14 @@ type harness struct {
 func newHarness(t testing.TB) *harness {
 	t.Helper()
 	meta := memory.New()
-	members, err := static.New(membership.Host{ID: "out", Roles: []string{"outputhost"}, Address: "out:1", Run: core.RunID{ID: core.NewID(time.Now())}})
+	t.Cleanup(func() { meta.Close() })
+	return harnessOn(t, meta, "out")
+}
+
+// harnessOn is a host on metadata that others may use, too.
+func harnessOn(t testing.TB, meta metadata.Store, id core.HostID) *harness {
+	t.Helper()
+	members, err := static.New(membership.Host{ID: id, Roles: []string{"outputhost"}, Address: string(id) + ":1", Run: core.RunID{ID: core.NewID(time.Now())}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,6 @@ func newHarness(t testing.TB) *harness {
 			t.Error(err)
 		}
 		peers.Close()
-		meta.Close()
 	})
 	return &harness{h, t, meta}
 }

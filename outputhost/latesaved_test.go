@@ -50,9 +50,9 @@ func TestSaver_LateAcksOfAShareThatComesBack(t *testing.T) {
 					t.Errorf("the share came back with %d settled messages, want 6", f)
 				}
 				x.save(t, b)
-				state, _, _, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
-				if err != nil || state.Frontier() != 6 {
-					t.Errorf("after a crash %d messages are settled, %v; want the 6 that were acked", state.Frontier(), err)
+				from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
+				if err != nil || from.state.Frontier() != 6 {
+					t.Errorf("after a crash %d messages are settled, %v; want the 6 that were acked", from.state.Frontier(), err)
 				}
 			})
 		})

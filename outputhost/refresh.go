@@ -377,7 +377,9 @@ func (g *group) rewindLocked(from uint64) (readers []*reader) {
 			if s.others == nil {
 				s.others = make(map[metadata.Key]*other)
 			}
-			s.others[metadata.CheckpointKey(g.id, id, from, g.h.deps.Members.Self().Run)] = &other{} // removed when the one of this epoch has all of it
+			run := g.h.deps.Members.Self().Run
+			s.others[metadata.CheckpointKey(g.id, id, from, run)] = &other{} // removed when the one of this epoch has all of it
+			s.rules.Cover(dispatch.Version{Run: run, Written: g.h.saver.stamp(g.h.deps.Now()).UnixMicro()})
 			continue
 		}
 		readers = append(readers, s.dropLocked())

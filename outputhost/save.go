@@ -213,16 +213,25 @@ func (g *group) draftLocked(p *pass) (parts []saved, left urgency) {
 // lateRowsLocked appends the rows of shares that were given away and have changed since.
 func (g *group) lateRowsLocked(rows []metadata.Row, now time.Time) (_ []metadata.Row, late []lateRow) {
 	g.mu.lateChanged = false
-	for id, s := range g.mu.given {
+	for _, s := range g.mu.given {
 		if !s.late.changed {
 			continue
 		}
 		late = append(late, lateRow{s: s, before: s.savedAt})
 		s.late.changed, s.late.writing, s.savedAt = false, true, g.h.wrapped(now)
-		key := metadata.CheckpointKey(g.id, id, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
-		rows = append(rows, metadata.Row{Key: key, Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)})
+		rows = append(rows, s.lateRowLocked(now))
 	}
 	return rows, late
+}
+
+// lateRowLocked is the row of a share that was given away.
+func (s *share) lateRowLocked(now time.Time) metadata.Row {
+	g := s.group
+	row := metadata.Row{Key: metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run), Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)}
+	if s.late.first == 0 {
+		s.late.first = row.Written.UnixMicro()
+	}
+	return row
 }
 
 // unsavedSharesLocked is how many shares have changes that a crash now would forget.

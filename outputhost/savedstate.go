@@ -39,9 +39,16 @@ func (g *group) counts(e core.Extent, epoch uint64) func(metadata.Key) bool {
 // clockTolerance is how far apart the clocks of two hosts that are well may be.
 const clockTolerance = time.Second
 
-// savedState merges the checkpoints of all owners, that count; own is the key of this host's. announced is when the
-// oldest of those was written that tell of messages that leave for the dead letter queue.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (state dispatch.State, others map[metadata.Key]*other, announced time.Time, err error) {
+// resumed is what the checkpoints of a share say.
+type resumed struct {
+	state     dispatch.State
+	others    map[metadata.Key]*other // those of other owners
+	announced time.Time               // when the oldest one was written that tells of messages that leave for the dead letter queue
+	covered   int64                   // until when other owners know what this host has saved, see dispatch.Version; 0: they know nothing of it
+}
+
+// savedState merges the checkpoints of all owners, that count; own is the key of this host's.
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (from resumed, err error) {
 	var rows []metadata.Row
 	for _, c := range read {
 		if rows, err = h.checkpoints(ctx, own.Partition, c); err == nil {
@@ -49,33 +56,43 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(met
 		}
 	}
 	if err != nil {
-		return state, nil, announced, err
+		return from, err
 	}
 	slices.SortStableFunc(rows, func(a, b metadata.Row) int { return b.Written.Compare(a.Written) }) // of two states of a policy the later one counts
 	now := h.deps.Now()
+	saved := make([]dispatch.Saved, 0, len(rows))
 	for _, row := range rows {
 		if !counts(row.Key) {
 			continue
 		}
 		s, err := dispatch.DecodeState(row.Value)
 		if err != nil {
-			return state, nil, announced, err
+			return from, err
 		}
-		if s.Dies() && (announced.IsZero() || row.Written.Before(announced)) {
-			announced = row.Written
+		if s.Dies() && (from.announced.IsZero() || row.Written.Before(from.announced)) {
+			from.announced = row.Written
 		}
 		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
 			s.Shift(-ahead)
 		}
-		state.Merge(s)
+		saved = append(saved, dispatch.Saved{Version: versionOf(row), State: s})
 		if row.Key != own {
-			if others == nil {
-				others = make(map[metadata.Key]*other)
+			if from.others == nil {
+				from.others = make(map[metadata.Key]*other)
 			}
-			others[row.Key] = &other{value: string(row.Value), since: now}
+			from.others[row.Key] = &other{value: string(row.Value), since: now, known: true}
 		}
 	}
-	return state, others, announced, nil
+	from.state = dispatch.MergeSaved(saved)
+	_, run, _ := metadata.CheckpointOf(own)
+	from.covered = dispatch.CoveredUntil(saved, run)
+	return from, nil
+}
+
+// versionOf names a row of Checkpoints.
+func versionOf(row metadata.Row) dispatch.Version {
+	_, run, _ := metadata.CheckpointOf(row.Key)
+	return dispatch.Version{Run: run, Written: row.Written.UnixMicro()}
 }
 
 // checkpoints are all rows of a share.

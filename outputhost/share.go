@@ -65,9 +65,10 @@ type share struct {
 // here. It is saved in this host's own row, where the new owner finds it. The group's mutex's.
 type late struct {
 	state   dispatch.State
-	changed bool // since it was saved
-	writing bool // its row is on the way to the metadata
-	durable bool // what it was when the share was given away is saved
+	first   int64 // version of the first row that has it, see dispatch.Version; 0: none does
+	changed bool  // since it was saved
+	writing bool  // its row is on the way to the metadata
+	durable bool  // what it was when the share was given away is saved
 	until   time.Time
 }
 
@@ -76,6 +77,7 @@ type late struct {
 type other struct {
 	value string
 	since time.Time // unchanged
+	known bool      // the share was resumed from it, or from one before which it only settles some messages
 }
 
 // shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.
@@ -144,10 +146,11 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		return err
 	}
 	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
-	state, others, announced, err := g.h.savedState(ctx, own, g.counts(e, epoch), read)
+	from, err := g.h.savedState(ctx, own, g.counts(e, epoch), read)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
+	state := from.state
 	claim, err := g.claim(ctx, e, epoch, &state)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
@@ -172,13 +175,17 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	if old != nil { // it comes back
 		delete(g.mu.given, e.ID)
 		unsaved = old.late.changed || old.late.writing
-		state.Merge(old.late.state)
+		if first := old.late.first; first > 0 && from.covered >= first { // since then it has only settled messages
+			state.MergeCovered(old.late.state)
+		} else {
+			state.Merge(old.late.state)
+		}
 		old.late = nil
 		old.countHeldLocked()
 	}
-	s := &share{group: g, extent: e, generation: a.Counter, minority: l.minority(), holders: holders, others: others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
-	if !announced.IsZero() {
-		s.announced = announced.UnixNano()
+	s := &share{group: g, extent: e, generation: a.Counter, minority: l.minority(), holders: holders, others: from.others, claim: claim, gone: gone.Consumed(), began: now.UnixNano()}
+	if !from.announced.IsZero() {
+		s.announced = from.announced.UnixNano()
 	}
 	if s.timers() {
 		decided.Resume(&state, g.id)
@@ -186,6 +193,9 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		decided.Withhold(s.rules, now)
 	} else {
 		s.rules = g.mu.rules.AddShare(e.ID, state, now)
+	}
+	if len(s.others) == 0 {
+		s.rules.CoverNothing()
 	}
 	switch {
 	case a.Retry:

@@ -4,9 +4,7 @@ package progress
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/columbamq/columba/core"
@@ -122,16 +120,17 @@ func Saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e c
 // saved merges the checkpoints of a share in the group's present epoch; where a rewind changes nothing, in any. One
 // that cannot be read counts as nothing consumed.
 func saved(ctx context.Context, meta metadata.Store, g metadata.GroupRecord, e core.Extent, c metadata.Consistency) (state dispatch.State, err error) {
-	epoch := fmt.Sprintf("%020d/", g.Epoch)
+	var rows []dispatch.Saved
 	for row, err := range metadata.Rows(ctx, meta, metadata.Checkpoints, metadata.CheckpointPartition(g.ID, e.ID), c) {
 		if err != nil {
 			return dispatch.State{}, err
 		}
-		if s, err := dispatch.DecodeState(row.Value); err == nil && (e.Queue != g.Queue || strings.HasPrefix(row.Key.Row, epoch)) {
-			state.Merge(s)
+		epoch, run, ok := metadata.CheckpointOf(row.Key)
+		if s, err := dispatch.DecodeState(row.Value); err == nil && ok && (e.Queue != g.Queue || epoch == g.Epoch) {
+			rows = append(rows, dispatch.Saved{Version: dispatch.Version{Run: run, Written: row.Written.UnixMicro()}, State: s})
 		}
 	}
-	return state, nil
+	return dispatch.MergeSaved(rows), nil
 }
 
 // CarryUntil takes a group's progress up to a seq of an extent, which ends at l if it has its end, over to another
