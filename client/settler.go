@@ -62,9 +62,12 @@ const (
 	settleTimeout = 5 * time.Second
 	// settleLeast is for how long a settlement is tried whose lock is about to end: an ack counts after that, too.
 	settleLeast = 10 * time.Second
-	// returnPatience is for how long a return is tried. It saves a wait for the end of the lock, so nobody waits longer
-	// for its owner.
-	returnPatience = 2 * time.Second
+	// returnPatience is for how long a return is tried while its lock lasts, and returnLeast for how long in any case: the
+	// lock may have been extended. It saves a wait for the end of the lock. The shares of a host that dies have another
+	// owner after three seconds or so, and a try may have begun just before that. An extent that was purged never has one,
+	// and Close waits for that.
+	returnPatience = 6 * time.Second
+	returnLeast    = 2 * time.Second
 )
 
 // settleAgain spaces the calls while the owner of an extent is not known, or no frontend answers.
@@ -83,7 +86,7 @@ func (s *settler) add(all ...settlement) {
 			continue
 		}
 		if x.verb == wire.TypeReturn {
-			x.until = x.asked + int64(returnPatience)
+			x.until = x.asked + min(max(x.until-x.asked, int64(returnLeast)), int64(returnPatience))
 		} else {
 			x.until = max(x.until, x.asked+int64(settleLeast))
 		}

@@ -40,6 +40,23 @@ func TestSettler_AnExtentWithoutOwnerHoldsUpNoOther(t *testing.T) {
 	eventually(t, "the ack and the nack of the other extent are settled", func() bool { return settled.Load() == 2 })
 }
 
+// A host that dies loses its shares to another one after 2.5 seconds and more. A message that was given back to it is
+// given back to the next owner, unless its lock ends before.
+func TestSettler_ReturnsOutliveAMove(t *testing.T) {
+	s := newSettler(&Consumer{})
+	moved := core.Errorf(core.CodeMoved, "nobody has the extent now")
+	for _, c := range []struct{ lock, tried time.Duration }{{time.Minute, 6 * time.Second}, {4 * time.Second, 4 * time.Second}, {time.Second, 2 * time.Second}} {
+		s.add(settlement{verb: wire.TypeReturn, extent: &extentRef{token: "away"}, run: wire.SeqRun{Base: 1, Count: 1, Attempt: 1}, asked: 1, until: 1 + int64(c.lock)})
+		x := s.next()[0]
+		for _, after := range []time.Duration{c.tried - time.Millisecond, c.tried} {
+			got := x.until > 1+int64(after)
+			if want := after < c.tried; got != want || got && !s.retry(&x, moved, 1+int64(after)) {
+				t.Errorf("lock of %s: after %s it is tried again: %t, want %t", c.lock, after, got, want)
+			}
+		}
+	}
+}
+
 // A reason may be any bytes, of any length, as on the stream: a call takes text, of 1 KiB at most, and of a rejection
 // some.
 func TestSettle_ReasonsAreMadeText(t *testing.T) {
