@@ -132,8 +132,9 @@ func (d *Delivery) Reject(reason string) error {
 }
 
 // Release undoes a delivery that the application has not worked on: the message is ready again at once, and the attempt
-// does not count. An at-most-once group does not deliver it again. The client tries for up to 6 seconds if the
-// connection is lost, so that another host may take over; OnRefused is not called. Errors as of Ack.
+// does not count. An at-most-once group does not deliver it again. If the connection is lost, the client tries for 6
+// seconds, and the time of the last call, so that another host may take over; OnRefused is not called. Errors as of
+// Ack.
 func (d *Delivery) Release() error {
 	if err := d.settle(); err != nil {
 		return err

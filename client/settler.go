@@ -133,8 +133,17 @@ func (s *settler) run(ctx context.Context) {
 			continue
 		}
 		failures++
-		pause(ctx, settleAgain.Delay(failures, rand.Float64()))
+		pause(ctx, waitBetween(settleAgain.Delay(failures, rand.Float64()), again, s.con.now()))
 	}
+}
+
+// waitBetween is the pause before settlements are tried again: d, but not past the end of any of them, so that Close
+// waits no longer than it has to. Ends that follow one another make no more calls than the first failures do.
+func waitBetween(d time.Duration, again []settlement, now int64) time.Duration {
+	for _, x := range again {
+		d = min(d, max(time.Duration(x.until-now), settleAgain.Min))
+	}
+	return d
 }
 
 func (s *settler) end() {

@@ -57,6 +57,31 @@ func TestSettler_ReturnsOutliveAMove(t *testing.T) {
 	}
 }
 
+// A pause ends with the first of the settlements that wait, and is not shorter than that after the first failure.
+func TestSettler_PausesEndWithTheSettlements(t *testing.T) {
+	ends := func(all ...time.Duration) (again []settlement) {
+		for _, until := range all {
+			again = append(again, settlement{until: 7 + int64(until)})
+		}
+		return again
+	}
+	for _, c := range []struct {
+		pause time.Duration
+		again []settlement
+		want  time.Duration
+	}{
+		{2 * time.Second, ends(time.Minute, 3*time.Second), 2 * time.Second},
+		{2 * time.Second, ends(time.Minute, time.Second), time.Second},
+		{2 * time.Second, ends(time.Millisecond, time.Second), settleAgain.Min},
+		{2 * time.Second, ends(-time.Second), settleAgain.Min},
+		{settleAgain.Min / 2, ends(time.Minute), settleAgain.Min / 2},
+	} {
+		if got := waitBetween(c.pause, c.again, 7); got != c.want {
+			t.Errorf("the pause is %s, want %s", got, c.want)
+		}
+	}
+}
+
 // A reason may be any bytes, of any length, as on the stream: a call takes text, of 1 KiB at most, and of a rejection
 // some.
 func TestSettle_ReasonsAreMadeText(t *testing.T) {
