@@ -25,7 +25,7 @@ func (r *rowsLeft) put(t *rapid.T, run core.RunID, blob []byte) {
 		t.Fatal(err)
 	}
 	r.stamps[run] += int64(rapid.IntRange(1, 3).Draw(t, "stamp"))
-	r.rows[run] = Saved{Version{run, r.stamps[run]}, st}
+	r.rows[run] = Saved{Version: Version{run, r.stamps[run]}, State: st}
 }
 
 // all are the rows in any order.

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -10,8 +9,8 @@ import (
 )
 
 // Version names a version of a share's row: the run of the owner that wrote it, and when. The later of two rows that
-// one run wrote of a share knows all that the earlier one knew, also in another epoch. Stamps of two runs say nothing
-// of each other.
+// one run wrote of a share knows all that the earlier one knew, also in another epoch, unless there was no room for all
+// of it in the later one. Stamps of two runs say nothing of each other.
 type Version struct {
 	Run     core.RunID
 	Written int64 // unix µs, by the clock of that run
@@ -21,11 +20,21 @@ type Version struct {
 type Saved struct {
 	Version
 	State
+	Since int64 // stamp of an earlier version, from which on its owner only settled messages; 0: none is known
+}
+
+// least is the version that has to be covered for the row to be.
+func (r Saved) least() Version {
+	v := r.Version
+	if r.Since > 0 {
+		v.Written = min(v.Written, r.Since)
+	}
+	return v
 }
 
 const (
-	// MaxCovers bounds the versions that a checkpoint covers. The oldest are left out: their rows are merged as if nobody
-	// had resumed the share from them.
+	// MaxCovers bounds the versions that a checkpoint covers. Rows of further runs are merged as if nobody had resumed the
+	// share from them.
 	MaxCovers = 32
 	// coverLeast is how many bytes a version takes, at least.
 	coverLeast = len(core.ID{}) + 1
@@ -35,19 +44,17 @@ const (
 // covered, too. The slice is not changed once it is made, because drafts have it.
 type covers []Version
 
-// with is c that covers one more version.
+// with is c that covers one more version, if there is room. Versions of two runs cannot be compared, so none makes room
+// for another one.
 func (c covers) with(v Version) covers {
 	i, there := c.find(v.Run)
 	switch {
 	case v.Run.IsZero() || v.Written <= 0: // by a controller, and without unsettled messages; or by a clock that is not set
 		return c
+	case !there && len(c) >= MaxCovers:
+		return c
 	case !there:
-		out := slices.Insert(slices.Clone(c), i, v)
-		if len(out) > MaxCovers {
-			oldest := slices.Index(out, slices.MinFunc(out, func(a, b Version) int { return cmp.Compare(a.Written, b.Written) }))
-			out = slices.Delete(out, oldest, oldest+1)
-		}
-		return out
+		return slices.Insert(slices.Clone(c), i, v)
 	case c[i].Written >= v.Written:
 		return c
 	}
@@ -108,6 +115,9 @@ func (d *decoder) covers() (out covers) {
 // Cover notes that the share knows all that a version of another row tells, and so do its checkpoints from now on.
 func (s *Share) Cover(v Version) { s.covers = s.covers.with(v) }
 
+// Covers reports whether the share knows all that a version of another row tells.
+func (s *Share) Covers(v Version) bool { return s.covers.has(v) }
+
 // CoverNothing is for when no row of another owner is left.
 func (s *Share) CoverNothing() { s.covers = nil }
 
@@ -118,8 +128,8 @@ func (s *Share) CoverNothing() { s.covers = nil }
 //   - what is done,
 //   - that a message may be in a built-in queue already.
 //
-// The state covers all of the rows, and what they cover. Of policies the state of the first row that is not covered
-// stays.
+// The state covers the rows that have entries, and then, while there is room, what they cover: those rows may be gone.
+// Of policies the state of the first row that is not covered stays.
 func MergeSaved(rows []Saved) (st State) {
 	covered := coveredOf(rows)
 	for i, r := range rows {
@@ -131,13 +141,13 @@ func MergeSaved(rows []Saved) (st State) {
 		if covered[i] {
 			st.MergeCovered(r.State)
 		}
-		for _, v := range r.covers {
-			st.covers = st.covers.with(v)
-		}
-	}
-	for _, r := range rows { // last, since they are there: others may be gone
 		if r.Pending() > 0 {
 			st.covers = st.covers.with(r.Version)
+		}
+	}
+	for _, r := range rows {
+		for _, v := range r.covers {
+			st.covers = st.covers.with(v)
 		}
 	}
 	return st
@@ -146,7 +156,7 @@ func MergeSaved(rows []Saved) (st State) {
 // coveredOf says which rows are covered, from those on that nothing covers. Rows that cover each other in a ring all
 // count: no owner writes such rows, and nothing is lost by them.
 func coveredOf(rows []Saved) []bool {
-	by := func(i, j int) bool { return i != j && rows[j].covers.has(rows[i].Version) }
+	by := func(i, j int) bool { return i != j && rows[j].covers.has(rows[i].least()) }
 	var found []int // that nothing covers, and then those that are covered
 	covered := make([]bool, len(rows))
 	for i := range rows {

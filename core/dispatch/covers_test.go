@@ -22,7 +22,7 @@ func row(run byte, written int64, e entry, done core.Seq, over ...Version) Saved
 	for _, v := range over {
 		st.covers = st.covers.with(v)
 	}
-	return Saved{Version{runOf(run), written}, st}
+	return Saved{Version: Version{runOf(run), written}, State: st}
 }
 
 // TestMergeSaved_ReturnedMessageHasNoLock: the owner before had handed a message out, and the one after it was given it
@@ -31,14 +31,14 @@ func TestMergeSaved_ReturnedMessageHasNoLock(t *testing.T) {
 	spec := core.GroupSpec{LockTimeout: 30 * time.Second}
 	g, s := newShare(t, spec, 2)
 	take(g, 2, start)
-	first := Saved{Version{runOf(1), 10}, decode(t, save(s, start))}
+	first := Saved{Version: Version{runOf(1), 10}, State: decode(t, save(s, start))}
 
 	g = NewGroup(spec.WithDefaults())
 	s = g.AddShare(extent(1), MergeSaved([]Saved{first}), start)
 	offer(t, s, 2)
 	s.Return(0, 1, 1, 1, start, nil)
 	s.Nack(2, 1, 5*time.Second, nil, 0, start)
-	second := Saved{Version{runOf(2), 3}, decode(t, save(s, start))}
+	second := Saved{Version: Version{runOf(2), 3}, State: decode(t, save(s, start))}
 
 	for _, rows := range [][]Saved{{first, second}, {second, first}, {second}} {
 		g = NewGroup(spec.WithDefaults())
@@ -108,6 +108,38 @@ func TestMergeSaved_Covers(t *testing.T) {
 	}
 }
 
+// TestMergeSaved_OnlySettledSince: an owner resumed from a version of a row that has only settled messages since.
+func TestMergeSaved_OnlySettledSince(t *testing.T) {
+	locked, waits := entry{kind: kindLocked, attempts: 1, due: 1000}, entry{kind: kindWaiting, attempts: 1, due: 5}
+	first, second := row(1, 12, locked, 7), row(2, 5, waits, 8, Version{runOf(1), 10})
+	for since, want := range map[int64]entry{0: locked, 10: waits, 11: locked, 20: locked} {
+		first.Since = since
+		st := MergeSaved([]Saved{first, second})
+		if got := st.messages[1]; got.due != want.due || st.covers.until(runOf(1)) != 12 {
+			t.Errorf("since %d: %+v, and the first owner is covered until %d; want %+v", since, got, st.covers.until(runOf(1)), want)
+		}
+	}
+}
+
+// TestMergeSaved_RowsThatAreThereGoFirst: what one row covers may be gone, and has no room before the rows themselves.
+func TestMergeSaved_RowsThatAreThereGoFirst(t *testing.T) {
+	e := entry{kind: kindLocked, attempts: 1, due: 1000}
+	var gone []Version
+	for i := range MaxCovers {
+		gone = append(gone, Version{runOf(byte(100 + i)), 1 << 40})
+	}
+	rows := []Saved{row(1, 10, e, 7, gone...), row(2, 5, e, 8)}
+	st := MergeSaved(rows)
+	for _, r := range rows {
+		if !st.covers.has(r.Version) {
+			t.Errorf("row %v is not covered", r.Version)
+		}
+	}
+	if len(st.covers) != MaxCovers {
+		t.Errorf("%d versions are covered, want %d", len(st.covers), MaxCovers)
+	}
+}
+
 // TestMergeSaved_Policies: a row that covers another one knows its policies, too, whatever its clock says.
 func TestMergeSaved_Policies(t *testing.T) {
 	open, closed := row(1, 10, entry{attempts: 1}, 7), row(2, 5, entry{attempts: 1}, 8, Version{runOf(1), 10})
@@ -124,8 +156,8 @@ func TestCovers_Bound(t *testing.T) {
 		c = c.with(Version{runOf(byte(200 - i)), int64(1 + i)})
 	}
 	c = c.with(Version{runOf(0), 7}).with(Version{runOf(199), -1})
-	if len(c) != MaxCovers || c.until(runOf(200)) != 0 || c.until(runOf(192)) != 9 {
-		t.Errorf("%d versions, want the newest %d", len(c), MaxCovers)
+	if len(c) != MaxCovers || c.until(runOf(200)) != 1 || c.until(runOf(168)) != 0 {
+		t.Errorf("%d versions, want the first %d", len(c), MaxCovers)
 	}
 	before := c
 	if c = c.with(Version{runOf(192), 50}).with(Version{runOf(192), 8}); c.until(runOf(192)) != 50 || before.until(runOf(192)) != 9 {
@@ -184,6 +216,9 @@ func TestFit_CrowdedRowsCoverNothing(t *testing.T) {
 		}
 		if got := decode(t, blob).covers; len(got) == 0 != crowded {
 			t.Errorf("crowded %t: %d bytes cover %v", crowded, len(blob), got)
+		}
+		if _, whole := st.Fit(nil); whole == crowded {
+			t.Errorf("crowded %t: the row counts as whole: %t", crowded, whole)
 		}
 	}
 }

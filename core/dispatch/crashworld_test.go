@@ -105,7 +105,7 @@ func (w *crashWorld) row(life, of int) Saved {
 	if err != nil {
 		w.fail("a checkpoint does not decode: %v", err)
 	}
-	return Saved{Version{runOf(byte(life)), row.written}, st}
+	return Saved{Version: Version{runOf(byte(life)), row.written}, State: st}
 }
 
 // feed offers what the owner has not read.

@@ -54,7 +54,7 @@ type detail uint8
 const (
 	everything      detail = iota
 	withoutTexts           // not what consumers said
-	withoutCovers          // nor which rows it covers: they are merged again; and from here on it does not tell all that they did
+	withoutCovers          // nor which rows it covers: these are merged as if there were no later one. A row with less detail never covers any
 	withoutMetadata        // nor the metadata that they left
 	withoutFirst           // nor the locks of first attempts: those may be forgotten once per crash of an owner
 	attemptsOnly           // nor other deadlines and reasons
@@ -130,6 +130,12 @@ func reduce(entries []entry, level detail) []entry {
 // Append appends the state's blob to dst, at most MaxCheckpoint bytes like a share's Checkpoint: what a share that
 // never began would save.
 func (st *State) Append(dst []byte) []byte {
+	blob, _ := st.Fit(dst)
+	return blob
+}
+
+// Fit is Append that reports whether the blob is whole: whether nothing but texts was left out for want of room.
+func (st *State) Fit(dst []byte) (blob []byte, whole bool) {
 	entries := make([]entry, 0, min(len(st.messages), 1024))
 	for _, seq := range slices.Sorted(maps.Keys(st.messages)) {
 		if st.done.Done(seq) { // by another owner whose state was merged
@@ -139,7 +145,8 @@ func (st *State) Append(dst []byte) []byte {
 		e.first, e.count, e.firstTry, e.leaves = seq, 1, e.kind == kindLocked && e.attempts == 1, e.kind == kindTransferring
 		entries = join(entries, e)
 	}
-	return fit(dst, &st.policies, st.covers, &st.done, entries).blob
+	f := fit(dst, &st.policies, st.covers, &st.done, entries)
+	return f.blob, f.level <= withoutTexts
 }
 
 // appendState appends the blob; if cut is set, those entries that fit, whole is false otherwise when not all do.

@@ -63,10 +63,10 @@ func merged(states ...State) (out State) {
 func covering(t *testing.T, a, b State) {
 	t.Helper()
 	first, second := Version{runOf(1), 5}, Version{runOf(2), 5}
-	rows := []Saved{{first, a}, {second, b}}
+	rows := []Saved{{Version: first, State: a}, {Version: second, State: b}}
 	over := b
 	over.covers = over.covers.with(first)
-	for _, rows := range [][]Saved{rows, {rows[0], {second, over}}, {{second, over}, rows[0]}} {
+	for _, rows := range [][]Saved{rows, {rows[0], {Version: second, State: over}}, {{Version: second, State: over}, rows[0]}} {
 		st, all := MergeSaved(rows), merged(rows[0].State, rows[1].State)
 		if st.Consumed() != all.Consumed() {
 			t.Errorf("%d are consumed, want %d", st.Consumed(), all.Consumed())

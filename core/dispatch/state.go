@@ -74,7 +74,7 @@ func joinFrom(out []entry, from int, e entry) []entry {
 type State struct {
 	policies policyStates
 	told     bool   // an owner told the states of policies, also of those that have none
-	covers   covers // versions of other rows that this state is past
+	covers   covers // versions of other rows of which this state knows all
 	done     acklevel.Window
 	messages map[core.Seq]entry // first and count unused
 }
