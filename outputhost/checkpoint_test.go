@@ -80,7 +80,7 @@ func TestShare_LateAcksReachTheNewOwner(t *testing.T) {
 	s.rules.Ack(1, 2, 1, b.deps.Now(), nil)
 	g.giveAway(s, b.deps.Now())
 	b.saver.save(t.Context(), false)
-	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
+	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads, 0)
 	state := from.state
 	if err != nil || state.Frontier() != 2 || len(from.others) != 0 {
 		t.Fatalf("saved: frontier %d, %d others, %v", state.Frontier(), len(from.others), err)
@@ -162,7 +162,7 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	if len(s.others) != 0 {
 		t.Errorf("after: %d others", len(s.others))
 	}
-	got, err := b.savedState(t.Context(), metadata.CheckpointKey(r.ID, e, 0, b.deps.Members.Self().Run), func(metadata.Key) bool { return true }, ownerReads)
+	got, err := b.savedState(t.Context(), metadata.CheckpointKey(r.ID, e, 0, b.deps.Members.Self().Run), func(metadata.Key) bool { return true }, ownerReads, 0)
 	if err != nil || got.state.Frontier() != 8 {
 		t.Errorf("saved frontier %d, %v; want 8", got.state.Frontier(), err)
 	}
@@ -256,7 +256,7 @@ func TestShare_LocksOfAClockThatWasAhead(t *testing.T) {
 	if err := b.meta.PutAll(t.Context(), metadata.Checkpoints, []metadata.Row{{Key: other, Value: blob, Written: ahead}}, metadata.One); err != nil {
 		t.Fatal(err)
 	}
-	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
+	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads, 0)
 	state := from.state
 	if err != nil || state.Pending() != 2 {
 		t.Fatalf("%d messages under way, %v; want 2", state.Pending(), err)

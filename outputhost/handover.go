@@ -119,6 +119,7 @@ func (s *share) ackLateLocked(base core.Seq, count uint32, attempt uint16, now t
 	for i := range count {
 		seq := base + core.Seq(i)
 		if s.late.state.Ack(seq, attempt, until) {
+			s.late.written = time.Time{}
 			s.group.changeLateLocked(s)
 		} else if n := len(bad); n > 0 && bad[n-1].Base+core.Seq(bad[n-1].Count) == seq {
 			bad[n-1].Count++

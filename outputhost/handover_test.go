@@ -41,7 +41,7 @@ func TestMerge_OwnerWithAClockBehindWritesAgain(t *testing.T) {
 		t.Fatalf("%d rows, %v; want that of this host alone", len(rows), err)
 	}
 	save(5, behind.Add(time.Second))
-	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
+	from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads, 0)
 	if err != nil || len(from.others) != 1 || from.state.Frontier() != 5 {
 		t.Errorf("frontier %d, %d others, %v; want what the other saved since", from.state.Frontier(), len(from.others), err)
 	}

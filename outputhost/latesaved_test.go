@@ -50,7 +50,7 @@ func TestSaver_LateAcksOfAShareThatComesBack(t *testing.T) {
 					t.Errorf("the share came back with %d settled messages, want 6", f)
 				}
 				x.save(t, b)
-				from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads)
+				from, err := b.savedState(t.Context(), metadata.CheckpointKey(g.id, s.extent.ID, 0, b.deps.Members.Self().Run), g.counts(s.extent, 0), ownerReads, 0)
 				if err != nil || from.state.Frontier() != 6 {
 					t.Errorf("after a crash %d messages are settled, %v; want the 6 that were acked", from.state.Frontier(), err)
 				}

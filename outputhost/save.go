@@ -224,14 +224,18 @@ func (g *group) lateRowsLocked(rows []metadata.Row, now time.Time) (_ []metadata
 	return rows, late
 }
 
-// lateRowLocked is the row of a share that was given away.
+// lateRowLocked is the row of a share that was given away. The same state is the same version: the next owner may have
+// resumed from it, and covers no later one that it does not hear of.
 func (s *share) lateRowLocked(now time.Time) metadata.Row {
-	g := s.group
-	row := metadata.Row{Key: metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run), Value: s.late.state.Append(nil), Written: g.h.saver.stamp(now)}
-	if s.late.first == 0 {
-		s.late.first = row.Written.UnixMicro()
+	g, l := s.group, s.late
+	if l.written.IsZero() {
+		l.written = g.h.saver.stamp(now)
 	}
-	return row
+	blob, whole := l.state.Fit(nil)
+	if whole && l.first == 0 {
+		l.first = l.written.UnixMicro()
+	}
+	return metadata.Row{Key: metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run), Value: blob, Written: l.written}
 }
 
 // unsavedSharesLocked is how many shares have changes that a crash now would forget.

@@ -47,8 +47,9 @@ type resumed struct {
 	covered   int64                   // until when other owners know what this host has saved, see dispatch.Version; 0: they know nothing of it
 }
 
-// savedState merges the checkpoints of all owners, that count; own is the key of this host's.
-func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency) (from resumed, err error) {
+// savedState merges the checkpoints of all owners, that count; own is the key of this host's. From the version late on
+// this host has only settled messages, as it had given the share away; 0: it had not.
+func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(metadata.Key) bool, read []metadata.Consistency, late int64) (from resumed, err error) {
 	var rows []metadata.Row
 	for _, c := range read {
 		if rows, err = h.checkpoints(ctx, own.Partition, c); err == nil {
@@ -60,6 +61,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(met
 	}
 	slices.SortStableFunc(rows, func(a, b metadata.Row) int { return b.Written.Compare(a.Written) }) // of two states of a policy the later one counts
 	now := h.deps.Now()
+	_, run, _ := metadata.CheckpointOf(own)
 	saved := make([]dispatch.Saved, 0, len(rows))
 	for _, row := range rows {
 		if !counts(row.Key) {
@@ -75,7 +77,11 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(met
 		if ahead := row.Written.Sub(now); ahead > clockTolerance { // deadlines of a clock that is ahead come that much too late
 			s.Shift(-ahead)
 		}
-		saved = append(saved, dispatch.Saved{Version: versionOf(row), State: s})
+		one := dispatch.Saved{Version: versionOf(row), State: s}
+		if one.Run == run {
+			one.Since = late
+		}
+		saved = append(saved, one)
 		if row.Key != own {
 			if from.others == nil {
 				from.others = make(map[metadata.Key]*other)
@@ -84,7 +90,6 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(met
 		}
 	}
 	from.state = dispatch.MergeSaved(saved)
-	_, run, _ := metadata.CheckpointOf(own)
 	from.covered = dispatch.CoveredUntil(saved, run)
 	return from, nil
 }

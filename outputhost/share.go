@@ -65,10 +65,11 @@ type share struct {
 // here. It is saved in this host's own row, where the new owner finds it. The group's mutex's.
 type late struct {
 	state   dispatch.State
-	first   int64 // version of the first row that has it, see dispatch.Version; 0: none does
-	changed bool  // since it was saved
-	writing bool  // its row is on the way to the metadata
-	durable bool  // what it was when the share was given away is saved
+	written time.Time // stamp of the row that has it as it is, also if that is written twice; zero: none has it
+	first   int64     // version of the first row that tells all of it, see dispatch.Version; 0: none had room for all
+	changed bool      // since it was saved
+	writing bool      // its row is on the way to the metadata
+	durable bool      // what it was when the share was given away is saved
 	until   time.Time
 }
 
@@ -125,7 +126,10 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		g.mu.Unlock()
 		return nil
 	}
-	have, epoch := g.mu.shares[e.ID], g.mu.record.Epoch
+	have, epoch, late := g.mu.shares[e.ID], g.mu.record.Epoch, int64(0)
+	if old := g.mu.given[e.ID]; old != nil {
+		late = old.late.first // before the rows are read: none of them is of a later hand-over
+	}
 	if have != nil && len(holders) > 0 {
 		have.holders = holders
 		g.touchLocked(have)
@@ -146,7 +150,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 		return err
 	}
 	own := metadata.CheckpointKey(g.id, e.ID, epoch, g.h.deps.Members.Self().Run)
-	from, err := g.h.savedState(ctx, own, g.counts(e, epoch), read)
+	from, err := g.h.savedState(ctx, own, g.counts(e, epoch), read, late)
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "resume extent %s of group %s: %w", e.ID, g.name, err)
 	}
@@ -175,7 +179,7 @@ func (g *group) addShare(ctx context.Context, e core.Extent, a *pb.Assignment, g
 	if old != nil { // it comes back
 		delete(g.mu.given, e.ID)
 		unsaved = old.late.changed || old.late.writing
-		if first := old.late.first; first > 0 && from.covered >= first { // since then it has only settled messages
+		if late > 0 && old.late.first == late && from.covered >= late { // since then it has only settled messages
 			state.MergeCovered(old.late.state)
 		} else {
 			state.Merge(old.late.state)
