@@ -152,7 +152,7 @@ func TestShare_ComesBackWithWhatAnotherOwnerSettled(t *testing.T) {
 	s.rules.AckProven(8, b.deps.Now())
 	b.saver.note(g, saveNow)
 	b.saver.save(t.Context(), false)
-	for range 3 { // the first one asks for ours at Quorum, the last one finds that the other is gone
+	for range 4 { // the first one asks for ours at Quorum, the last two find that the other is gone
 		g.mu.merged = 0
 		if err := g.mergeOthers(t.Context()); err != nil {
 			t.Fatal(err)

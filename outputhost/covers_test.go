@@ -123,6 +123,22 @@ func (x *successors) merges(g *group) {
 	}
 }
 
+// covered is until when the row of a host covers that of one before.
+func (x *successors) covered(b *harness, s *share, before *harness) int64 {
+	x.t.Helper()
+	for k, row := range b.left(s) {
+		if _, run, _ := metadata.CheckpointOf(k); run == b.deps.Members.Self().Run {
+			state, err := dispatch.DecodeState(row.Value)
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			return dispatch.CoveredUntil([]dispatch.Saved{{Version: versionOf(row), State: state}}, before.deps.Members.Self().Run)
+		}
+	}
+	x.t.Fatal("the owner has no row")
+	return 0
+}
+
 // rows are those of the share.
 func (x *successors) rows(b *harness, s *share) int { return len(b.left(s)) }
 
@@ -214,6 +230,32 @@ func TestResume_LateStateThatIsSavedTwice(t *testing.T) {
 	})
 }
 
+// TestResume_LateSettlementsOfWhatIsSettled: a late ack is of a message that the next owner has settled, too. Its row
+// is written again all the same, because it knows the later version by then.
+func TestResume_LateSettlementsOfWhatIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, first := newSuccessors(t)
+		g, s := x.own(first)
+		x.takes(first, g, 3)
+		x.gives(first, g, s)
+
+		second := x.host("second")
+		next, taken := x.own(second)
+		x.returns(second, next, taken, 2)
+		next.mu.Lock()
+		taken.rules.AckProven(1, time.Now())
+		next.mu.Unlock()
+		second.saveAll()
+		x.acksLate(first, g, s, 1)
+		x.merges(next)
+		second.saveAll()
+
+		third := x.host("third")
+		g, _ = x.own(third)
+		x.want("the third owner", x.takes(third, g, 2), "2@1", "4@1")
+	})
+}
+
 // TestResume_NewsOfAnOwnerThatLivedOnCount: an owner was silent, another one resumed the share, and only then a row
 // came that the first one had taken before. Nothing of it is forgotten by the one after them, as if nobody had resumed.
 func TestResume_NewsOfAnOwnerThatLivedOnCount(t *testing.T) {
@@ -238,7 +280,8 @@ func TestResume_NewsOfAnOwnerThatLivedOnCount(t *testing.T) {
 	})
 }
 
-// TestResume_CoversEndWithTheRows: once the rows of the owners before are gone, a row covers nothing.
+// TestResume_CoversEndWithTheRows: a row covers nothing once an owner has resumed the share, and read that the rows of
+// all owners before are gone. A read of one copy does not tell that.
 func TestResume_CoversEndWithTheRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, first := newSuccessors(t)
@@ -248,32 +291,22 @@ func TestResume_CoversEndWithTheRows(t *testing.T) {
 		second := x.host("second")
 		g, s := x.own(second)
 		x.returns(second, g, s, 2)
-		covered := func() int64 {
-			for k, row := range second.left(s) {
-				if _, run, _ := metadata.CheckpointOf(k); run == second.deps.Members.Self().Run {
-					state, err := dispatch.DecodeState(row.Value)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return dispatch.CoveredUntil([]dispatch.Saved{{Version: versionOf(row), State: state}}, first.deps.Members.Self().Run)
-				}
-			}
-			t.Fatal("the owner has no row")
-			return 0
-		}
-		if covered() == 0 {
+		if x.covered(second, s, first) == 0 {
 			t.Error("the row of the owner before is not covered")
 		}
 		for range 4 {
-			time.Sleep(mergeEvery)
-			if err := g.mergeOthers(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			x.merges(g)
 			second.saveAll()
 		}
 		x.returns(second, g, s, 3)
-		if n := x.rows(second, s); n != 1 || covered() != 0 {
-			t.Errorf("%d rows are left, and the first owner is covered until %d", n, covered())
+		if n := x.rows(second, s); n != 1 || x.covered(second, s, first) == 0 {
+			t.Errorf("%d rows are left, and the first owner is covered until %d", n, x.covered(second, s, first))
+		}
+		x.gives(second, g, s)
+		g, s = x.own(second)
+		x.returns(second, g, s, 1)
+		if n := x.covered(second, s, first); n != 0 {
+			t.Errorf("the first owner is covered until %d, and has no row", n)
 		}
 	})
 }

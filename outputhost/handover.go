@@ -183,6 +183,10 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	told, err := g.newsOf(s, rows)
+	if err != nil {
+		return err
+	}
 	var over []metadata.Row
 	changed := false
 	g.mu.Lock()
@@ -190,40 +194,24 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 		g.mu.Unlock()
 		return nil
 	}
-	own := metadata.CheckpointKey(g.id, s.extent.ID, g.mu.record.Epoch, g.h.deps.Members.Self().Run)
-	counts := g.counts(s.extent, g.mu.record.Epoch)
+	counts := g.countsOfOthersLocked(s)
 	present := make(map[metadata.Key]bool, len(rows))
 	for _, row := range rows {
 		present[row.Key] = true
-		if row.Key == own || !counts(row.Key) {
-			continue
-		}
-		o := s.others[row.Key]
+		o, n := s.others[row.Key], told[row.Key]
 		switch {
-		case o == nil || o.value != string(row.Value):
-			state, err := dispatch.DecodeState(row.Value)
-			if err != nil {
-				g.mu.Unlock()
-				return err
-			}
-			known := s.knowsLocked(row.Key, state)
-			if known && state.Pending() > 0 {
-				s.rules.Cover(versionOf(row))
-			}
-			s.others[row.Key] = &other{value: string(row.Value), since: now, known: known}
-			changed = s.absorbLocked(state, now) || changed
-			s.secured = securedNot
-		case s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
+		case !counts(row.Key):
+		case n != nil:
+			changed = s.learnLocked(row, n, now) || changed
+		case o != nil && row.Written.Equal(o.written) && s.saved && !s.rules.Changed() && (!g.h.lives(row.Key) || now.Sub(o.since) >= settledAfter):
 			over = append(over, row)
 		}
 	}
-	for k := range s.others {
-		if !present[k] {
+	for k, o := range s.others { // covers stay: this copy may lack rows that others have
+		if o.missed && !present[k] {
 			delete(s.others, k)
 		}
-	}
-	if len(s.others) == 0 {
-		s.rules.CoverNothing()
+		o.missed = !present[k]
 	}
 	if len(over) > 0 && s.secured != securedAll { // ours may be lost: it is at One only
 		over = nil
@@ -245,20 +233,82 @@ func (g *group) mergeInto(ctx context.Context, s *share, now time.Time) error {
 	return nil
 }
 
-// knowsLocked reports whether the state of another owner has no news of unsettled messages: it only settles some of
-// those that the same run saved before, in a row from which this share was resumed. An owner that gave the share away
-// saves no others.
-func (s *share) knowsLocked(checkpoint metadata.Key, state dispatch.State) bool {
-	_, run, _ := metadata.CheckpointOf(checkpoint)
-	for k, o := range s.others {
-		if _, of, _ := metadata.CheckpointOf(k); of != run || !o.known {
+// countsOfOthersLocked says which checkpoints of a share, by their keys, are other owners', and count.
+func (g *group) countsOfOthersLocked(s *share) func(metadata.Key) bool {
+	epoch := g.mu.record.Epoch
+	own, counts := metadata.CheckpointKey(g.id, s.extent.ID, epoch, g.h.deps.Members.Self().Run), g.counts(s.extent, epoch)
+	return func(checkpoint metadata.Key) bool { return checkpoint != own && counts(checkpoint) }
+}
+
+// news is a checkpoint of another owner that is later than the one that was seen last.
+type news struct {
+	state dispatch.State
+	known bool // there is no news of unsettled messages in it
+}
+
+// newsOf are the rows that are news. A row is none if another copy of the metadata had a later version of it. States of
+// 64 KiB are decoded here, and not under the group's mutex.
+func (g *group) newsOf(s *share, rows []metadata.Row) (map[metadata.Key]*news, error) {
+	before := make(map[metadata.Key][]string) // of a row that is news: values of rows that its run saved before, if this owner knows all of them
+	told := make(map[metadata.Key]*news)
+	g.mu.Lock()
+	counts := g.countsOfOthersLocked(s)
+	for _, row := range rows {
+		if o := s.others[row.Key]; !counts(row.Key) || o != nil && !row.Written.After(o.written) {
 			continue
 		}
-		if before, err := dispatch.DecodeState([]byte(o.value)); err == nil && state.Follows(before) {
-			return true
+		n := &news{known: s.rules.Covers(versionOf(row))}
+		if told[row.Key] = n; !n.known {
+			before[row.Key] = s.knownOfLocked(row.Key)
 		}
 	}
-	return false
+	g.mu.Unlock()
+	for _, row := range rows {
+		n := told[row.Key]
+		if n == nil {
+			continue
+		}
+		var err error
+		if n.state, err = dispatch.DecodeState(row.Value); err != nil {
+			return nil, err
+		}
+		n.known = n.known || slices.ContainsFunc(before[row.Key], func(value string) bool {
+			was, err := dispatch.DecodeState([]byte(value))
+			return err == nil && n.state.Follows(was)
+		})
+	}
+	return told, nil
+}
+
+// knownOfLocked are the rows of which this owner knows all, of the run that saved a checkpoint, that checkpoint first.
+// An owner that gave the share away only settles some of the messages of those.
+func (s *share) knownOfLocked(checkpoint metadata.Key) (values []string) {
+	if o := s.others[checkpoint]; o != nil && o.known {
+		values = append(values, o.value)
+	}
+	_, run, _ := metadata.CheckpointOf(checkpoint)
+	for k, o := range s.others {
+		if _, of, _ := metadata.CheckpointOf(k); of == run && o.known && k != checkpoint {
+			values = append(values, o.value)
+		}
+	}
+	return values
+}
+
+// learnLocked takes over what a checkpoint of another owner tells, and reports whether anything of it was settled that
+// was not here.
+func (s *share) learnLocked(row metadata.Row, n *news, now time.Time) (changed bool) {
+	if v := versionOf(row); n.known && n.state.Pending() > 0 && !s.rules.Covers(v) {
+		s.rules.Cover(v)
+		s.rules.Outdated() // until that is saved, a later owner takes the other row for news
+	}
+	if o := s.others[row.Key]; o != nil && o.value == string(row.Value) {
+		o.written = row.Written
+		return false
+	}
+	s.others[row.Key] = &other{value: string(row.Value), written: row.Written, since: now, known: n.known}
+	s.secured = securedNot
+	return s.absorbLocked(n.state, now)
 }
 
 // absorbLocked settles what was settled elsewhere, and reports whether any of it was not here. Consumers of this host

@@ -86,7 +86,7 @@ func (h *Host) savedState(ctx context.Context, own metadata.Key, counts func(met
 			if from.others == nil {
 				from.others = make(map[metadata.Key]*other)
 			}
-			from.others[row.Key] = &other{value: string(row.Value), since: now, known: true}
+			from.others[row.Key] = &other{value: string(row.Value), written: row.Written, since: now, known: true}
 		}
 	}
 	from.state = dispatch.MergeSaved(saved)

@@ -76,9 +76,11 @@ type late struct {
 // other is another owner's checkpoint of a share, as last seen. That owner may live on and settle what it had handed
 // out.
 type other struct {
-	value string
-	since time.Time // unchanged
-	known bool      // the share was resumed from it, or from one before which it only settles some messages
+	value   string
+	written time.Time // its stamp
+	since   time.Time // unchanged
+	known   bool      // the share was resumed from it, or from one before which it only settles some messages
+	missed  bool      // by the last read, of one copy: after two it is gone
 }
 
 // shareOf is the share of this host that has the rules; nil once it was dropped. The caller holds the group's mutex.
