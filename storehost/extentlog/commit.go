@@ -199,8 +199,10 @@ func (e *Engine) sync(g *group) error {
 		}
 	}
 	for _, c := range g.touched {
-		if c.cut > 0 {
+		if c.deletes {
 			e.moves.deletions.Add(1)
+		}
+		if c.cut > 0 {
 			e.journal.keeper.drops(c.extent.held.dropCut(c.cut), &e.journal.keeper.dropped)
 		}
 		if c.truncated {

@@ -240,7 +240,7 @@ func (e *Engine) stageTruncate(g *group, x *extent, l core.Seq, checksum uint32)
 		}
 		x.truncate(l)
 		c := g.touch(x)
-		c.truncated, c.cut = true, x.held.cut(l)
+		c.truncated, c.deletes, c.cut = true, true, x.held.cut(l)
 	}
 	x.next.position = end
 	return nil
@@ -367,9 +367,10 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 			return e.fail(err)
 		}
 	}
+	deletes := !x.held.ringOnly() || e.inDatabase(x) > 0 // else it leaves with the segments of the log
 	for _, prefix := range contents(x.next.timer()) {
-		if x.held.ringOnly() && e.inDatabase(x) == 0 {
-			break // it leaves with the segments of the log
+		if !deletes {
+			break
 		}
 		if err := g.batch.DeleteRange(extentKey(prefix, x.id), afterExtent(prefix, x.id), nil); err != nil {
 			return e.fail(err)
@@ -381,6 +382,7 @@ func (e *Engine) stageRemoval(g *group, x *extent, version uint64) error {
 	g.removed = append(g.removed, x.id)
 	x.next = durable{}
 	x.remove()
-	g.touch(x).cut = x.held.cut(0)
+	c := g.touch(x)
+	c.deletes, c.cut = deletes, x.held.cut(0)
 	return nil
 }

@@ -115,7 +115,7 @@ func (e *Engine) keepSweeping() {
 			return
 		case <-e.debris.many:
 			e.debris.turn()
-			for len(e.debris.ripe) > 0 && e.sweepRipe() {
+			for len(e.debris.ripe) > 0 && !isClosed(e.stop) && e.sweepRipe() {
 			}
 		case <-tick.C:
 			if waited += sweepOften; waited < sweepEvery && !e.space.fills() {
@@ -160,19 +160,31 @@ func (e *Engine) sweep() error {
 	slices.SortFunc(here, compareIDs)
 	began := time.Now()
 	for i, r := range debrisRuns(e.debris.ripe, here) {
-		if i == sweepMost || time.Since(began) > sweepLong {
+		if i == sweepMost || i > 0 && time.Since(began) > sweepLong {
 			return nil
+		}
+		err := e.cutRun(r)
+		if isShortage(err) { // a later turn tries it again
+			return err
 		}
 		for _, id := range r.ids {
 			delete(e.debris.ripe, id)
 		}
-		for _, prefix := range contents(r.timer) {
-			if err := e.guarded(func() error { return e.cutOut(r.span(prefix)) }); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	clear(e.debris.ripe) // those that are back
+	return nil
+}
+
+// cutRun cuts the records of a run of removed extents out.
+func (e *Engine) cutRun(r debrisRun) error {
+	for _, prefix := range contents(r.timer) {
+		if err := e.guarded(func() error { return e.cutOut(r.span(prefix)) }); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

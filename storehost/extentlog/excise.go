@@ -18,9 +18,6 @@ import (
 // edgeTries is how often the tables of a range are listed: one that is replaced meanwhile is not found.
 const edgeTries = 3
 
-// soon is how long the keeper waits for its turn: appends may wait for the keeper.
-const soon = 100 * time.Millisecond
-
 // errBeside says why a range is not cut out: a table would lose what it has beside the range.
 var errBeside = errors.New("a table beside a range that is to be cut out cannot be read")
 
@@ -74,15 +71,15 @@ func (e *Engine) excising(span pebble.KeyRange, do func() error) error {
 	return e.excisingTables(span, do)
 }
 
-// turnSoon waits for the turn, which ends when done is called. errMoveLater: many cuts wait for it.
-func (e *Engine) turnSoon() (done func(), err error) {
-	timer := time.NewTimer(soon)
+// turnWithin waits for the turn, which ends when done is called, for so long at most. errCutsWait: it did not come.
+func (e *Engine) turnWithin(wait time.Duration) (done func(), err error) {
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case e.excisions.turn <- struct{}{}:
 		return func() { <-e.excisions.turn }, nil
 	case <-timer.C:
-		return nil, errMoveLater
+		return nil, errCutsWait
 	case <-e.failed:
 		return nil, e.refusing()
 	}

@@ -246,7 +246,7 @@ func TestExcising_KeeperWaitsForTwo(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		done, err := e.turnSoon()
+		done, err := e.turnWithin(walkWait)
 		must(t, err)
 		done()
 		cuts.Wait()

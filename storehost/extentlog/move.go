@@ -18,8 +18,10 @@ import (
 const repackName = "repack.sst"
 
 var (
-	// errMoveLater says that many cuts wait, that a seal takes batches away, or that the turn is over.
+	// errMoveLater says that a seal takes batches away, or that the turn is over.
 	errMoveLater = errors.New("the batches cannot be moved now")
+	// errCutsWait ends a turn.
+	errCutsWait = errors.New("many cuts wait for their turn")
 	// errLeaving says that an extent of the run is being removed, which may last.
 	errLeaving = errors.New("an extent of the batches is being removed")
 )
@@ -31,7 +33,8 @@ var (
 //     from now on finds it. Those before are in the database.
 //  2. Their deletions are flushed.
 //  3. The batches are copied. Only the keeper, which calls this, puts batches into the database; so none is added.
-//  4. The new table replaces the range, unless a truncation has spoiled the copy. None is staged meanwhile.
+//  4. Deletions that came meanwhile are flushed: whoever reads would wait for that in the next step.
+//  5. The new table replaces the range, unless a truncation has spoiled the copy. None is staged meanwhile.
 func (j *journal) moveRun(r run) (to []byte, moved int64, err error) {
 	e := j.e
 	if err := e.refusing(); err != nil {
@@ -47,6 +50,9 @@ func (j *journal) moveRun(r run) (to []byte, moved int64, err error) {
 	}
 	name := e.files.PathJoin(e.dir, drainDir, repackName)
 	to, moved, err = e.copyRun(name, r)
+	if err == nil {
+		err = j.flushDeletions()
+	}
 	if err != nil {
 		return nil, 0, errors.Join(err, e.removeIfThere(name))
 	}
@@ -62,7 +68,7 @@ func (j *journal) moveRun(r run) (to []byte, moved int64, err error) {
 
 // replace puts the table of a move, if there is one, in the place of all that the database has in its range.
 func (e *Engine) replace(m *move, span pebble.KeyRange, tables []string) error {
-	done, err := e.turnSoon()
+	done, err := e.turnWithin(replaceWait)
 	if err != nil {
 		return err
 	}
@@ -77,8 +83,8 @@ func (e *Engine) replace(m *move, span pebble.KeyRange, tables []string) error {
 	})
 }
 
-// copyRun writes a table of the batches of a run; none when there are no batches. Behind runMost bytes the copy ends at
-// to.
+// copyRun writes a table of the batches of a run; none when there are no batches. Behind runMost bytes, or
+// copyMost, the copy ends at to.
 func (e *Engine) copyRun(name string, r run) (to []byte, moved int64, err error) {
 	var w *sstable.Writer
 	defer func() {
@@ -87,8 +93,9 @@ func (e *Engine) copyRun(name string, r run) (to []byte, moved int64, err error)
 		}
 	}()
 	var failed error
+	began := time.Now()
 	to, err = e.walk(r.from, r.to, func(key, value []byte) bool {
-		if moved >= runMost {
+		if moved >= runMost || w != nil && time.Since(began) > copyMost {
 			return false
 		}
 		if w == nil {
@@ -103,17 +110,26 @@ func (e *Engine) copyRun(name string, r run) (to []byte, moved int64, err error)
 	return to, moved, errors.Join(err, failed)
 }
 
-// pieceMost is how long cuts wait for reads of the keeper.
-const pieceMost = 20 * time.Millisecond
+const (
+	// copyMost is how long a run copies: appends may wait for it.
+	copyMost = 100 * time.Millisecond
+	// pieceMost is how long cuts wait for reads of the keeper, but for the first one.
+	pieceMost = 20 * time.Millisecond
+	// The keeper waits so long for its turn: appends may wait for the keeper, and a copy that is made should not be lost.
+	walkWait    = 100 * time.Millisecond
+	replaceWait = time.Second
+)
 
 // walk goes through the live batches from one key on, up to before another one, until use returns false. next is the
-// key at which it did, or to.
+// key at which it did, or to; with an error, one up to which use had all.
 func (e *Engine) walk(from, to []byte, use func(key, value []byte) bool) (next []byte, err error) {
 	next = from
 	for on := true; on && bytes.Compare(next, to) < 0; {
-		if next, on, err = e.walkPiece(next, to, use); err != nil {
-			return nil, err
+		at, more, err := e.walkPiece(next, to, use)
+		if err != nil {
+			return next, err
 		}
+		next, on = at, more
 	}
 	return next, nil
 }
@@ -121,7 +137,7 @@ func (e *Engine) walk(from, to []byte, use func(key, value []byte) bool) (next [
 // walkPiece is walk for pieceMost; on: it goes on. It has the turn of cuts, because a read that fails during another
 // cut fails the log.
 func (e *Engine) walkPiece(from, to []byte, use func(key, value []byte) bool) (next []byte, on bool, err error) {
-	done, err := e.turnSoon()
+	done, err := e.turnWithin(walkWait)
 	if err != nil {
 		return nil, false, err
 	}
@@ -131,8 +147,9 @@ func (e *Engine) walkPiece(from, to []byte, use func(key, value []byte) bool) (n
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, iter.Close()) }()
+	ok := iter.First()
 	began := time.Now()
-	for ok := iter.First(); ok; ok = iter.Next() {
+	for ; ok; ok = iter.Next() {
 		value, err := iter.ValueAndErr()
 		if err != nil {
 			return nil, false, err

@@ -16,7 +16,9 @@ const (
 	// runMost is how many bytes one run moves, about. Appends may wait for it.
 	runMost = 1 << 20
 	// joinGap is how many live bytes between two parts are moved with them: less than another table costs.
-	joinGap = 64 << 10
+	joinGap = 16 << 10
+	// smallTable is the size up to which a whole table moves with sparse ones beside it.
+	smallTable = 64 << 10
 	// tableCost is about what a table takes beside its batches.
 	tableCost = 4 << 10
 	// estimateOff is by how much the database is wrong about the size of a part, at most. It counts whole blocks.
@@ -43,6 +45,7 @@ type sparseTable struct {
 	size   int64
 	live   int64 // about; Pebble counts whole blocks
 	parts  []part
+	mixed  bool // has rows, or an index of timers, too
 }
 
 // stock are the tables of batches alone.
@@ -61,28 +64,28 @@ func (e *Engine) tablesOfBatches() (s stock, err error) {
 	}
 	tables := make(map[uint64]*sparseTable)
 	for _, info := range slices.Concat(levels...) {
-		p := partOf(&info)
 		if !info.Virtual {
-			if p.isOfBatches() {
-				s.bytes += p.bytes
-			}
-			if p.bytes <= joinGap && p.isOfBatches() {
-				s.small = append(s.small, p)
+			if isOfBatches(&info) {
+				s.bytes += int64(info.Size)
+				if info.Size <= smallTable {
+					s.small = append(s.small, partOf(&info))
+				}
 			}
 			continue
 		}
+		p := partOf(&info)
 		p.table = uint64(info.BackingSSTNum)
 		t := tables[p.table]
 		if t == nil {
 			t = &sparseTable{number: p.table}
 			tables[p.table] = t
 		}
-		t.live, t.parts = t.live+p.bytes, append(t.parts, p)
+		t.live, t.parts, t.mixed = t.live+p.bytes, append(t.parts, p), t.mixed || !isOfBatches(&info)
 	}
 	sizes := make(map[uint64]int64, len(tables))
 	for n, t := range tables {
-		if slices.ContainsFunc(t.parts, func(p part) bool { return !p.isOfBatches() }) {
-			continue // of rows, or of an index, too
+		if t.mixed {
+			continue
 		}
 		if t.size, err = e.tableSize(n); errors.Is(err, fs.ErrNotExist) {
 			continue // all of it was removed meanwhile
@@ -121,9 +124,10 @@ func partOf(info *pebble.SSTableInfo) part {
 	return part{from: slices.Clone(info.Smallest.UserKey), to: to, bytes: int64(info.Size)}
 }
 
-// isOfBatches reports whether the table has batches alone: indexes of timers change while they are moved.
-func (p *part) isOfBatches() bool {
-	return bytes.Compare(p.from, []byte{prefixBatch}) >= 0 && bytes.Compare(p.to, []byte{prefixBatch + 1}) <= 0
+// isOfBatches reports whether a table has batches alone: indexes of timers change while they are moved.
+func isOfBatches(t *pebble.SSTableInfo) bool {
+	behind := bytes.Compare(t.Largest.UserKey, []byte{prefixBatch + 1})
+	return bytes.Compare(t.Smallest.UserKey, []byte{prefixBatch}) >= 0 && (behind < 0 || behind == 0 && t.Largest.IsExclusiveSentinel())
 }
 
 // joinParts makes runs of parts that overlap, and of those between which near finds little that lives. A run has a part

@@ -83,7 +83,8 @@ type change struct {
 	extent    *extent
 	after     durable
 	truncated bool
-	cut       int // of what the extent holds; 0: nothing was cut off
+	deletes   bool // a range of batches, in the database
+	cut       int  // of what the extent holds; 0: nothing was cut off
 }
 
 type staged struct {

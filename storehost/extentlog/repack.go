@@ -27,10 +27,11 @@ const (
 	planMost = turnMost / 2
 	// repackAgain is the pause after a turn that failed.
 	repackAgain = 5 * time.Second
-	// Tables are left alone for so long, if nothing is cut out of them.
-	weighAgain = 5 * time.Second  // too much of it lives
-	moveAgain  = 30 * time.Second // a part of it could not be moved
-	damagedFor = 10 * time.Minute
+	// Tables are left alone for so long, if nothing is cut out of them; twice as long each time, up to the second bound.
+	weighAgain, weighMost   = 5 * time.Second, time.Minute      // too much of it lives
+	moveAgain, moveMost     = 30 * time.Second, 5 * time.Minute // a part of it could not be moved
+	damagedFor, damagedMost = 10 * time.Minute, 24 * time.Hour
+	leavingFor              = weighAgain // an extent of it is being removed: that may be over soon
 	// longestPause is the last of the pauses before a drain while files are to be deleted: each is twice the one before.
 	longestPause = 64 * time.Millisecond
 	leastAwaited = 256 << 10 // bytes of these files
@@ -49,13 +50,13 @@ type repacker struct {
 type later struct {
 	live  int64 // bytes then: if it has less, something was cut out, maybe the damage
 	most  int64 // if more bytes may be moved to free it, it is weighed again
+	wait  time.Duration
 	until time.Time
 }
 
 // weighed is how far the keeper came with a table that one turn could not look through.
 type weighed struct {
 	table uint64
-	live  int64  // bytes of the table then
 	next  []byte // where it goes on
 	sum   int64  // bytes to move before that
 }
@@ -63,11 +64,17 @@ type weighed struct {
 // leaves reports whether a table is left alone now.
 func (r *repacker) leaves(t *sparseTable, most int64, now time.Time) bool {
 	l, ok := r.later[t.number]
-	if ok && (l.live != t.live || most > l.most || now.After(l.until)) {
+	if ok && (l.live != t.live || most > l.most) {
 		delete(r.later, t.number)
 		return false
 	}
-	return ok
+	return ok && now.Before(l.until)
+}
+
+// leave leaves a table alone for a while.
+func (r *repacker) leave(t *sparseTable, most int64, wait, longest time.Duration, now time.Time) {
+	wait = min(max(wait, 2*r.later[t.number].wait), longest)
+	r.later[t.number] = later{live: t.live, most: most, wait: wait, until: now.Add(wait)}
 }
 
 // keep forgets files that are not there any more.
@@ -99,10 +106,10 @@ func (e *Engine) metrics() (*pebble.Metrics, error) {
 }
 
 // repack has one turn: it moves live batches out of tables that are half garbage or more, in the order of what that
-// costs, until little garbage is left, or as much is moved as a drain writes. So it moves at most one byte for each
-// that it frees. A turn ends early if appends wait for a drain. If there is twice the garbage that may be, appends
-// wait, for turnMost and the run that is under way then. It is for the keeper, between two drains, because no drain may
-// put batches where others are being moved.
+// costs, until little garbage is left, or as much is moved as a drain writes. So it moves about one byte for each that
+// it frees, and up to four on a disk that is nearly full. A turn ends early if appends wait for a drain. If there is
+// twice the garbage that may be, appends wait, for turnMost and the run that is under way then. It is for the keeper,
+// between two drains, because no drain may put batches where others are being moved.
 func (j *journal) repack() {
 	e := j.e
 	t := turn{j: j, began: time.Now(), tables: make(map[uint64]*sparseTable)}
@@ -139,19 +146,24 @@ type turn struct {
 	urgent bool
 	budget int64                   // bytes to move
 	tables map[uint64]*sparseTable // that are looked through
+	runs   int                     // that were begun
 	moves  int                     // runs that were moved
 	moved  int64                   // bytes
 }
 
-// over reports whether the turn is to end.
-func (t *turn) over() bool {
+// yields reports whether something else goes before the turn.
+func (t *turn) yields() bool {
 	e := t.j.e
-	return e.refusing() != nil || isClosed(e.stop) || t.moved >= t.budget || time.Since(t.began) >= turnMost ||
-		!t.urgent && t.j.keeper.wanted.Load() > 0
+	return e.refusing() != nil || isClosed(e.stop) || !t.urgent && t.j.keeper.wanted.Load() > 0
+}
+
+// over reports whether the turn is to end. One run is begun even if all the time went into choosing it.
+func (t *turn) over() bool {
+	return t.yields() || t.moved >= t.budget || t.runs > 0 && time.Since(t.began) >= turnMost
 }
 
 // planned reports whether no more tables are to be looked through.
-func (t *turn) planned() bool { return t.over() || time.Since(t.began) >= planMost }
+func (t *turn) planned() bool { return t.yields() || time.Since(t.began) >= planMost }
 
 // all moves parts of the tables that it chooses, if there is too much garbage.
 func (t *turn) all() error {
@@ -181,6 +193,7 @@ func (t *turn) all() error {
 	if is <= most {
 		return nil
 	}
+	t.began = time.Now() // a list of many tables takes longer than a turn
 	t.urgent, t.budget = is > 2*most, max(leastRepack, k.most/k.free.Load())
 	parts, err := t.choose(s.sparse, is-most, percent)
 	if err != nil {
@@ -190,7 +203,9 @@ func (t *turn) all() error {
 		if t.over() {
 			break
 		}
-		if err := t.move(r); err != nil {
+		if err := t.move(r); errors.Is(err, errCutsWait) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}
@@ -212,14 +227,14 @@ func (t *turn) choose(tables []*sparseTable, excess, percent int64) (parts []par
 		t.tables[s.number] = s
 		moves, err := t.weigh(s, most)
 		switch {
-		case errors.Is(err, errMoveLater):
+		case errors.Is(err, errMoveLater), errors.Is(err, errCutsWait):
 			return parts, nil
 		case isShortage(err), err != nil && t.j.e.refusing() != nil:
 			return nil, err
 		case err != nil:
 			t.leave(s.number, err)
 		case moves > most:
-			r.later[s.number] = later{live: s.live, most: most, until: t.began.Add(weighAgain)}
+			r.leave(s, most, weighAgain, weighMost, t.began)
 		default:
 			parts = append(parts, s.parts...)
 			freed, cost = freed+max(s.size-moves, 0), cost+moves
@@ -229,15 +244,17 @@ func (t *turn) choose(tables []*sparseTable, excess, percent int64) (parts []par
 }
 
 // weigh returns how many bytes are to be moved to free a table, or more than most. errMoveLater: there was no time to
-// look through all of it, and the next turn goes on.
+// look through all of it, and the next turn goes on. Each turn gets at least one batch further, however slow the disk
+// is.
 func (t *turn) weigh(s *sparseTable, most int64) (sum int64, err error) {
 	if s.live > most+int64(len(s.parts))*estimateOff {
 		return s.live, nil
 	}
 	w := &t.j.e.repacker.weighed
-	if w.table != s.number || w.live != s.live {
-		*w = weighed{table: s.number, live: s.live}
+	if w.table != s.number {
+		*w = weighed{table: s.number}
 	}
+	further := false
 	for _, p := range s.parts {
 		from, sum := p.from, w.sum
 		if bytes.Compare(w.next, from) <= 0 {
@@ -245,14 +262,22 @@ func (t *turn) weigh(s *sparseTable, most int64) (sum int64, err error) {
 		} else if from = w.next; bytes.Compare(from, p.to) >= 0 {
 			continue
 		}
+		if further && t.planned() {
+			return 0, errMoveLater
+		}
 		next, err := t.j.e.walk(from, p.to, func(_, value []byte) bool {
-			if t.planned() {
+			if further && t.planned() {
 				return false
 			}
+			further = true
 			sum += int64(len(value))
 			return sum <= most
 		})
+		further = true
 		switch {
+		case errors.Is(err, errCutsWait):
+			w.next, w.sum = next, sum
+			return 0, err
 		case err != nil:
 			return 0, err
 		case sum > most:
@@ -271,6 +296,9 @@ func (t *turn) weigh(s *sparseTable, most int64) (sum int64, err error) {
 // near reports whether so little lives between two keys that it moves with what is beside it. Blocks there may be
 // damaged.
 func (t *turn) near(from, to []byte) bool {
+	if t.planned() {
+		return false
+	}
 	sum := int64(0)
 	next, err := t.j.e.walk(from, to, func(_, value []byte) bool {
 		sum += int64(len(value))
@@ -283,6 +311,7 @@ func (t *turn) near(from, to []byte) bool {
 func (t *turn) move(r run) error {
 	e := t.j.e
 	for bytes.Compare(r.from, r.to) < 0 && !t.over() {
+		t.runs++
 		to, moved, err := t.j.moveRun(r)
 		switch {
 		case err == nil:
@@ -290,7 +319,7 @@ func (t *turn) move(r run) error {
 			t.moved += moved
 			r.from = to
 			continue
-		case e.refusing() != nil, errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), isShortage(err):
+		case e.refusing() != nil, errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), isShortage(err), errors.Is(err, errCutsWait):
 			return err
 		case errors.Is(err, errMoveLater):
 		case len(r.parts) > 1:
@@ -321,11 +350,16 @@ func (t *turn) moveParts(r run) error {
 
 // leave leaves a table alone for a while, of which a part cannot be moved.
 func (t *turn) leave(table uint64, err error) {
-	quiet, wait := errors.Is(err, errLeaving) || errors.Is(err, errBeside), moveAgain
-	if !quiet && (pebble.IsCorruptionError(err) || errors.Is(err, syscall.EIO)) {
-		wait = damagedFor
+	wait, longest, quiet := moveAgain, moveMost, false
+	switch {
+	case errors.Is(err, errLeaving):
+		wait, longest, quiet = leavingFor, leavingFor, true
+	case errors.Is(err, errBeside):
+		quiet = true
+	case pebble.IsCorruptionError(err), errors.Is(err, syscall.EIO):
+		wait, longest = damagedFor, damagedMost
 	}
-	t.j.e.repacker.later[table] = later{live: t.tables[table].live, most: math.MaxInt64, until: t.began.Add(wait)}
+	t.j.e.repacker.leave(t.tables[table], math.MaxInt64, wait, longest, t.began)
 	if !quiet {
 		t.j.e.log.Error("a table cannot be repacked", "table", table, "err", err)
 	}

@@ -202,7 +202,7 @@ func TestRepack_OneBadBlock(t *testing.T) {
 		time.Sleep(time.Minute)
 		damaged := 0
 		for _, l := range e.repacker.later {
-			if time.Until(l.until) > moveAgain {
+			if l.wait >= damagedFor {
 				damaged++
 			}
 		}

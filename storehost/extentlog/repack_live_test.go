@@ -57,11 +57,16 @@ func TestRepack_DamageBetweenParts(t *testing.T) {
 	})
 }
 
-// slowTables is a disk that takes 5 ms for each read of a table while slow is set.
-func slowTables(slow *atomic.Bool) vfs.FS {
-	return errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if slow.Load() && op.Kind == errorfs.OpFileReadAt && path.Ext(op.Path) == ".sst" {
-			time.Sleep(5 * time.Millisecond)
+// slowReads is a disk on which each read of a table takes so long, in ns.
+type slowReads struct {
+	vfs.FS
+	each atomic.Int64
+}
+
+func (d *slowReads) disk() vfs.FS {
+	return errorfs.Wrap(d.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && path.Ext(op.Path) == ".sst" {
+			time.Sleep(time.Duration(d.each.Load()))
 		}
 		return nil
 	}))
@@ -95,15 +100,15 @@ func largeTable(t *testing.T, e *Engine) (stay []*writer) {
 // turns.
 func TestRepack_PlansShortly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var slow atomic.Bool
-		e, err := Open("store", Options{Store: "s1", FS: slowTables(&slow), Log: slog.New(slog.DiscardHandler), Ring: 64 << 20})
+		slow := &slowReads{FS: vfs.NewMem()}
+		e, err := Open("store", Options{Store: "s1", FS: slow.disk(), Log: slog.New(slog.DiscardHandler), Ring: 64 << 20})
 		must(t, err)
 		defer func() {
-			slow.Store(false)
+			slow.each.Store(0)
 			must(t, e.Close())
 		}()
 		stay := largeTable(t, e)
-		slow.Store(true)
+		slow.each.Store(int64(5 * time.Millisecond))
 		repackAll(e)
 		most := time.Duration(0)
 		for range 5 {
@@ -113,7 +118,7 @@ func TestRepack_PlansShortly(t *testing.T) {
 			most = max(most, time.Since(began))
 		}
 		time.Sleep(time.Minute)
-		slow.Store(false)
+		slow.each.Store(0)
 		n := e.journal.keeper.moved.Load()
 		if t.Logf("the slowest drain took %s, %d KiB moved; %s", most, n>>10, whereSpaceIs(e)); most > 500*time.Millisecond || n < 4000<<10 {
 			t.Errorf("a drain took %s, and %d KiB were moved, want all that lives", most, n>>10)
