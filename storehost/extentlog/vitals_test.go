@@ -52,5 +52,15 @@ func TestVitals_Removed(t *testing.T) {
 		if v := e.Vitals(); v.RemovedBytes > 1<<10 || v.MovedBytes < 20<<10 {
 			t.Errorf("%d bytes of removed extents take space, and %d were moved", v.RemovedBytes, v.MovedBytes)
 		}
+		stays, goes = newWriter(t, e), newWriter(t, e)
+		stays.append(30, 10<<10)
+		goes.append(10, 10<<10)
+		drainAll(t, e)
+		must(t, removeTold(e, goes.x, 1))
+		time.Sleep(3 * time.Second)
+		if v := e.Vitals(); v.RemovedBytes < 50<<10 || v.MovedBytes > 30<<10 {
+			t.Errorf("where too much lives: %d bytes of removed extents take space, and %d were moved", v.RemovedBytes,
+				v.MovedBytes)
+		}
 	})
 }
