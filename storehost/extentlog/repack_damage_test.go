@@ -200,6 +200,7 @@ func TestRepack_OneBadBlock(t *testing.T) {
 		e.journal.keeper.garbage.Store(0)
 		e.journal.keeper.look()
 		time.Sleep(time.Minute)
+		synctest.Wait() // the keeper looks each second
 		damaged := 0
 		for _, l := range e.repacker.later {
 			if l.wait >= damagedFor {
