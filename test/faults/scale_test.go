@@ -75,7 +75,10 @@ func TestScaleOnCassandra(t *testing.T) {
 	t.Logf("a minute without calls: %s of processor; %s", idle.processor-first.processor, idle)
 	for range 3 {
 		took, out := finished(t, s, "list", "queues", "--timeout", "10m", "-o", "json")
-		t.Logf("list queues: %d in %s", strings.Count(out.stdout, "\n"), took)
+		listed := strings.Count(out.stdout, "\n")
+		if t.Logf("list queues: %d in %s", listed, took); listed != queues {
+			t.Errorf("%d of %d queues are listed: %s", listed, queues, out.stderr)
+		}
 	}
 	t.Logf("at last: %s", spentBy(t, s))
 }
