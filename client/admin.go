@@ -10,7 +10,8 @@ import (
 )
 
 // Admin manages queues and groups and looks into them. A change whose answer was lost fails with ErrUnknownOutcome.
-// Safe for concurrent use. Iterators end after their first error.
+// Safe for concurrent use. Iterators end after their first error. They read pages, each within the timeout of one call:
+// the first page is asked for as any call, a later one again and again while no server can answer for now.
 type Admin struct{ c *Client }
 
 // QueueResult is the outcome of one of many.
@@ -53,7 +54,7 @@ func (a *Admin) GetQueue(ctx context.Context, path string) (Queue, error) {
 
 // ListQueues yields the queues whose path begins with prefix, in order of path.
 func (a *Admin) ListQueues(ctx context.Context, prefix string) iter.Seq2[Queue, error] {
-	return pages(func(after string) ([]*pb.Queue, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.Queue, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListQueues, &pb.ListQueuesRequest{Prefix: prefix, After: after})
 		return res.GetQueues(), res.GetNext(), err
 	}, func(p *pb.Queue) (Queue, error) { return queueOf(p, nil) })
@@ -106,7 +107,7 @@ func (a *Admin) DeleteGroup(ctx context.Context, queue, name string) error {
 
 // ListExtents yields the extents of a queue, oldest first.
 func (a *Admin) ListExtents(ctx context.Context, queue string) iter.Seq2[ExtentInfo, error] {
-	return pages(func(after string) ([]*pb.ExtentInfo, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.ExtentInfo, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListExtents, &pb.ListExtentsRequest{Queue: queue, After: after})
 		return res.GetExtents(), res.GetNext(), err
 	}, extentOf)
@@ -164,7 +165,7 @@ func (a *Admin) Depth(ctx context.Context, queue, group string) ([]Depth, error)
 
 // DeadLetters yields the dead letters of a group, oldest first.
 func (a *Admin) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[DeadLetter, error] {
-	return pages(func(after string) ([]*pb.DeadLetter, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.DeadLetter, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after})
 		return res.GetDeadLetters(), res.GetNext(), err
 	}, deadLetterOf)
@@ -172,7 +173,7 @@ func (a *Admin) DeadLetters(ctx context.Context, queue, group string) iter.Seq2[
 
 // GetDeadLetter returns one dead letter of a group by its message id; ErrNotFound if there is none.
 func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (DeadLetter, error) {
-	found := pages(func(after string) ([]*pb.DeadLetter, string, error) { // each is a part of a large dead letter queue
+	found := pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.DeadLetter, string, error) { // each is a part of a large dead letter queue
 		res, err := read(ctx, a.c, a.c.admin.ListDeadLetters, &pb.ListDeadLettersRequest{Queue: queue, Group: group, After: after, Id: id, Limit: 1})
 		return res.GetDeadLetters(), res.GetNext(), err
 	}, deadLetterOf)
@@ -186,7 +187,7 @@ func (a *Admin) GetDeadLetter(ctx context.Context, queue, group, id string) (Dea
 // published for later: one extent after another, within an extent by due time. With a group they are also the messages
 // that its consumers nacked, and those that an output host has read and the group's delay holds back.
 func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[DelayedMessage, error] {
-	return pages(func(after string) ([]*pb.DelayedMessage, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.DelayedMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListDelayed, &pb.ListDelayedRequest{Queue: queue, Group: group, After: after})
 		return res.GetMessages(), res.GetNext(), err
 	}, delayedOf)
@@ -194,48 +195,8 @@ func (a *Admin) Delayed(ctx context.Context, queue, group string) iter.Seq2[Dela
 
 // Peek yields the stored messages of a queue, oldest first, without consuming them.
 func (a *Admin) Peek(ctx context.Context, queue string) iter.Seq2[StoredMessage, error] {
-	return pages(func(after string) ([]*pb.StoredMessage, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.StoredMessage, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.Peek, &pb.PeekRequest{Queue: queue, After: after})
 		return res.GetMessages(), res.GetNext(), err
 	}, storedOf)
-}
-
-// pages walks a paged listing.
-func pages[P, T any](page func(after string) ([]*P, string, error), turn func(*P) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var none T
-		for after := ""; ; {
-			items, next, err := page(after)
-			if err != nil {
-				yield(none, err)
-				return
-			}
-			for _, p := range items {
-				v, err := turn(p)
-				if !yield(v, err) || err != nil {
-					return
-				}
-			}
-			if next == "" {
-				return
-			}
-			if next == after {
-				yield(none, core.Errorf(core.CodeInternal, "server answered page %q after itself", next))
-				return
-			}
-			after = next
-		}
-	}
-}
-
-func all[P, T any](items []*P, turn func(*P) (T, error)) ([]T, error) {
-	out := make([]T, 0, len(items))
-	for _, p := range items {
-		v, err := turn(p)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, v)
-	}
-	return out, nil
 }

@@ -21,7 +21,7 @@ type AuditEntry struct {
 // ListAudit yields the changes that the audit has recorded, oldest first: those of objects that begin with prefix ("" =
 // all, at most 512 bytes), since that time (zero = all that is kept). An entry is kept for 30 days.
 func (a *Admin) ListAudit(ctx context.Context, prefix string, since time.Time) iter.Seq2[AuditEntry, error] {
-	return pages(func(after string) ([]*pb.AuditEntry, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.AuditEntry, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListAudit, &pb.ListAuditRequest{Prefix: prefix, Since: convert.Time(since), After: after})
 		return res.GetEntries(), res.GetNext(), err
 	}, func(p *pb.AuditEntry) (AuditEntry, error) {

@@ -29,7 +29,7 @@ func (a *Admin) GetNamespace(ctx context.Context, name string) (Namespace, error
 
 // ListNamespaces yields the namespaces with limits, in order of name.
 func (a *Admin) ListNamespaces(ctx context.Context) iter.Seq2[Namespace, error] {
-	return pages(func(after string) ([]*pb.Namespace, string, error) {
+	return pages(ctx, a.c, func(ctx context.Context, after string) ([]*pb.Namespace, string, error) {
 		res, err := read(ctx, a.c, a.c.admin.ListNamespaces, &pb.ListNamespacesRequest{After: after})
 		return res.GetNamespaces(), res.GetNext(), err
 	}, func(p *pb.Namespace) (Namespace, error) { return namespaceOf(p, nil) })

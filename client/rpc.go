@@ -86,16 +86,16 @@ func invoke[Req, Res any](ctx context.Context, c *Client, m method[Req, Res], re
 		if err == nil {
 			return res.Msg, nil
 		}
-		if n >= servers || ctx.Err() != nil || !late && !elsewhere(err) || !again(err) {
+		if n >= servers || ctx.Err() != nil || !late && !away(convert.FromRPC(err)) || !again(err) {
 			return nil, err
 		}
 		c.frontends.failed(addr)
 	}
 }
 
-// elsewhere reports whether another server may do better.
-func elsewhere(err error) bool {
-	switch core.CodeOf(convert.FromRPC(err)) {
+// away reports whether a server cannot answer for now: another one may do better, or the same one later.
+func away(err error) bool {
+	switch core.CodeOf(err) {
 	case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining:
 		return true
 	}
