@@ -127,7 +127,9 @@ func (h *Host) followControllers(now time.Time, forget bool) {
 		}
 	}
 	for _, id := range members {
-		at(id)
+		if id != self { // a former run of this controller has a lease for some time
+			at(id)
+		}
 	}
 	maps.DeleteFunc(w.mu.others, func(_ core.HostID, o *otherController) bool { return forget && now.Sub(o.shown) > otherKnownFor })
 }

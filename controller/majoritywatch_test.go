@@ -150,6 +150,25 @@ func TestMajority_KnowsOthersForMinutes(t *testing.T) {
 	})
 }
 
+// TestMajority_AfterACrash: the session lease of a controller's former run does not make the controller a silent one
+// beside itself.
+func TestMajority_AfterACrash(t *testing.T) {
+	meta := &refusing{Store: memory.New()}
+	two(t, harnessOptions{meta: meta}, func(r *harness, both [2]*running) {
+		r.crash(both[1])
+		again := r.beside("ctl2")
+		defer again.end()
+		r.eventually("it sees the lease of its former run", 5*time.Second, func() bool { return slices.Contains(again.duties.Others(), "ctl2") })
+		r.sleep(time.Minute)
+		meta.on.Store(true)
+		r.sleep(10 * time.Second)
+		if is := again.verdict(t); is != "outage outage of the metadata" {
+			t.Errorf("the controller that was started again is in the state %s", is)
+		}
+		meta.on.Store(false)
+	})
+}
+
 // TestMajority_OtherErrorsSayNothing of a majority.
 func TestMajority_OtherErrorsSayNothing(t *testing.T) {
 	bubble(t, harnessOptions{edit: beside}, func(r *harness) {
