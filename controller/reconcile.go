@@ -105,9 +105,10 @@ func (h *Host) lookInTurn(id core.ExtentID, f func(ctx context.Context)) begun {
 }
 
 // sealUnasked seals an extent, and logs the first try that fails: many may fail every 30 s, for days. alarmUndecided
-// goes on to tell of them.
+// goes on to tell of them. A controller that another one keeps from its session lease may be cut off from the hosts, or
+// belong to no cluster: all writers are gone to it.
 func (h *Host) sealUnasked(ctx context.Context, e core.Extent, reason string) {
-	if h.duties.StandsBack() != nil {
+	if h.duties.StandsBack() != nil || h.duties.Blocked() {
 		return
 	}
 	level := slog.LevelWarn

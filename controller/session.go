@@ -37,6 +37,8 @@ type duties interface {
 	Holding() session.Holding
 	// StandsBack is an error while it does nothing, because a controller of the cluster uses other metadata.
 	StandsBack() error
+	// Blocked reports whether another controller is the reason that this one has no session lease, or gives it back.
+	Blocked() bool
 	// WaitDecided waits until StandsBack knows of the controllers that were there when this one started, or ctx ends.
 	WaitDecided(ctx context.Context)
 	// Run keeps the duties until ctx ends.
@@ -53,6 +55,7 @@ func (alone) Others() []core.HostID       { return nil }
 func (alone) OtherRuns() []core.RunID     { return nil }
 func (alone) Unchanged() time.Duration    { return math.MaxInt64 }
 func (alone) StandsBack() error           { return nil }
+func (alone) Blocked() bool               { return false }
 func (alone) Holding() session.Holding    { return session.Holding{} }
 func (alone) WaitDecided(context.Context) {}
 func (alone) Run(context.Context)         {}
@@ -189,6 +192,13 @@ func (c colleague) Sees() uint32 { return uint32(len(c.h.deps.Members.Hosts(""))
 func (c colleague) Shows(other core.HostID) bool {
 	_, ok := membership.Find(c.h.deps.Members, other)
 	return ok
+}
+
+// Superseded implements session.Owner.
+func (c colleague) Superseded() bool {
+	self := c.h.deps.Members.Self()
+	m, ok := membership.Find(c.h.deps.Members, self.ID)
+	return ok && bytes.Compare(m.Run.ID[:], self.Run.ID[:]) > 0
 }
 
 // Peers implements session.Owner.

@@ -15,6 +15,7 @@ import (
 	"github.com/columbamq/columba/core/dispatch"
 	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/membership/static"
+	"github.com/columbamq/columba/metadata"
 )
 
 // two has a second controller, and both act for a part of the queues each.
@@ -339,4 +340,32 @@ func TestSession_HandOverWaitsForNoPush(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the push waits for the hand-over, which waits for the shares")
 	}
+}
+
+// TestSession_StraySealsNothing: a process that belongs to no cluster uses the metadata of this one. All writers are
+// gone to it. It seals none of their extents, but for a caller who asks for that.
+func TestSession_StraySealsNothing(t *testing.T) {
+	bubble(t, harnessOptions{stores: 3, edit: beside}, func(r *harness) {
+		r.config = beside
+		q := r.queue(3, 1)
+		e := r.extent(q, 10)
+		r.sleep(time.Minute)
+		self := membership.Host{ID: "stray", Roles: []string{"controller"}, Address: "stray:1", Run: newRun()}
+		members, err := static.New(self)
+		r.ok(err)
+		stray := r.startAs(members, r.config)
+		defer stray.end()
+		r.eventually("it knows the extent", time.Minute, func() bool { _, known := stray.extents.Get(e.ID); return known })
+		for range 300 {
+			r.sleep(time.Second)
+			if x, _ := r.ctl.extents.Get(e.ID); x.State != core.ExtentOpen {
+				r.t.Fatalf("the extent is %s", x.State)
+			}
+			if _, err := r.meta.Get(r.t.Context(), metadata.Seals, metadata.SealKey(e.ID), metadata.Serial); core.CodeOf(err) != core.CodeNotFound {
+				r.t.Fatalf("a seal was begun: %v", err)
+			}
+		}
+		_, err = r.seal(e, 0)
+		r.ok(err)
+	})
 }

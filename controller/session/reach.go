@@ -208,8 +208,8 @@ func (s *Session) decide() {
 	if holds && !s.may.Load() { // it is being given back
 		return
 	}
-	o := m.obstacle(now, holds, sees)
-	may := o == nil && !d.idle()
+	o, superseded := m.obstacle(now, holds, sees), s.supersededLocked(now)
+	may := o == nil && !d.idle() && !superseded
 	if s.may.Swap(may) != may && s.mu.lease != nil {
 		s.mu.lease.Again()
 	}
@@ -230,6 +230,38 @@ func (s *Session) decide() {
 			"this one goes on when the other one answers or ends; see that both are in the output of columba list hosts, or stop the one that does not belong to this cluster",
 			"controller", o.Owner, "run", o.Run, "its_hosts", o.Sees, "hosts", sees, "err", o.why)
 	}
+}
+
+// Blocked reports whether another controller is the reason that this one has no session lease, or gives it back: that
+// one looks after the extents meanwhile, and this one may not know the hosts of the cluster.
+func (s *Session) Blocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.mu.blocked.IsZero() || s.isTwinLocked(s.cfg.Now())
+}
+
+// supersededLocked reports whether this controller leaves its lease to a newer run of its host: others tell that one
+// what they tell the host. A process that crashed and was started again may look like one beside it for a moment.
+func (s *Session) supersededLocked(now time.Time) bool {
+	if !s.owner.Superseded() {
+		s.mu.twin = time.Time{}
+		s.mu.twins.Succeeded()
+		return false
+	}
+	if s.mu.twin.IsZero() {
+		s.mu.twin = now
+	}
+	if !s.isTwinLocked(now) {
+		return false
+	}
+	if s.mu.twins.Failed(now) {
+		s.cfg.Log.Error("this controller leaves its session lease to another process, which claims the same host id and was started later; was a data directory copied? stop one of the two")
+	}
+	return true
+}
+
+func (s *Session) isTwinLocked(now time.Time) bool {
+	return !s.mu.twin.IsZero() && now.Sub(s.mu.twin) >= patience
 }
 
 // tellHiddenLocked tells the log of a holder about controllers that hold session leases, too, and that the membership

@@ -63,8 +63,8 @@ func TestSession_StrangerTakesNothing(t *testing.T) {
 				b := w.start("b", 1)
 				for range 60 {
 					time.Sleep(10 * time.Second)
-					if w.of(a) != len(w.keys) || b.Holds() {
-						t.Fatalf("the first has %d of %d keys, the stranger holds a lease: %v", w.of(a), len(w.keys), b.Holds())
+					if w.of(a) != len(w.keys) || b.Holds() || !b.Blocked() || a.Blocked() {
+						t.Fatalf("the first has %d of %d keys, the stranger holds a lease: %v; blocked: %v, %v", w.of(a), len(w.keys), b.Holds(), a.Blocked(), b.Blocked())
 					}
 				}
 				if n := warnings(b); n < 9 || n > 11 || !strings.Contains(b.log.String(), "controller=a") || warnings(a) > 0 {
@@ -215,7 +215,7 @@ func TestSession_AnotherRunDoesNotAnswer(t *testing.T) {
 		older := w.start("b", 1)
 		within(t, "it is responsible for all", time.Second, w.settled)
 		newer := w.start("b", 1)
-		time.Sleep(20 * time.Second)
+		time.Sleep(5 * time.Second)
 		if newer.Holds() {
 			t.Error("two runs of a host hold leases")
 		}
@@ -232,6 +232,34 @@ func TestSession_AnotherRunDoesNotAnswer(t *testing.T) {
 		goOn()
 		a.end()
 		newer.end()
+		older.end()
+	})
+}
+
+// TestSession_NewerRunOfTheHost: two processes have the id of one host. The others tell the newer one what they tell
+// the host, so that one gets the lease. The older one gets it back when the newer one has ended.
+func TestSession_NewerRunOfTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, memory.New())
+		older := w.start("b", 1)
+		within(t, "it is responsible for all", time.Second, w.settled)
+		time.Sleep(time.Minute)
+		newer := w.start("b", 1)
+		within(t, "the newer one has all", 25*time.Second, func() bool {
+			if w.of(older) > 0 && w.of(newer) > 0 {
+				t.Fatal("both are responsible")
+			}
+			return w.of(newer) == len(w.keys)
+		})
+		acts := func() bool { return older.Holds() || !older.Blocked() }
+		if n := seconds(600, func() bool { return w.of(newer) < len(w.keys) || newer.Blocked() || acts() }); n > 0 {
+			t.Errorf("the newer one has not all, or the older one may act, for %d s", n)
+		}
+		if n := strings.Count(older.log.String(), "level=ERROR"); n < 9 || n > 11 || warnings(newer) > 1 {
+			t.Errorf("the older one says it %d times; log of the newer one:\n%s", n, newer.log.String())
+		}
+		newer.kill()
+		within(t, "the older one has all again", 25*time.Second, func() bool { return w.of(older) == len(w.keys) && !older.Blocked() })
 		older.end()
 	})
 }

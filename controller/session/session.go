@@ -28,6 +28,8 @@ type Owner interface {
 	Sees() uint32
 	// Shows reports whether the membership has another controller as a member. It does not block.
 	Shows(other core.HostID) bool
+	// Superseded reports whether the membership has a newer run of this controller's host. It does not block.
+	Superseded() bool
 	// Newer makes all further lists of this controller newer than the list with that counter.
 	Newer(counter uint64)
 	// Yield waits until all work has ended that the controller does for keys that it is not responsible for. It returns
@@ -73,6 +75,8 @@ type Session struct {
 		full      bool           // it was said that all slots are taken
 		blocked   time.Time      // since when another controller is the reason to have no lease; zero: none is
 		waits     core.Recurring // the log is told so
+		twin      time.Time      // since when the membership has a newer run of this host; zero: it has none
+		twins     core.Recurring // the log is told so
 		unwritten time.Time      // since when the lease cannot be written; zero: it can
 		refused   core.Recurring // the log is told so
 		hides     core.Recurring // the log is told of controllers that the membership lacks

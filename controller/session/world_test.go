@@ -183,6 +183,13 @@ func (c *controller) Shows(other core.HostID) bool {
 	return !c.w.mu.hide[[2]core.HostID{c.id, other}]
 }
 
+func (c *controller) Superseded() bool {
+	c.w.mu.Lock()
+	defer c.w.mu.Unlock()
+	newest := c.w.mu.all[c.id]
+	return newest != c && newest != nil && !newest.way.dead.Load()
+}
+
 func (c *controller) Peers() (out []session.Peer) {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
