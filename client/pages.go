@@ -51,7 +51,7 @@ func askPage[P any](ctx context.Context, c *Client, after string, page func(cont
 			return items, next, nil
 		case why != nil && limited.Err() != nil && !errors.Is(ctx.Err(), context.Canceled):
 			return nil, "", why
-		case after == "" || !away(err) || limited.Err() != nil || c.open() != nil:
+		case after == "" || !away(err) && core.CodeOf(err) != core.CodeDeadline || limited.Err() != nil || c.open() != nil:
 			return nil, "", err
 		}
 		why = err

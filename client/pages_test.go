@@ -54,8 +54,11 @@ func list(ctx context.Context, c *Client) (paths []string, err error) {
 
 func TestAdmin_PagesAgain(t *testing.T) {
 	f := &adminFake{pages: 3, refuse: func(page string, call int) error {
-		if page == "1" && call <= 3 {
+		switch {
+		case page == "1" && call <= 2:
 			return errAway
+		case page == "1" && call == 3:
+			return core.Errorf(core.CodeDeadline, "ListQueues did not end in time")
 		}
 		return nil
 	}}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sync/errgroup"
@@ -138,23 +139,36 @@ func (s *service) ListQueues(ctx context.Context, req *connect.Request[pb.ListQu
 	if req.Msg.GetWithoutBuiltIn() {
 		wanted = func(path string) bool { _, err := core.ParseQueuePath(path); return err == nil }
 	}
-	names, more, err := metadata.PrefixWhere[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, limit, metadata.One, wanted)
-	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
-	}
-	queues, err := s.queuesOf(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	out := &pb.ListQueuesResponse{Queues: queues}
-	if more {
-		out.Next = names[len(names)-1].Key.Row
+	out, began := &pb.ListQueuesResponse{}, time.Now()
+	for more := true; more && limit > 0 && (out.Next == "" || time.Since(began) < s.cfg.CallTimeout/pageShare); {
+		var names []metadata.Record[metadata.NameRecord]
+		names, more, err = metadata.PrefixWhere[metadata.NameRecord](ctx, s.meta, metadata.Names, metadata.PartitionPath, prefix, after, min(limit, queuesAtOnce), metadata.One, wanted)
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list queues: %w", err)
+		}
+		queues, err := s.queuesOf(ctx, names)
+		if err != nil {
+			return nil, err
+		}
+		out.Queues, out.Next, limit = append(out.Queues, queues...), "", limit-len(names)
+		if more {
+			after = names[len(names)-1].Key.Row
+			out.Next = after
+		}
 	}
 	if req.Msg.GetDepths() {
 		s.addDepths(ctx, out.Queues)
 	}
 	return connect.NewResponse(out), nil
 }
+
+const (
+	// queuesAtOnce is how many queues a page of a list reads together.
+	queuesAtOnce = 128
+	// pageShare: a page of a list reads rows for that part of the time of a call at most, if it has some by then. A
+	// metadata store under load may need longer for a whole page than a call lasts.
+	pageShare = 4
+)
 
 // queuesOf reads the queues of names in their order, but for those that are not shown. A queue that the copy which is
 // asked lacks is half made, or new: it is looked up by itself, and finished.
