@@ -18,6 +18,17 @@ func (c Config) clustered() bool {
 	return c.Gossip != "" || len(c.Join) > 0 || !slices.Equal(slices.Sorted(slices.Values(c.Roles)), slices.Sorted(slices.Values(Roles)))
 }
 
+// gossipMembers is how many members of gossip the process has: its own, and one for each further store host.
+func (c Config) gossipMembers() int {
+	switch {
+	case !c.clustered():
+		return 0
+	case slices.Contains(c.Roles, RoleStore):
+		return max(1, c.Stores)
+	}
+	return 1
+}
+
 // holdsMetadata reports whether the cluster's records are in this process.
 func (c Config) holdsMetadata() bool {
 	return !c.inCassandra() && slices.Contains(c.Roles, RoleController)

@@ -154,6 +154,7 @@ func (n *Node) openMembership(ctx context.Context, res *resources) (err error) {
 func (n *Node) openGossip(ctx context.Context, res *resources, cfg gossip.Config) (*gossip.Monitor, error) {
 	cfg.Log = n.o.Log.With("part", "gossip")
 	cfg.Cluster = res.cluster.ID()
+	cfg.Streams = res.files.gossip
 	if cfg.Self.ID != res.self.ID {
 		cfg.Log = cfg.Log.With("store", cfg.Self.ID)
 	}

@@ -3,6 +3,7 @@
 package gossip
 
 import (
+	"cmp"
 	"context"
 	"log"
 	"log/slog"
@@ -31,6 +32,9 @@ type Config struct {
 	Join []string
 	// Cluster is the id of this host's cluster; zero: it is not known yet, see SetCluster.
 	Cluster core.ID
+	// Streams is how many TCP streams others may have open to this host at once; 0: 32. One address may have three
+	// quarters of them. Each takes a file descriptor.
+	Streams int
 	Log     *slog.Logger
 }
 
@@ -49,10 +53,11 @@ type Monitor struct {
 	tried   chan struct{}      // closed when each address of Join was tried once
 	level   chan chan struct{} // asks follow for a refresh; it closes what it gets
 
-	agent   *serf.Serf // from Start on
-	address string     // the same; see Address
-	events  chan serf.Event
-	doubles map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
+	agent     *serf.Serf // from Start on
+	transport *transport // the same
+	address   string     // the same; see Address
+	events    chan serf.Event
+	doubles   map[core.RunID]time.Time // older live runs of a host, and when each is logged next; the refreshing goroutine's
 
 	// Tests change these fields before Start.
 	doubleGrace, reconnectEvery time.Duration
@@ -125,18 +130,19 @@ func (m *Monitor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	transport, err := bind(ip.String(), port, logger)
+	inner, err := bind(ip.String(), port, logger)
 	if err != nil {
 		return core.Errorf(core.CodeConflict, "gossip on %s: %w; stop what uses the address, or choose another with --gossip", m.cfg.Bind, err)
 	}
+	m.transport = newTransport(inner, cmp.Or(m.cfg.Streams, mostStreams), m.limited)
 	conf := m.serfConfig(logger)
-	conf.MemberlistConfig.Transport = m.wrap(transport)
-	conf.MemberlistConfig.BindAddr, conf.MemberlistConfig.BindPort = ip.String(), transport.GetAutoBindPort()
+	conf.MemberlistConfig.Transport = m.wrap(m.transport)
+	conf.MemberlistConfig.BindAddr, conf.MemberlistConfig.BindPort = ip.String(), inner.GetAutoBindPort()
 	if err = m.advertise(ctx, conf.MemberlistConfig); err == nil {
 		m.agent, err = serf.Create(conf)
 	}
 	if err != nil {
-		_ = transport.Shutdown() // the first error says more
+		_ = m.transport.Shutdown() // the first error says more
 		return core.Errorf(core.CodeUnavailable, "gossip on %s: %w", m.cfg.Bind, err)
 	}
 	m.address = m.agent.Memberlist().LocalNode().Address() // here, since memberlist writes to the node when its tags change
