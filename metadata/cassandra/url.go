@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -129,7 +128,7 @@ func (c *Config) setOption(name, value string) error {
 		c.Local = withPort(value)
 		return nil
 	case "password-file":
-		text, err := os.ReadFile(value)
+		text, err := readFile(value, maxPassword)
 		if err != nil {
 			return core.Errorf(core.CodeBadArgument, "password of the Cassandra user: %w", err)
 		}
@@ -150,7 +149,7 @@ func authoritiesOf(file string) (*x509.CertPool, error) {
 	if file == "system" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(file)
+	pem, err := readFile(file, maxCertificates)
 	if err != nil {
 		return nil, core.Errorf(core.CodeBadArgument, "certificates for Cassandra: %w", err)
 	}
