@@ -71,14 +71,17 @@ func open(disk vfs.FS, dir string, tables int, log *slog.Logger) (_ *Store, err 
 }
 
 func (s *Store) options(disk vfs.FS, lock *engine.Lock, log *slog.Logger) *engine.Options {
+	logger := newLogger(log, s.fail)
+	retry := &retry{log: logger, stop: s.ctx.Done()}
 	return &engine.Options{
-		FS:                 walfs.New(disk, s.logFailed),
+		FS:                 walfs.New(pacedDisk{disk, retry}, s.logFailed),
 		Lock:               lock,
 		FormatMajorVersion: engine.FormatNewest,
 		CacheSize:          blockCache,
 		MemTableSize:       memTable,
 		MaxOpenFiles:       openTables + 10, // as many are other files, to the engine
-		Logger:             &logger{log: log, fail: s.fail},
+		Logger:             logger,
+		EventListener:      retry.listener(),
 	}
 }
 
