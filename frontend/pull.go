@@ -19,7 +19,9 @@ import (
 
 const (
 	maxWait = 60 * time.Second // for the first message of a Pull
-	// turn is how long a Pull waits at one of several owners before it asks the next.
+	// turn is how long a Pull waits at one owner, while there are several output hosts. Then it reads the owners again and
+	// asks the next: a share may have moved, or a new extent be on another host. So while a group has no messages, each of
+	// pullTurns pulls costs one call in this time, and all of them together one read of the group's shares.
 	turn = time.Second
 	// pullPause is the least time between two rounds: an owner that stops answers at once, however long it is to wait.
 	pullPause = 100 * time.Millisecond
@@ -68,16 +70,16 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupR
 	defer pause.Stop()
 	for round := 0; ; round++ {
 		asked := s.now()
-		hosts, err := s.owners(ctx, g)
+		hosts, only, err := s.owners(ctx, g)
 		if err != nil {
 			return nil, err
 		}
 		resp, err := s.pullRound(ctx, m, g, hosts, first, func() time.Duration {
 			left := max(0, wait-time.Since(began))
 			switch {
-			case len(hosts) == 1:
+			case only:
 				return left
-			case round == 0:
+			case round == 0 && len(hosts) > 1:
 				return 0 // whoever has something shall not wait for the others' turns
 			}
 			return min(left, turn)
@@ -88,7 +90,7 @@ func (s *service) pull(ctx context.Context, m *pb.PullRequest, g metadata.GroupR
 			s.known.groups.Outdate(groupEpoch{g.ID, g.Epoch}, asked)
 		}
 		switch {
-		case err == nil && (len(resp.GetMessages()) > 0 || len(hosts) == 1 || time.Since(began) >= wait):
+		case err == nil && (len(resp.GetMessages()) > 0 || only || time.Since(began) >= wait):
 			return resp, nil
 		case err != nil && (!elsewhere(err) || time.Since(answered) >= pullRetry):
 			return nil, err

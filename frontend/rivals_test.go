@@ -23,7 +23,7 @@ func TestShares_OneOfTwoEqualCountersCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	routes, err := c.host.svc.owners(t.Context(), metadata.GroupRecord{ID: groupID(g)})
+	routes, _, err := c.host.svc.owners(t.Context(), metadata.GroupRecord{ID: groupID(g)})
 	if err != nil || len(routes) != 1 || routes[0].ID != "b" {
 		t.Errorf("a route goes to %v: %v, want b", routes, err)
 	}

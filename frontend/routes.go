@@ -112,7 +112,7 @@ func (s *service) consumeRoute(ctx context.Context, g metadata.GroupRecord) ([]m
 	case len(outputs) == 0:
 		return nil, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
 	case len(outputs) > membership.ConsumeHosts:
-		hosts, err := s.owners(ctx, g)
+		hosts, _, err := s.owners(ctx, g)
 		if err != nil {
 			return nil, err
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// sharesFresh is how long the hosts that own shares of a group are not read again: a new share on another host is
-	// found by a waiting pull that long after its assignment.
+	// sharesFresh is how long the hosts that own shares of a group are not read again. A waiting pull finds a new share on
+	// another host that long after its assignment, and then ends its turn at the owner that it waits at.
 	sharesFresh = time.Second
 	// ownerFresh is the same for the owner of one share. An owner that does not have the share any more says so, and the
 	// owner is read again at once; so it may be longer.
@@ -72,15 +72,16 @@ func (k known) close() {
 	k.groups.Close()
 }
 
-// owners are the live output hosts that own a share of the group which it has not consumed, the one that would get the
-// first when none does. With one output host there is nothing to look up.
-func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]membership.Host, error) {
+// owners are the live output hosts that own a share of the group which it has not consumed. If none does, owners
+// answers one host by the group's id. The first share may go to another: a caller that waits looks the owners up
+// again. only: the cluster has no other output host, and nothing was looked up.
+func (s *service) owners(ctx context.Context, g metadata.GroupRecord) (hosts []membership.Host, only bool, err error) {
 	live := s.ranked(roleOutput, g.ID.ID)
 	switch len(live) {
 	case 0:
-		return nil, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
+		return nil, false, core.Errorf(core.CodeUnavailable, "no output host is known; try again")
 	case 1:
-		return live, nil
+		return live, true, nil
 	}
 	key := groupEpoch{g.ID, g.Epoch}
 	shares, err := s.known.groups.Get(ctx, key, func(ctx context.Context, old groupShares) (groupShares, int, error) {
@@ -88,13 +89,13 @@ func (s *service) owners(ctx context.Context, g metadata.GroupRecord) ([]members
 		return out, groupWeight + len(out.consumed), err
 	})
 	if err != nil {
-		return nil, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", g.ID, err)
+		return nil, false, core.Errorf(core.CodeOf(err), "look up the shares of group %s: %w", g.ID, err)
 	}
-	hosts := slices.DeleteFunc(slices.Clone(live), func(h membership.Host) bool { return !slices.Contains(shares.owners, h.ID) })
+	hosts = slices.DeleteFunc(slices.Clone(live), func(h membership.Host) bool { return !slices.Contains(shares.owners, h.ID) })
 	if len(hosts) == 0 {
 		hosts = live[:1]
 	}
-	return hosts, nil
+	return hosts, false, nil
 }
 
 // readShares reads who owns shares of a group. Extents that the group has consumed stay assigned until retention
