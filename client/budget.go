@@ -8,9 +8,14 @@ import (
 // turnTime is how long a host may be asked for messages that it does not have while another could be asked.
 const turnTime = 100 * time.Millisecond
 
+// recallTimeout is how long a host may take to answer a recall while nothing at all is heard from it. Then the consumer
+// gives its stream up, and the credit is free. Hosts answer a recall at once; one that takes so long stands still.
+const recallTimeout = 3 * time.Second
+
 // budget is the number of messages that a consumer with a limit may still ask its hosts for. If one host does not send
 // its part, the consumer takes that credit back and asks another host. So all hosts together are never asked for more
-// than the limit. Pure; its owner is the inbox, under its mutex.
+// than the limit. A host whose stream has ended counts as asked for nothing. Pure; its owner is the inbox, under its
+// mutex.
 //
 //	left + asked and held of all accounts + yielded = the limit
 type budget struct {
@@ -21,15 +26,16 @@ type budget struct {
 
 // account is the part of the budget that one stream has.
 type account struct {
-	stream    *consumeStream
-	most      int       // asked and held
-	asked     int       // of the host, and not arrived
-	held      int       // in the inbox
-	recalling bool      // the host was told to give back what it was asked for, and has not answered
-	stopped   bool      // not to be asked for now
-	gone      bool      // its stream has ended: it goes with the last message that is held
-	fed       bool      // something arrived since it was asked last
-	since     time.Time // when it was asked last, or something arrived
+	stream     *consumeStream
+	most       int       // asked and held
+	asked      int       // of the host, and not arrived
+	held       int       // in the inbox
+	recalling  bool      // the host was told to give back what it was asked for, and has not answered
+	recalledAt time.Time // when it was told last
+	stopped    bool      // not to be asked for now
+	gone       bool      // its stream has ended: it goes with the last message that is held
+	fed        bool      // something arrived since it was asked last
+	since      time.Time // when it was asked last, or something arrived
 }
 
 // ask is a request to the host of a stream: to send messages more, or with 0 to give back the rest of its credit.
@@ -118,7 +124,7 @@ func (b *budget) plan(now time.Time) []ask {
 	var open, fed []*account
 	for _, a := range b.accounts {
 		if a.stopped {
-			asks = b.recall(a, asks)
+			asks = b.recall(a, asks, now)
 		} else if a.open() {
 			open = append(open, a)
 		}
@@ -162,16 +168,26 @@ func (b *budget) turn(now time.Time) (asks []ask) {
 	}
 	for _, a := range b.accounts {
 		if now.Sub(a.since) >= turnTime {
-			asks = b.recall(a, asks)
+			asks = b.recall(a, asks, now)
 		}
 	}
 	return asks
 }
 
-func (b *budget) recall(a *account, asks []ask) []ask {
+func (b *budget) recall(a *account, asks []ask, now time.Time) []ask {
 	if a.asked == 0 || a.recalling {
 		return asks
 	}
-	a.recalling = true
+	a.recalling, a.recalledAt = true, now
 	return append(asks, ask{stream: a.stream})
+}
+
+// unanswered are the streams whose hosts have not answered a recall for recallTimeout.
+func (b *budget) unanswered(now time.Time) (streams []*consumeStream) {
+	for _, a := range b.accounts {
+		if a.recalling && now.Sub(a.recalledAt) >= recallTimeout {
+			streams = append(streams, a.stream)
+		}
+	}
+	return streams
 }

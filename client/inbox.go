@@ -98,10 +98,12 @@ func (b *inbox) heard() int {
 	return b.mu.pauses
 }
 
-// push adds a slab. If the inbox has ended, push gives the slab back.
+// push adds a slab. If the inbox has ended, push gives the slab back. A consumer with a limit also gives back what
+// arrives on a stream that has ended: the credit of the stream is free.
 func (b *inbox) push(s *slab) {
 	b.mu.Lock()
-	refused := b.mu.over || s.stream.parted == over
+	freed := b.mu.budget != nil && s.stream.parted != live && !b.mu.once
+	refused := b.mu.over || s.stream.parted == over || freed
 	switch {
 	case refused:
 	case s.stream.parted == apart:

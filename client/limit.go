@@ -3,6 +3,7 @@ package client
 import (
 	"time"
 
+	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/wire"
 )
 
@@ -60,14 +61,23 @@ func (b *inbox) change(f func(*budget)) {
 	perform(asks)
 }
 
+// turn gives other hosts a turn, and gives up the streams whose hosts stand still. A host that is heard is slow at
+// most: its answer may be behind a large message.
 func (b *inbox) turn() {
 	b.mu.Lock()
 	var asks []ask
+	var unanswered []*consumeStream
 	if b.mu.budget != nil && !b.mu.over {
-		asks = b.mu.budget.turn(time.Now())
+		now := time.Now()
+		asks, unanswered = b.mu.budget.turn(now), b.mu.budget.unanswered(now)
 	}
 	b.mu.Unlock()
 	perform(asks)
+	for _, s := range unanswered {
+		if s.mux.Conn.Silent() >= recallTimeout {
+			s.giveUp(core.Errorf(core.CodeUnavailable, "output host %s was asked for its credit and sent nothing for %s", s.host.id, recallTimeout))
+		}
+	}
 }
 
 func (b *inbox) planLocked() []ask {

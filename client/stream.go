@@ -59,6 +59,9 @@ const maxHandles = 1 << 20
 
 // HandleFrame handles a frame of the host.
 func (s *consumeStream) HandleFrame(f wire.Frame, _ *ws.Message) {
+	if s.lost.Load() && !s.countsAfterEnd(f.Type) {
+		return
+	}
 	var err error
 	switch f.Type {
 	case wire.TypeDeliver:
@@ -322,7 +325,7 @@ func (s *consumeStream) handOver() {
 func (s *consumeStream) silence(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	s.postClose()
 	select {
 	case <-s.quiet:
 	case <-s.ended:
@@ -336,7 +339,7 @@ func (s *consumeStream) leave() {
 		return
 	}
 	s.mux.Forget(s.number)
-	s.mux.Conn.Post(wire.AppendFrame(nil, wire.TypeConsumeClose, s.number, nil))
+	s.postClose()
 	s.handOver()
 	close(s.ended)
 	s.con.inbox.part(s, false)
