@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type app struct {
 	env            []string
 
 	addr    string
+	server  atomic.Int32 // which of the addresses in addr unary calls go to
 	format  string
 	timeout time.Duration // of one request
 	// patience is for how long a question is asked again that a server cannot answer just now.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,21 +32,7 @@ func (a *app) httpClient() *http.Client {
 	if one == nil {
 		one = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
-	dial := one
-	if addrs := strings.Split(a.addr, ","); len(addrs) > 1 {
-		dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var failed error
-			for _, addr := range addrs {
-				conn, err := one(ctx, network, addr)
-				if err == nil {
-					return conn, nil
-				}
-				failed = cmp.Or(failed, err)
-			}
-			return nil, failed
-		}
-	}
-	return &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 8}}
+	return &http.Client{Transport: &http.Transport{DialContext: a.dialAny(one), MaxIdleConnsPerHost: 8}}
 }
 
 // admin is the queues' and groups' API of the server at --addr.
@@ -98,7 +83,7 @@ func isPort(text string) bool {
 // a while. Its errors are of the catalogue.
 func ask[Req, Res any](ctx context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	for until := time.Now().Add(min(a.patience, a.timeout)); ; {
-		res, err := once(ctx, a, call, req)
+		res, err := question(ctx, a, call, req)
 		if core.CodeOf(err) == core.CodeDeadline {
 			return nil, core.Errorf(core.CodeDeadline, "%w; ask again, or allow more with --timeout", err)
 		}
@@ -122,15 +107,20 @@ func once[Req, Res any](ctx context.Context, a *app, call func(context.Context, 
 	limited, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	var answer *Res
-	err := a.whenServing(limited, func() error {
-		res, err := call(limited, connect.NewRequest(req))
-		if err != nil {
-			return a.callError(ctx, err)
-		}
-		answer = res.Msg
-		return nil
+	err := a.whenServing(limited, func() (err error) {
+		answer, err = send(ctx, limited, a, call, req)
+		return err
 	})
 	return answer, err
+}
+
+// send makes one unary call that ends with limited. ctx is the command's own, without a timeout.
+func send[Req, Res any](ctx, limited context.Context, a *app, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
+	res, err := call(limited, connect.NewRequest(req))
+	if err != nil {
+		return nil, a.errorFrom(ctx, a.asked(), err)
+	}
+	return res.Msg, nil
 }
 
 // lostError is the cause of a connection that was lost after it had been made.
@@ -156,8 +146,8 @@ const (
 // notReady is how a server refuses what it does not serve yet, or any more: nothing was done.
 const notReady = "503 Service Unavailable"
 
-func (a *app) lost(cause error) error {
-	return core.Errorf(core.CodeUnavailable, "the connection to %s was lost: %w", a.addr, lostError{rootCause(cause)})
+func lost(server string, cause error) error {
+	return core.Errorf(core.CodeUnavailable, "the connection to %s was lost: %w", server, lostError{rootCause(cause)})
 }
 
 // dial connects the client library to the server at --addr. The caller closes it.
@@ -186,13 +176,19 @@ func change[Req, Res any](ctx context.Context, a *app, call func(context.Context
 	res, err := once(ctx, a, call, req)
 	var lost lostError
 	if errors.As(err, &lost) {
-		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.addr, lost)
+		return nil, core.Errorf(core.CodeUnknown, "the connection to %s was lost before the answer: %w", a.asked(), lost)
 	}
 	return res, err
 }
 
-// callError tells apart what happened to a call: ctx is the command's own, without the request's timeout.
+// callError tells apart what happened to a call of the client library, which may have asked any of the servers. ctx is
+// the command's own, without the request's timeout.
 func (a *app) callError(ctx context.Context, err error) error {
+	return a.errorFrom(ctx, a.addr, err)
+}
+
+// errorFrom is callError for a call to one server.
+func (a *app) errorFrom(ctx context.Context, server string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return context.Canceled
 	}
@@ -212,22 +208,22 @@ func (a *app) callError(ctx context.Context, err error) error {
 		return err
 	}
 	if ce.Code() == connect.CodeUnimplemented {
-		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", a.addr)
+		return core.Errorf(core.CodeUnimplemented, "the server at %s does not know this request; name one with the role frontend with --addr, or use a later version of the server", server)
 	}
 	switch core.CodeOf(err) {
 	case core.CodeDeadline:
 		if ce.Code() == connect.CodeCanceled {
-			return a.lost(ce) // not by us: Connect takes some broken connections for cancelled calls
+			return lost(server, ce) // not by us: Connect takes some broken connections for cancelled calls
 		}
-		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", a.addr, a.timeout)
+		return core.Errorf(core.CodeDeadline, "no answer from %s within %s", server, a.timeout)
 	case core.CodeUnavailable:
 		if convert.OtherService(ce) {
-			return core.Errorf(core.CodeUnavailable, "the server at %s is not a Columba server: it answered %s; name another one with --addr", a.addr, ce.Message())
+			return core.Errorf(core.CodeUnavailable, "the server at %s is not a Columba server: it answered %s; name another one with --addr", server, ce.Message())
 		}
 		if ce.Message() == notReady {
-			return core.Errorf(core.CodeUnavailable, "%w; try again in a moment, and see its log", startingError{fmt.Errorf("the server at %s is starting or stopping", a.addr)})
+			return core.Errorf(core.CodeUnavailable, "%w; try again in a moment, and see its log", startingError{fmt.Errorf("the server at %s is starting or stopping", server)})
 		}
-		return a.lost(ce)
+		return lost(server, ce)
 	}
 	return err
 }
