@@ -3,7 +3,6 @@ package frontend
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +22,7 @@ func (c *harness) addController(id core.HostID) *fakeController {
 	ctl := &fakeController{meta: c.store}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewControllerServiceHandler(ctl))
-	srv := httptest.NewServer(mux)
+	srv := serve(mux)
 	c.t.Cleanup(srv.Close)
 	hosts := append(c.members.Hosts(""), membership.Host{ID: id, Roles: []string{roleController}, Address: srv.Listener.Addr().String()})
 	if err := c.members.Set(hosts); err != nil {

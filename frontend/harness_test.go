@@ -56,7 +56,7 @@ func newHarness(t *testing.T, store metadata.Store, change ...func(*Config)) *ha
 	mux.Handle(columbav1connect.NewOutputServiceHandler(c.out))
 	mux.Handle(columbav1connect.NewStoreServiceHandler(c.stores))
 	c.input.Handle(mux)
-	srv := httptest.NewServer(mux)
+	srv := serve(mux)
 	self := membership.Host{
 		ID: "a", Roles: []string{"controller", "frontend", "inputhost", "outputhost", "storehost"},
 		Address: srv.Listener.Addr().String(), Zone: "z", Run: core.RunID{ID: core.NewID(time.Now())},
@@ -376,4 +376,14 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
+}
+
+// serve speaks HTTP/1 and HTTP/2, as a node does.
+func serve(h http.Handler) *httptest.Server {
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.Protocols = new(http.Protocols)
+	srv.Config.Protocols.SetHTTP1(true)
+	srv.Config.Protocols.SetUnencryptedHTTP2(true)
+	srv.Start()
+	return srv
 }

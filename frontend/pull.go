@@ -135,8 +135,8 @@ func (s *service) pullRound(ctx context.Context, m *pb.PullRequest, g metadata.G
 }
 
 // pullTurns is how many pulls of a group that wait ask one owner at once. Each costs this process and the owner a
-// connection; the pulls in line behind them cost neither, and miss nothing: while a pull that asks gets no message, the
-// owner has none for them either.
+// stream of a shared connection. The pulls in line behind them cost none, and miss nothing: while a pull that asks gets
+// no message, the owner has none for them either.
 const pullTurns = 16
 
 // pullFrom asks one owner; a pull that waits asks in its turn. A turn that does not come in time is an answer without
@@ -146,7 +146,9 @@ func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullReq
 	if err := serving.AwaitAnswerRoom(ctx); err != nil {
 		return nil, err
 	}
+	at := s.peers.Output
 	if wait > 0 {
+		at = s.peers.Waiting
 		until := time.Now().Add(wait)
 		line, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
@@ -158,5 +160,5 @@ func (s *service) pullFrom(ctx context.Context, h membership.Host, m *pb.PullReq
 		wait = max(0, time.Until(until))
 	}
 	m.Wait = durationpb.New(wait)
-	return askOne(ctx, h, wait+timeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return s.peers.Output(addr).Pull })
+	return askOne(ctx, h, wait+timeout, m, func(addr string) rpc[pb.PullRequest, pb.PullResponse] { return at(addr).Pull })
 }

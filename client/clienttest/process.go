@@ -88,6 +88,9 @@ func (b *Broker) start() error {
 		http.Error(w, "not serving; try again", http.StatusServiceUnavailable)
 	})
 	p.server = &http.Server{Handler: serving.EndOnPanic(p.mux), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	p.server.Protocols = new(http.Protocols)
+	p.server.Protocols.SetHTTP1(true)
+	p.server.Protocols.SetUnencryptedHTTP2(true)
 	p.tasks.Go(func() { _ = p.server.Serve(inner) }) // until it is closed
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

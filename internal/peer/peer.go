@@ -32,6 +32,8 @@ type Config struct {
 
 const (
 	dialTimeout = 2 * time.Second
+	pingAfter   = 5 * time.Second // without a byte from a host on a shared connection
+	pingTimeout = 10 * time.Second
 	// callBytes bounds an answer; the largest are ranges of batches for copies and long lists of shares.
 	callBytes = 64 << 20
 )
@@ -43,12 +45,14 @@ var options = []connect.ClientOption{connect.WithReadMaxBytes(callBytes), connec
 type Pool struct {
 	cfg         Config
 	client      *http.Client
+	waiting     *http.Client    // for calls that wait at the other host
 	ctx         context.Context // ends with Close; links live under it, and calls of Ask
 	cancel      context.CancelCauseFunc
 	wg          sync.WaitGroup
 	controllers kept[columbav1connect.ControllerServiceClient]
 	stores      kept[columbav1connect.StoreServiceClient]
 	outputs     kept[columbav1connect.OutputServiceClient]
+	pulls       kept[columbav1connect.OutputServiceClient]
 	messages    kept[columbav1connect.MessageServiceClient]
 	mu          struct {
 		sync.Mutex
@@ -91,7 +95,26 @@ func NewPool(cfg Config) *Pool {
 		IdleConnTimeout:     time.Minute,
 		DisableCompression:  true,
 	})}
+	p.waiting = &http.Client{Transport: cfg.Cluster.Transport(p.sharing())}
 	return p
+}
+
+// sharing is a transport whose calls to a host share connections of HTTP/2: up to 250 of them each, see the server's
+// limit. It is for small calls that wait: large ones would hold up those that share their connection. The bound of one
+// connection holds while calls find no stream free: calls that come at once wait for the same dial. A further
+// connection is dialled when all streams of the others are in use. A connection on which nothing comes back is given up
+// after pingAfter and pingTimeout.
+func (p *Pool) sharing() *http.Transport {
+	t := &http.Transport{
+		DialContext:        p.Dial,
+		IdleConnTimeout:    time.Minute,
+		DisableCompression: true,
+		Protocols:          new(http.Protocols),
+		MaxConnsPerHost:    1,
+		HTTP2:              &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
 }
 
 // Dial opens a byte stream to a host: in memory when the address is this process's own.
@@ -122,6 +145,13 @@ func (p *Pool) Store(addr string) columbav1connect.StoreServiceClient {
 func (p *Pool) Output(addr string) columbav1connect.OutputServiceClient {
 	return p.outputs.at(addr, func() columbav1connect.OutputServiceClient {
 		return columbav1connect.NewOutputServiceClient(p.client, "http://"+addr, options...)
+	})
+}
+
+// Waiting is Output for calls that wait for messages: they cost no connection each.
+func (p *Pool) Waiting(addr string) columbav1connect.OutputServiceClient {
+	return p.pulls.at(addr, func() columbav1connect.OutputServiceClient {
+		return columbav1connect.NewOutputServiceClient(p.waiting, "http://"+addr, options...)
 	})
 }
 
@@ -191,6 +221,7 @@ func (p *Pool) Close() {
 	p.cancel(core.Errorf(core.CodeUnavailable, "this process is stopping"))
 	p.wg.Wait()
 	p.client.CloseIdleConnections()
+	p.waiting.CloseIdleConnections()
 }
 
 // maxKept bounds the clients of one kind; hosts that move leave theirs behind.

@@ -75,6 +75,9 @@ func (h *host) start() error {
 	p.role.Routes(mux)
 	mux.HandleFunc("GET "+peer.HealthPath, func(w http.ResponseWriter, _ *http.Request) { peer.Identify(w.Header(), h.id, h.run) })
 	p.server = &http.Server{Handler: serving.EndOnPanic(mux), ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
+	p.server.Protocols = new(http.Protocols)
+	p.server.Protocols.SetHTTP1(true)
+	p.server.Protocols.SetUnencryptedHTTP2(true)
 	ctx, cancel := context.WithTimeout(h.c.t.Context(), startTimeout)
 	defer cancel()
 	if err := p.role.Start(ctx); err != nil {
