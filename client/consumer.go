@@ -113,7 +113,11 @@ func (c *Client) consumer(ctx context.Context, queue, group string, o consumerOp
 			err = context.Cause(ctx)
 		}
 		con.giveUp(ctx)
-		return nil, core.Errorf(core.CodeUnavailable, "connect to an output host of %s for group %s: %w", queue, group, err)
+		code := core.CodeUnavailable
+		if core.CodeOf(err) == core.CodeNoMajority { // it says what to do
+			code = core.CodeNoMajority
+		}
+		return nil, core.Errorf(code, "connect to an output host of %s for group %s: %w", queue, group, err)
 	}
 }
 

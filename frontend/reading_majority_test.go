@@ -193,3 +193,57 @@ func TestStart_WithoutMetadata(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// noneThere is metadata of several copies, of which none is reached once away is set.
+type noneThere struct {
+	metadata.Store
+	majority metadata.Majority
+	away     atomic.Bool
+}
+
+func (s *noneThere) Majority() *metadata.Majority { return &s.majority }
+
+func (s *noneThere) gone() error {
+	if s.away.Load() {
+		return core.Errorf(core.CodeUnavailable, "Cassandra: no hosts available in the pool")
+	}
+	return nil
+}
+
+func (s *noneThere) Get(ctx context.Context, t metadata.Table, k metadata.Key, c metadata.Consistency) (metadata.Row, error) {
+	if err := s.gone(); err != nil {
+		return metadata.Row{}, err
+	}
+	return s.Store.Get(ctx, t, k, c)
+}
+
+func (s *noneThere) List(ctx context.Context, t metadata.Table, partition, after string, limit int, c metadata.Consistency) ([]metadata.Row, bool, error) {
+	if err := s.gone(); err != nil {
+		return nil, false, err
+	}
+	return s.Store.List(ctx, t, partition, after, limit, c)
+}
+
+// TestReads_WhileNoCopyAnswers: in an outage of all metadata each read has the same code, and none says that something
+// was to be changed.
+func TestReads_WhileNoCopyAnswers(t *testing.T) {
+	store := &noneThere{Store: memory.New()}
+	c := newHarness(t, store)
+	c.createQueue("/t/a")
+	c.createGroup("/t/a", "g")
+	store.away.Store(true)
+	for what, read := range map[string]func() error{
+		"list queues":   asks(t, c.admin.ListQueues, &pb.ListQueuesRequest{}),
+		"list groups":   asks(t, c.admin.ListGroups, &pb.ListGroupsRequest{Queue: "/t/a"}),
+		"show queue":    asks(t, c.admin.GetQueue, &pb.GetQueueRequest{Path: "/t/a"}),
+		"list extents":  asks(t, c.admin.ListExtents, &pb.ListExtentsRequest{Queue: "/t/a"}),
+		"publish route": asks(t, c.msgs.PublishRoute, &pb.PublishRouteRequest{Queue: "/t/a"}),
+		"consume route": asks(t, c.msgs.ConsumeRoute, &pb.ConsumeRouteRequest{Queue: "/t/a", Group: "g"}),
+	} {
+		err := read()
+		wantCode(t, what, err, core.CodeNoMajority)
+		if err != nil && strings.Contains(err.Error(), "changed") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -83,6 +83,9 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
+		if !onlyReads(method) {
+			ctx = metadata.ForChange(ctx)
+		}
 		if resp, err = next(ctx, req); err == nil {
 			return resp, nil
 		}
@@ -91,6 +94,15 @@ func (s *service) intercept(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		return nil, err
 	}
+}
+
+// onlyReads reports whether a method changes nothing, and takes no messages from a group.
+func onlyReads(method string) bool {
+	switch method {
+	case "PreviewSeek", "VerifyExtent", "WhyStuck", "Peek", "PublishRoute", "ConsumeRoute":
+		return true
+	}
+	return strings.HasPrefix(method, "Get") || strings.HasPrefix(method, "List")
 }
 
 // kindOf says of what kind a call is.

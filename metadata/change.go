@@ -93,7 +93,7 @@ func ChangeFor[T any](ctx context.Context, s Store, t Table, k Key, ttl time.Dur
 
 // changeRow is ChangeFor, and begins with a row that is known, unless its version is 0.
 func changeRow[T any](ctx context.Context, s Store, t Table, known Row, ttl time.Duration, change func(*T) error) (T, error) {
-	ctx, cancel := Deadline(ctx)
+	ctx, cancel := Deadline(ForChange(ctx))
 	defer cancel()
 	var zero T
 	k, at := known.Key, Quorum

@@ -14,11 +14,18 @@ const ChangeWait = 2 * time.Second
 // Refusing is a store for changes that a caller waits for. While no majority answers, Insert, Put at Quorum, and reads
 // at Quorum and Serial fail with CodeNoMajority after ChangeWait: nothing was written then. Insert and Put read the row
 // first, unless a majority answered another call a moment ago, see Majority.Holds. A change that was sent is waited for
-// as long as its context allows, because its outcome may be unknown. All other calls are those of s, and so are all
-// calls while s is in one place.
+// as long as its context allows, because its outcome may be unknown. A read at One that no copy answers fails with
+// CodeNoMajority, too. All other calls are those of s, and so are all calls while s is in one place. The errors of a
+// change, and of reads with a context of ForChange, say that nothing can be changed; those of other reads say that this
+// cannot be read.
 func Refusing(s Store) Store { return refusing{s} }
 
 type refusing struct{ Store }
+
+type forChange struct{}
+
+// ForChange is a context for the reads that belong to a change: their errors say that nothing can be changed.
+func ForChange(ctx context.Context) context.Context { return context.WithValue(ctx, forChange{}, true) }
 
 // Majority implements Copied.
 func (s refusing) Majority() *Majority { return MajorityOf(s.Store) }
@@ -76,7 +83,7 @@ func (s refusing) changed(ctx context.Context, t Table, k Key, c Consistency, ch
 		return change()
 	}
 	if !m.Holds() {
-		if _, err := s.Get(ctx, t, k, c); err != nil && core.CodeOf(err) != core.CodeNotFound {
+		if _, err := s.Get(ForChange(ctx), t, k, c); err != nil && core.CodeOf(err) != core.CodeNotFound {
 			return err
 		}
 	}
@@ -87,26 +94,37 @@ func (s refusing) changed(ctx context.Context, t Table, k Key, c Consistency, ch
 		m.note(began, true)
 	case code == core.CodeUnavailable && ctx.Err() == nil:
 		m.note(began, false)
-		err = refused(err)
+		err = refused(ForChange(ctx), err)
 	}
 	return err
 }
 
 // refused is the error of a call that changed nothing. It hides the cause: that the wait for it was over is not that
 // the call's time is.
-func refused(err error) error {
-	return core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so nothing can be changed: %v", err)
+func refused(ctx context.Context, err error) error {
+	so := "this cannot be read"
+	if ctx.Value(forChange{}) != nil {
+		so = "nothing can be changed"
+	}
+	return core.Errorf(core.CodeNoMajority, "no majority of the metadata answers, so %s: %v", so, err)
 }
 
 // bounded does a read.
 func (s refusing) bounded(ctx context.Context, c Consistency, read func(context.Context) error) error {
 	m := s.Majority()
-	if c == One || m == nil {
+	if m == nil {
 		return read(ctx)
+	}
+	if c == One {
+		err := read(ctx)
+		if core.CodeOf(err) == core.CodeUnavailable && ctx.Err() == nil {
+			err = noCopy(err)
+		}
+		return err
 	}
 	lacks, err := m.ask(ctx, ChangeWait, read)
 	if lacks {
-		err = refused(err)
+		err = refused(ctx, err)
 	}
 	return err
 }

@@ -175,3 +175,30 @@ func TestRefusing_LostSinceTheAnswer(t *testing.T) {
 		}
 	})
 }
+
+// noCopy is metadata of several copies, of which none is reached.
+type noCopy struct{ oneCopy }
+
+func (*noCopy) Get(context.Context, metadata.Table, metadata.Key, metadata.Consistency) (metadata.Row, error) {
+	return metadata.Row{}, core.Errorf(core.CodeUnavailable, "no hosts available")
+}
+
+// TestRefusing_Reads: a read says that this cannot be read, and a read that belongs to a change, that nothing can be
+// changed. A read of one copy has the same code as one of a majority.
+func TestRefusing_Reads(t *testing.T) {
+	s, key := metadata.Refusing(&noCopy{oneCopy: *filled(t)}), metadata.OperationKey(core.ID{1})
+	for _, c := range []struct {
+		ctx  context.Context
+		at   metadata.Consistency
+		says string
+	}{
+		{t.Context(), metadata.Quorum, "no majority of the metadata answers, so this cannot be read"},
+		{t.Context(), metadata.Serial, "no majority of the metadata answers, so this cannot be read"},
+		{t.Context(), metadata.One, "no copy of the metadata answers"},
+		{metadata.ForChange(t.Context()), metadata.Serial, "no majority of the metadata answers, so nothing can be changed"},
+	} {
+		if _, err := s.Get(c.ctx, metadata.Operations, key, c.at); core.CodeOf(err) != core.CodeNoMajority || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("got %v, want %s", err, c.says)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -294,7 +295,12 @@ func (p *Publisher) Connect(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		p.forgetConnect(c)
-		return core.Errorf(core.CodeUnavailable, "connect to an input host of %s: %w", p.cfg.Queue, p.orLastErr(context.Cause(ctx)))
+		err := p.orLastErr(context.Cause(ctx))
+		code := core.CodeUnavailable
+		if errors.Is(err, core.ErrNoMajority) { // also of a look-up: it says what to do
+			code = core.CodeNoMajority
+		}
+		return core.Errorf(code, "connect to an input host of %s: %w", p.cfg.Queue, err)
 	case <-p.ended:
 		return errClosed(p.cfg.Queue)
 	}
