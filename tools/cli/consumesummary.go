@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,10 +42,17 @@ func (r *consumeRun) connect(ctx context.Context, c *client.Client) (*client.Con
 	switch {
 	case err == nil:
 		return con, nil
-	case ends != "" && ctx.Err() == nil && limited.Err() != nil:
+	case ends != "" && ctx.Err() == nil && limited.Err() != nil && !saysWhy(err):
 		return nil, r.withoutHost(limit, ends)
 	}
 	return nil, r.app.callError(ctx, err)
+}
+
+// saysWhy reports whether the error of a consumer that is not connected has another cause than that no output host is
+// known: an outage of the metadata, or a server that cannot be reached.
+func saysWhy(err error) bool {
+	cause := errors.Unwrap(err)
+	return cause != nil && !errors.Is(cause, context.DeadlineExceeded) && !strings.Contains(cause.Error(), "no output host")
 }
 
 func (r *consumeRun) withoutHost(waited time.Duration, flag string) error {

@@ -46,6 +46,7 @@ type fakeServer struct {
 	last    proto.Message // the latest request about tokens or a seal
 	away    atomic.Int32  // so many questions for depths are not answered
 	silent  atomic.Bool   // some controllers do not answer
+	outage  atomic.Bool   // no majority of the metadata answers a look-up of hosts
 	strays  atomic.Int64  // extents of unknown queues, beside one
 	part    func()        // called by an operation without a group, which is done then, and leaves something; nil: none does
 	hang    chan struct{} // when set, ListHosts answers after it is closed
@@ -238,6 +239,9 @@ func (s *fakeServer) DeleteGroup(ctx context.Context, r *connect.Request[pb.Dele
 func (s *fakeServer) ConsumeRoute(ctx context.Context, r *connect.Request[pb.ConsumeRouteRequest]) (*connect.Response[pb.RouteResponse], error) {
 	if _, err := s.GetGroup(ctx, connect.NewRequest(&pb.GetGroupRequest{Queue: r.Msg.Queue, Name: r.Msg.Group})); err != nil {
 		return nil, err
+	}
+	if s.outage.Load() {
+		return nil, fail(core.CodeNoMajority, "look up queue %s: no majority of the metadata answers, so this cannot be read", r.Msg.Queue)
 	}
 	return connect.NewResponse(&pb.RouteResponse{}), nil
 }

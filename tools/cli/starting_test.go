@@ -79,3 +79,19 @@ func TestConsume_EndsWithoutAnOutputHost(t *testing.T) {
 		}
 	}
 }
+
+// A consumer that cannot connect in an outage of the metadata says so, and not that the hosts are away.
+func TestConsume_WithoutAMajority(t *testing.T) {
+	s, addr := newFakeServer(t)
+	if err := s.setup("/a/b", "g"); err != nil {
+		t.Fatal(err)
+	}
+	s.outage.Store(true)
+	for _, limit := range []string{"--timeout", "--idle"} {
+		_, stderr, code := runCLI(addr, []string{"consume", "/a/b", "g", limit, "500ms"}, "")
+		if code != core.ExitUnavailable || strings.Contains(stderr, "no output host") ||
+			!strings.Contains(stderr, "no majority of the metadata answers, so this cannot be read (no_majority) – start the Cassandra nodes") {
+			t.Errorf("%s: exit code %d, %q", limit, code, stderr)
+		}
+	}
+}
