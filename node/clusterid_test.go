@@ -37,7 +37,7 @@ func TestCluster_HostsBelieveTheirOwnMetadataOnly(t *testing.T) {
 
 	t.Run("an empty directory begins no cluster here", func(t *testing.T) {
 		begun := begin(t, clusterConfig(t, "controller,frontend", input.at.Gossip))
-		wantCode(t, "a controller without metadata", receive(t, "its end", begun.ended), core.CodeConflict, "belongs to a cluster whose metadata are not in")
+		wantCode(t, "a controller without metadata", receive(t, "its end", begun.ended), core.CodeConflict, "if that cluster's metadata are in Cassandra, start this one with its --metadata")
 	})
 	t.Run("another cluster's is not asked", func(t *testing.T) {
 		otherCfg := clusterConfig(t, "controller,frontend")

@@ -223,7 +223,7 @@ func (n *Node) openEmbedded(ctx context.Context, res *resources) error {
 	}
 	res.meta, res.failed = store, store.Failed
 	res.opened(res.meta.Close)
-	return res.ownCluster(ctx, "data directory "+res.dir.path, "start the process that holds them, with its own data directory")
+	return res.ownCluster(ctx, "data directory "+res.dir.path, "start the process that holds them, with its own data directory; or, if that cluster's metadata are in Cassandra, start this one with its --metadata")
 }
 
 // metadataConns is how many connections to the metadata are kept for the next calls.
