@@ -249,16 +249,16 @@ func groupToProto(g metadata.GroupRecord) *pb.Group {
 	if g.Spec.Delivery == core.AtMostOnce {
 		out.Spec.MaxDeliveries = 1 // whatever the row has
 	}
-	what, unreached := "its start", []core.HostID(nil)
+	todo, unreached := "seek it", []core.HostID(nil)
 	if g.Unreached != nil {
 		unreached = *g.Unreached
 	}
 	if g.LastSeek != nil {
 		out.LastSeek, out.LastSeekAt = g.LastSeek.To.String(), convert.Time(g.LastSeek.At)
-		what, unreached = "its last seek", g.LastSeek.Unreached
+		todo, unreached = "repeat the seek", g.LastSeek.Unreached
 	}
 	if len(unreached) > 0 {
-		out.Note = fmt.Sprintf("controllers %v were not reached: messages that were published where they are, until the network was whole again, are not included in %s; the group gets them", unreached, what)
+		out.Note = fmt.Sprintf("controllers %v did not answer: if the network was cut, the group also gets messages that were published on their side meanwhile; %s when the network is whole", unreached, todo)
 	}
 	if g.Rewind != nil {
 		out.PendingSeek, out.PendingSeekSince = g.Rewind.To.String(), convert.Time(g.Rewind.Began)
