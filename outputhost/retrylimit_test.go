@@ -1,6 +1,7 @@
 package outputhost
 
 import (
+	"math"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +12,8 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
+	"github.com/columbamq/columba/membership/static"
 )
 
 // TestLimitRetries: groups that are told of are at their limit, others are not, and the next call replaces this one.
@@ -20,13 +23,14 @@ func TestLimitRetries(t *testing.T) {
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
 	}
+	b.seesControllers("a")
 	run := b.deps.Members.Self().Run
 	call := func(req *pb.LimitRetriesRequest) core.Code {
 		_, err := (&service{b.Host}).LimitRetries(t.Context(), connect.NewRequest(req))
 		return core.CodeOf(convert.FromRPC(err))
 	}
 	told := func(groups ...*pb.GroupRetries) *pb.LimitRetriesRequest {
-		return &pb.LimitRetriesRequest{Run: run.ID[:], Groups: groups, Hosts: 2}
+		return &pb.LimitRetriesRequest{Run: run.ID[:], Groups: groups, Hosts: 2, Controller: "a"}
 	}
 	reached := func() bool {
 		g := b.groupList()[0]
@@ -39,7 +43,7 @@ func TestLimitRetries(t *testing.T) {
 		t.Errorf("%q; reached: %v", code, reached())
 	}
 	other := core.NewID(b.deps.Now())
-	if code := call(&pb.LimitRetriesRequest{Run: other[:]}); code != core.CodeStale || !reached() {
+	if code := call(&pb.LimitRetriesRequest{Run: other[:], Controller: "a"}); code != core.CodeStale || !reached() {
 		t.Errorf("of another run: %q; reached: %v", code, reached())
 	}
 	if code := call(told(&pb.GroupRetries{Group: []byte("x")})); code != core.CodeBadID || !reached() {
@@ -50,6 +54,43 @@ func TestLimitRetries(t *testing.T) {
 	}
 	if code := call(told()); code != "" || reached() {
 		t.Errorf("of none: %q; reached: %v", code, reached())
+	}
+}
+
+// seesControllers has the host see controllers beside itself.
+func (b *harness) seesControllers(ids ...core.HostID) {
+	b.t.Helper()
+	all := []membership.Host{b.deps.Members.Self()}
+	for _, id := range ids {
+		all = append(all, membership.Host{ID: id, Roles: []string{"controller"}, Address: string(id) + ":1", Run: core.RunID{ID: core.NewID(time.Now())}})
+	}
+	if err := b.deps.Members.(*static.Monitor).Set(all); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestLimitRetries_OfNoController: a caller that is not among the controllers does not count for a group. The count of
+// the controller stands.
+func TestLimitRetries_OfNoController(t *testing.T) {
+	b := newHarness(t)
+	record, a := b.group()
+	if err := b.give(1, a); err != nil {
+		t.Fatal(err)
+	}
+	b.seesControllers("a")
+	run := b.deps.Members.Self().Run
+	for _, name := range []string{"evil", "out", ""} {
+		req := &pb.LimitRetriesRequest{Run: run.ID[:], Groups: []*pb.GroupRetries{{Group: record.ID.ID[:], Retries: math.MaxUint64, Owners: 1}}, Hosts: 1, Controller: name}
+		_, err := (&service{b.Host}).LimitRetries(t.Context(), connect.NewRequest(req))
+		if code := core.CodeOf(convert.FromRPC(err)); code != core.CodeStale {
+			t.Errorf("%q may count: %v", name, err)
+		}
+	}
+	g := b.groupList()[0]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.mu.rules.RetryLimit().Reached || g.mu.counter != nil {
+		t.Errorf("the limit is reached: %v; counted by %+v", g.mu.rules.RetryLimit().Reached, g.mu.counter)
 	}
 }
 
@@ -83,6 +124,7 @@ func TestLimitRetries_OfTheControllerThatCounts(t *testing.T) {
 	if err := b.give(1, a); err != nil {
 		t.Fatal(err)
 	}
+	b.seesControllers("a", "b")
 	var ahead atomic.Int64
 	b.deps.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	run := b.deps.Members.Self().Run

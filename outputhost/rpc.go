@@ -14,6 +14,7 @@ import (
 	"github.com/columbamq/columba/api/convert"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/core/dispatch"
+	"github.com/columbamq/columba/membership"
 	"github.com/columbamq/columba/metadata"
 	"github.com/columbamq/columba/outputhost/cancels"
 )
@@ -284,6 +285,9 @@ func (h *Host) limitRetries(req *pb.LimitRetriesRequest) error {
 		return core.Errorf(core.CodeStale, "the counts are for another run of this output host")
 	case len(req.Groups) > maxRetryCounts || len(req.Left) > maxRetryCounts:
 		return core.Errorf(core.CodeTooLarge, "%d groups in one call; at most %d are allowed", max(len(req.Groups), len(req.Left)), maxRetryCounts)
+	}
+	if c, there := membership.Find(h.deps.Members, core.HostID(req.Controller)); !there || !c.Has("controller") {
+		return core.Errorf(core.CodeStale, "%q is not among the controllers that this output host sees, so its counts of retries do not count; it tells them again in its next round", req.Controller)
 	}
 	told := make(map[core.GroupID]*pb.GroupRetries, len(req.Groups))
 	for _, c := range req.Groups {
