@@ -87,6 +87,7 @@ type pending struct {
 }
 
 type fill struct {
+	run   core.RunID // that tells of it
 	last  core.Seq
 	bytes uint64
 	told  time.Time // last
@@ -101,6 +102,8 @@ const (
 	mostNamespaces, mostQueues = 10_000, 10_000
 	// mostFills bounds the extents of a queue that hosts tell of and this controller does not know: they are new.
 	mostFills = 1000
+	// mostBytes bounds what an extent may hold: input hosts replace it at a quarter of that.
+	mostBytes = 1 << 30
 )
 
 // New makes a keeper.
@@ -216,14 +219,15 @@ func (k *Keeper) readLimits(ctx context.Context, needs []*pb.NamespaceNeed, queu
 }
 
 // takeFills notes how far the extents of a host are, of the queues whose backlogs have limits. It leaves out those that
-// were measured with their ends. An extent that is not known counts when another controller may have made it.
+// were measured with their ends, and those that another run writes. An extent that is not known counts when another
+// controller may have made it; the run that tells of it first is its writer then.
 func (k *Keeper) takeFills(run core.RunID, queues []asked, limits map[string]core.NamespaceSpec, handovers uint64) {
 	now := k.now()
 	queues = slices.Concat(slices.Collect(maps.Values(limited(queues, limits)))...)
-	foreign := make(map[core.ExtentID]bool) // its messages are for another queue's groups
+	others := make(map[core.ExtentID]bool) // its messages are for another queue's groups, or another run writes it
 	for _, q := range queues {
 		for _, e := range k.Extents.Of(q.id) {
-			foreign[e.ID] = e.Home.Kind != core.HomeOwn
+			others[e.ID] = e.Home.Kind != core.HomeOwn || e.InputRun != run
 		}
 	}
 	k.mu.Lock()
@@ -235,17 +239,20 @@ func (k *Keeper) takeFills(run core.RunID, queues []asked, limits map[string]cor
 		for _, e := range q.fill.Extents {
 			raw, err := core.IDFromBytes(e.Extent)
 			id := core.ExtentID{ID: raw}
-			if is, known := foreign[id]; err != nil || is || !known && k.Alone {
+			if is, known := others[id]; err != nil || is || !known && k.Alone {
 				continue
 			}
 			if _, over := b.ended[id]; over {
 				continue
 			}
 			f, told := b.fills[id]
-			if _, known := foreign[id]; !known && !told && len(b.fills) >= mostFills {
+			if _, known := others[id]; !known && (told && f.run != run || !told && len(b.fills) >= mostFills) {
 				continue
 			}
-			b.fills[id] = fill{max(f.last, core.Seq(e.Last)), max(f.bytes, e.Bytes), now}
+			if f.run != run { // of before this controller knew the extent
+				f = fill{run: run}
+			}
+			b.fills[id] = fill{run, max(f.last, core.Seq(e.Last)), max(f.bytes, min(e.Bytes, mostBytes)), now}
 		}
 	}
 }

@@ -121,10 +121,10 @@ func (r *harness) group(queue core.QueueID, name string) core.GroupID {
 	return g.ID
 }
 
-// extent is one more of the queue, with its end unless l is 0.
+// extent is one more of the queue, written by the first run, with its end unless l is 0.
 func (r *harness) extent(queue core.QueueID, l core.Seq, bytes uint64) core.ExtentID {
 	id := core.ExtentID{ID: core.NewID(r.now)}
-	e := catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: core.Extent{ID: id, Queue: queue}}, State: core.ExtentOpen, L: l, Bytes: bytes}
+	e := catalog.Extent{ExtentRecord: metadata.ExtentRecord{Extent: core.Extent{ID: id, Queue: queue, InputRun: run(1)}}, State: core.ExtentOpen, L: l, Bytes: bytes}
 	if l > 0 {
 		e.State = core.ExtentSealed
 	}
@@ -247,6 +247,7 @@ func TestLease_RoomIsNeverGivenTwice(t *testing.T) {
 	hosts := make([]*host, 3)
 	for i := range hosts {
 		hosts[i] = &host{run: run(i + 1), open: r.extent(q, 0, 0)}
+		r.extents.Change(hosts[i].open, func(e *catalog.Extent) { e.InputRun = run(i + 1) })
 	}
 	stored := int64(0)
 	for i := range 60 {
@@ -333,6 +334,30 @@ func TestLease_ForgetsWhatNobodyAsksFor(t *testing.T) {
 	if n := len(r.Keeper.mu.queues); n > 1 {
 		t.Errorf("%d queues are kept, nobody asks for them", n)
 	}
+}
+
+// TestLease_FillsOfTheWriterOnly: only the run that writes an extent says how full it is, and no extent is fuller than
+// an extent may be.
+func TestLease_FillsOfTheWriterOnly(t *testing.T) {
+	r := newHarness(t)
+	q := r.queue("/acme/q", 3*mostBytes)
+	open, made := r.extent(q, 0, 0), core.ExtentID{ID: core.NewID(r.now)} // made: by another controller
+	told := func(by core.RunID, e core.ExtentID, bytes uint64, want uint64) {
+		t.Helper()
+		r.room(by, fillOf(q, 0, &pb.ExtentFill{Extent: e.ID[:], Last: 5, Bytes: bytes}))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if got := r.mu.queues[q].fills[e].bytes; got != want {
+			t.Errorf("after a fill of %d bytes of run %s the extent counts as one of %d bytes, want %d", bytes, by, got, want)
+		}
+	}
+	told(run(2), open, 9e18, 0)
+	told(run(1), open, 1000, 1000)
+	told(run(2), open, 9e18, 1000)
+	told(run(1), open, 9e18, mostBytes)
+	r.Alone = false
+	told(run(1), made, 1000, 1000)
+	told(run(2), made, 9e18, 1000)
 }
 
 // TestLease_BoundsWhatAHostTells: a caller that tells of extents that nobody knows, or of one queue many times, costs
