@@ -84,9 +84,19 @@ func (h *Host) catchUpUnhinted(ctx context.Context, all map[core.ExtentID]namedE
 			keys, untold[id] = append(keys, metadata.ExtentKey(queue, id)), true
 		}
 	}
-	created, err := metadata.ReadRows[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
+	found, err := metadata.GetRows(ctx, h.deps.Meta, metadata.Extents, keys, metadata.Quorum)
 	if err != nil {
 		return err
+	}
+	var created []metadata.ExtentRecord
+	for _, row := range found {
+		r, err := metadata.DecodeExtentRow(ctx, h.deps.Meta, row, metadata.Quorum)
+		if err != nil {
+			return err
+		}
+		if h.tellDamage(r); r.Known() {
+			created = append(created, r.Value)
+		}
 	}
 	_, err = h.takeIn(ctx, created, untold)
 	return err

@@ -111,7 +111,10 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 		return nil
 	}
 	var unknown []metadata.ExtentRecord
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, last.Queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, h.deps.Meta, last.Queue, metadata.Quorum) {
+		if err == nil {
+			err = h.outsideChain(ctx, r, last)
+		}
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", last.Queue, err)
 		}
@@ -130,6 +133,24 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 	h.shares.touch(last.Queue)
 	h.knows(last)
 	return nil
+}
+
+// outsideChain fails for a create row that cannot be decoded if the extent may be a place before last. The end of each
+// such place is fixed in its seal row before the head moves on. So an extent without a seal row is none of them: it is
+// last, an extent of timers, or it was lost with all of its rows, see fillGaps.
+func (h *Host) outsideChain(ctx context.Context, r metadata.ExtentRow, last core.Extent) error {
+	h.tellDamage(r)
+	if _, have := h.extents.Get(r.Value.ID); r.Known() || have || r.Value.ID == last.ID {
+		return nil
+	}
+	_, err := h.deps.Meta.Get(ctx, metadata.Seals, metadata.SealKey(r.Value.ID), metadata.Serial)
+	switch {
+	case core.CodeOf(err) == core.CodeNotFound:
+		return nil
+	case err != nil:
+		return err
+	}
+	return r.Damage
 }
 
 // fillGaps takes in places of a chain that this controller does not know since their create rows and hints were lost:

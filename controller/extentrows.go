@@ -3,10 +3,12 @@ package controller
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
 	"github.com/columbamq/columba/metadata"
 )
@@ -23,11 +25,34 @@ func (h *Host) registration(ctx context.Context, e core.Extent) (metadata.Extent
 	case !r.Created.IsZero():
 		return r, nil
 	}
+	return h.rebuilt(ctx, e)
+}
+
+// createdRow is the create row of an extent, or what a store says of it when there is none. A hint or the seal row
+// stands in for a row that cannot be decoded; without them, the record is rebuilt. Such an extent was not retired,
+// because its create row would be gone.
+func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	r, err := metadata.ReadExtentRow(ctx, h.deps.Meta, e.Queue, e.ID, metadata.Quorum)
+	if core.CodeOf(err) == core.CodeNotFound {
+		return metadata.ExtentRecord{Extent: e}, nil
+	}
+	if err != nil {
+		return metadata.ExtentRecord{}, err
+	}
+	if h.tellDamage(r); !r.Known() {
+		return h.rebuilt(ctx, e)
+	}
+	return r.Value, nil
+}
+
+// rebuilt is the create row of an extent without one that can be read.
+func (h *Host) rebuilt(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
+	r := metadata.ExtentRecord{Extent: e}
 	q, _, err := metadata.Read[metadata.QueueRecord](ctx, h.deps.Meta, metadata.Queues, metadata.QueueKey(e.Queue), metadata.Quorum)
 	if err != nil && core.CodeOf(err) != core.CodeNotFound {
 		return r, err
 	}
-	r.Created, r.Wanted, r.Home = e.ID.Time(), q.Spec.Replicas, q.Home
+	r.Created, r.Wanted, r.Home, err = e.ID.Time(), q.Spec.Replicas, q.Home, nil
 	if e.Chain > 1 {
 		r.Before, err = h.placeBefore(ctx, e)
 	}
@@ -49,9 +74,9 @@ func (h *Host) placeBefore(ctx context.Context, e core.Extent) (core.ExtentID, e
 }
 
 // writeExtent writes the hints first: a hint without an extent is found and sealed, an extent without a hint would be
-// overlooked.
+// overlooked. A create row that cannot be decoded stays as it is: a newer version may have written it.
 func (h *Host) writeExtent(ctx context.Context, r metadata.ExtentRecord, now time.Time) error {
-	if err := h.writeHints(ctx, r, now); err != nil {
+	if err := h.writeHints(ctx, r, now); err != nil || h.unread.has(metadata.Extents, metadata.ExtentKey(r.Queue, r.ID)) {
 		return err
 	}
 	return h.writeRow(ctx, r, now, metadata.Quorum)
@@ -119,4 +144,58 @@ func (h *Host) removeRows(ctx context.Context, r metadata.ExtentRecord, written 
 		}
 	}
 	return h.deps.Meta.Remove(ctx, metadata.Extents, metadata.ExtentKey(r.Queue, r.ID), written, metadata.One)
+}
+
+// known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed
+// some, of which this one has not heard. The rows are read after the group's was written, and retention reads the
+// groups after its mark: one of them meets the other, so a group that is made or rewound meanwhile gets all of an
+// extent or nothing. See extent.leaving. An extent of which no row can be decoded is left out: no position is written
+// in it, so that a group gets all of it when it is known again.
+func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent, error) {
+	extents := make(map[core.ExtentID]catalog.Extent)
+	var unhinted []metadata.ExtentRecord
+	for r, err := range metadata.ExtentRows(ctx, h.deps.Meta, queue, metadata.Quorum) {
+		if err != nil {
+			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
+		}
+		if h.tellDamage(r); !r.Known() {
+			continue
+		}
+		extents[r.Value.ID] = catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
+		if _, known := h.extents.Get(r.Value.ID); !known && r.Value.Minority == (metadata.Maker{}) && h.deps.now().Sub(r.Value.Created) >= strayAfter {
+			unhinted = append(unhinted, r.Value)
+		}
+	}
+	for _, e := range h.extents.Of(queue) {
+		extents[e.ID] = e
+	}
+	const page = 500
+	keys := make([]metadata.Key, 0, len(extents))
+	for id := range extents {
+		keys = append(keys, metadata.SealKey(id))
+	}
+	for some := range slices.Chunk(keys, page) {
+		rows, err := metadata.ReadRows[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			h.extents.Took(r)
+			extents[r.Extent.ID] = extents[r.Extent.ID].Took(r)
+		}
+	}
+	for _, r := range unhinted { // its maker died before the hints were written, or they were lost
+		if extents[r.ID].State == core.ExtentOpen {
+			if err := h.adopt(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	out := make([]catalog.Extent, 0, len(extents))
+	for _, e := range extents {
+		if e.Home.Kind == core.HomeOwn {
+			out = append(out, e)
+		}
+	}
+	return out, nil
 }

@@ -106,11 +106,15 @@ func (h *Host) learnExtent(ctx context.Context, reader, queue core.QueueID, id c
 	if known && e.Minority == (metadata.Maker{}) {
 		return nil
 	}
-	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(queue, id), metadata.Quorum)
+	r, err := metadata.ReadExtentRow(ctx, h.deps.Meta, queue, id, metadata.Quorum)
+	if err == nil {
+		h.tellDamage(r)
+		err = r.Err()
+	}
 	if err != nil {
 		return core.Errorf(core.CodeOf(err), "read the row of a new extent: %w", err)
 	}
-	_, err = h.takeIn(ctx, []metadata.ExtentRecord{r}, map[core.ExtentID]bool{id: true})
+	_, err = h.takeIn(ctx, []metadata.ExtentRecord{r.Value}, map[core.ExtentID]bool{id: true})
 	return err
 }
 

@@ -110,6 +110,7 @@ func (h *Host) load(ctx context.Context, made time.Time) (found int, err error) 
 	reading := h.unread.begin()
 	if found, err = h.loadSome(ctx, made, func(metadata.ExtentRecord) bool { return true }); err == nil {
 		h.unread.end(reading)
+		h.recheck(ctx)
 	}
 	return found, err
 }

@@ -55,7 +55,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		repaired:    prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_made_total", Help: "Copies of sealed extents made by repair."}),
 		quarantined: prometheus.NewCounter(prometheus.CounterOpts{Name: "columba_controller_copies_quarantined_total", Help: "Copies that do not count any more because they are damaged or missing."}),
 		old:         prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_extents_unknown", Help: "Old extents on stores that have no rows in the metadata and are left as they are, because they may have been retired."}),
-		unreadable:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_rows_damaged", Help: "Work hints and seal rows of the metadata that cannot be decoded; the controller leaves them out."}),
+		unreadable:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_rows_damaged", Help: "Work hints, seal rows and create rows of the metadata that cannot be decoded; the controller leaves them out."}),
 		orphans:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "columba_controller_orphans", Help: "Replicas on stores whose queue is not in the metadata."}),
 
 		skew: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "columba_controller_clock_skew_seconds", Help: "By how much the clock of a host is ahead of the median of all hosts' clocks."}, []string{"host"}),

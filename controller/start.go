@@ -84,56 +84,6 @@ func (h *Host) start(ctx context.Context, key metadata.Key, queue core.QueueID, 
 	return err
 }
 
-// known are the extents of a queue that its groups read, as the rows say: another controller may have made or sealed
-// some, of which this one has not heard. The rows are read after the group's was written, and retention reads the
-// groups after its mark: one of them meets the other, so a group that is made or rewound meanwhile gets all of an
-// extent or nothing. See extent.leaving.
-func (h *Host) known(ctx context.Context, queue core.QueueID) ([]catalog.Extent, error) {
-	extents := make(map[core.ExtentID]catalog.Extent)
-	var unhinted []metadata.ExtentRecord
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
-		if err != nil {
-			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
-		}
-		extents[r.Value.ID] = catalog.Extent{ExtentRecord: r.Value, State: core.ExtentOpen, Home: r.Value.Home}
-		if _, known := h.extents.Get(r.Value.ID); !known && r.Value.Minority == (metadata.Maker{}) && h.deps.now().Sub(r.Value.Created) >= strayAfter {
-			unhinted = append(unhinted, r.Value)
-		}
-	}
-	for _, e := range h.extents.Of(queue) {
-		extents[e.ID] = e
-	}
-	const page = 500
-	keys := make([]metadata.Key, 0, len(extents))
-	for id := range extents {
-		keys = append(keys, metadata.SealKey(id))
-	}
-	for some := range slices.Chunk(keys, page) {
-		rows, err := metadata.ReadRows[metadata.SealRecord](ctx, h.deps.Meta, metadata.Seals, some, metadata.Serial)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range rows {
-			h.extents.Took(r)
-			extents[r.Extent.ID] = extents[r.Extent.ID].Took(r)
-		}
-	}
-	for _, r := range unhinted { // its maker died before the hints were written, or they were lost
-		if extents[r.ID].State == core.ExtentOpen {
-			if err := h.adopt(ctx, r); err != nil {
-				return nil, err
-			}
-		}
-	}
-	out := make([]catalog.Extent, 0, len(extents))
-	for _, e := range extents {
-		if e.Home.Kind == core.HomeOwn {
-			out = append(out, e)
-		}
-	}
-	return out, nil
-}
-
 // inEach does something in each extent, of several at a time; the first error ends it.
 func inEach(ctx context.Context, extents []catalog.Extent, do func(ctx context.Context, e catalog.Extent) error) error {
 	g, ctx := errgroup.WithContext(ctx)

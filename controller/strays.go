@@ -262,15 +262,6 @@ func (h *Host) adopt(ctx context.Context, r metadata.ExtentRecord) error {
 	return nil
 }
 
-// createdRow is the create row of an extent, or what a store says of it when there is none.
-func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
-	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, h.deps.Meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.Quorum)
-	if core.CodeOf(err) == core.CodeNotFound {
-		return metadata.ExtentRecord{Extent: e}, nil
-	}
-	return r, err
-}
-
 // removeLeftover removes what stores still have of an extent that was retired while they were away. A store that is
 // away again, or has another disk, shows what it has when it is back.
 func (h *Host) removeLeftover(ctx context.Context, row metadata.SealRecord, x stray) (err error) {

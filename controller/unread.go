@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"sync"
@@ -11,8 +12,8 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
-// unread are the work hints and seal rows that could not be decoded when they were read last. Readings of many rows
-// leave them out, so that a damaged row holds up its own extent alone. Safe for concurrent use.
+// unread are the work hints, seal rows and create rows that could not be decoded when they were read last. Readings of
+// many rows leave them out, so that a damaged row holds up its own extent alone. Safe for concurrent use.
 type unread struct {
 	log   *slog.Logger
 	count prometheus.Gauge
@@ -54,8 +55,12 @@ func (u *unread) skips(t metadata.Table, k metadata.Key, err error) bool {
 	if skip == was {
 		return skip
 	}
+	follows := "its extent is left out"
+	if t == metadata.Extents {
+		follows = "its extent goes on by its hint or seal row, or else is left out"
+	}
 	if u.count.Set(float64(n)); skip {
-		u.log.Error("a row of the metadata cannot be decoded: it is damaged, or a newer version wrote it; its extent is left out, and all others go on; upgrade this controller, or restore the row",
+		u.log.Error("a row of the metadata cannot be decoded: it is damaged, or a newer version wrote it; "+follows+", and all others go on; upgrade this controller, or restore the row",
 			"table", t.Name, "row", k.Row, "err", err)
 	}
 	return skip
@@ -78,11 +83,51 @@ func (u *unread) begin() uint64 {
 }
 
 // end notes that a reading of all rows has come to its end. Rows that it has not met are not there any more, and count
-// no more.
+// no more. It meets no create rows, see recheck.
 func (u *unread) end(reading uint64) {
 	u.mu.Lock()
-	maps.DeleteFunc(u.mu.rows, func(_ tableKey, met uint64) bool { return met < reading })
+	maps.DeleteFunc(u.mu.rows, func(k tableKey, met uint64) bool { return met < reading && k.table != metadata.Extents.Name })
 	n := len(u.mu.rows)
 	u.mu.Unlock()
 	u.count.Set(float64(n))
 }
+
+// forget removes a row that is not there any more.
+func (u *unread) forget(k tableKey) {
+	u.mu.Lock()
+	delete(u.mu.rows, k)
+	n := len(u.mu.rows)
+	u.mu.Unlock()
+	u.count.Set(float64(n))
+}
+
+// createRows are the create rows that were left out.
+func (u *unread) createRows() (out []tableKey) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for k := range u.mu.rows {
+		if k.table == metadata.Extents.Name {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// recheck reads the create rows again that were left out, since a reading of all extents meets none of them.
+func (h *Host) recheck(ctx context.Context) {
+	for _, k := range h.unread.createRows() {
+		row, err := h.deps.Meta.Get(ctx, metadata.Extents, k.Key, metadata.Quorum)
+		switch {
+		case err == nil:
+			_, err = metadata.DecodeExtent(metadata.Extents, row)
+			h.unread.skips(metadata.Extents, k.Key, err)
+		case core.CodeOf(err) == core.CodeNotFound:
+			h.unread.forget(k)
+		default:
+			return // the next reading goes on
+		}
+	}
+}
+
+// tellDamage remembers and logs a create row that cannot be decoded. A row that is whole counts no more.
+func (h *Host) tellDamage(r metadata.ExtentRow) { h.unread.skips(metadata.Extents, r.Key, r.Damage) }

@@ -18,6 +18,9 @@ import (
 	"github.com/columbamq/columba/metadata"
 )
 
+// stateDamaged is the state of an extent of which no row of the metadata can be decoded.
+const stateDamaged = "damaged"
+
 // ListExtents answers a page of a queue's extents, oldest first. The page token is an extent's id.
 func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListExtentsRequest]) (*connect.Response[pb.ListExtentsResponse], error) {
 	path, err := core.ParseAnyQueuePath(req.Msg.GetQueue())
@@ -38,7 +41,7 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	if err != nil {
 		return nil, err
 	}
-	records, more, err := metadata.Prefix[metadata.ExtentRecord](ctx, s.shown, metadata.Extents, q.ID.String(), "", after, limit, metadata.Quorum)
+	records, more, err := metadata.ExtentRowsPage(ctx, s.shown, q.ID, after, limit, metadata.Quorum)
 	if err != nil {
 		return nil, core.Errorf(core.CodeOf(err), "list extents of queue %s: %w", path, err)
 	}
@@ -46,6 +49,10 @@ func (s *service) ListExtents(ctx context.Context, req *connect.Request[pb.ListE
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(fanOut)
 	for i, r := range records {
+		if !r.Known() {
+			out.Extents[i] = &pb.ExtentInfo{Extent: r.Key.Row, Queue: path, State: stateDamaged, Created: convert.Time(r.Value.ID.Time().UTC())}
+			continue
+		}
 		g.Go(func() (err error) {
 			out.Extents[i], err = s.extentInfo(gctx, r.Value, path)
 			return err
@@ -195,9 +202,10 @@ func (s *service) pathOfText(ctx context.Context, id string, known map[string]st
 }
 
 func (s *service) answerExtent(ctx context.Context, e core.Extent, path string) (*connect.Response[pb.ExtentInfo], error) {
-	r, _, err := metadata.Read[metadata.ExtentRecord](ctx, s.meta, metadata.Extents, metadata.ExtentKey(e.Queue, e.ID), metadata.One)
+	row, err := metadata.ReadExtentRow(ctx, s.meta, e.Queue, e.ID, metadata.One)
+	r := row.Value
 	switch {
-	case core.CodeOf(err) == core.CodeNotFound: // its queue is being removed
+	case core.CodeOf(err) == core.CodeNotFound || err == nil && !row.Known(): // its queue is being removed, or the row is damaged
 		r.Extent = e
 	case err != nil:
 		return nil, core.Errorf(core.CodeOf(err), "look up extent %s: %w", e.ID, err)

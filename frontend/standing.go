@@ -218,6 +218,9 @@ func sinceOf(m *pb.Standing) time.Time {
 
 // ownerless is what the checkpoints say of a share that nobody owns; nil when nothing of it is left.
 func (s *service) ownerless(ctx context.Context, group metadata.GroupRecord, l *lengths.Length) (*pb.WhyStuckResponse, error) {
+	if l.Damage != nil {
+		return &pb.WhyStuckResponse{Reason: string(stuck.RowDamaged), Text: stuck.RowDamaged.Text(), Detail: l.Damage.Error(), Extents: 1}, nil
+	}
 	state, err := s.saved(ctx, group, l.Extent)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,10 @@ func (r *Runner) known(ctx context.Context, o *metadata.OperationRecord) (map[co
 
 // extents adds those of a queue: those the controller knows, and those that it has not heard of yet.
 func (r *Runner) extents(ctx context.Context, queue core.QueueID, out map[core.ExtentID]metadata.ExtentRecord) error {
-	for e, err := range metadata.All[metadata.ExtentRecord](ctx, r.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
+	for e, err := range metadata.ExtentRows(ctx, r.Meta, queue, metadata.Quorum) {
+		if err == nil {
+			err = e.Err()
+		}
 		if err != nil {
 			return core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/columbamq/columba/controller/catalog"
 	"github.com/columbamq/columba/core"
@@ -32,9 +33,12 @@ func (k *Keeper) brought(ctx context.Context, queue core.QueueID, known []catalo
 	for _, e := range known {
 		byID[e.ID], unsure[e.ID] = e, true
 	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, k.meta, metadata.Extents, queue.String(), metadata.One) {
+	for r, err := range metadata.ExtentRows(ctx, k.meta, queue, metadata.One) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
+		}
+		if !r.Known() { // nothing says how large it is
+			continue
 		}
 		e, there := byID[r.Value.ID]
 		if !there {
@@ -62,4 +66,14 @@ func (k *Keeper) brought(ctx context.Context, queue core.QueueID, known []catalo
 		byID[ids[row.Key]] = byID[ids[row.Key]].Took(seal)
 	}
 	return slices.Collect(maps.Values(byID)), nil
+}
+
+// mostBytes bounds what an extent may hold: input hosts replace it at a quarter of that.
+const mostBytes = 1 << 30
+
+type fill struct {
+	run   core.RunID // that tells of it
+	last  core.Seq
+	bytes uint64
+	told  time.Time // last
 }

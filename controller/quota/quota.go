@@ -86,13 +86,6 @@ type pending struct {
 	handovers uint64 // of the tenure in which it said so
 }
 
-type fill struct {
-	run   core.RunID // that tells of it
-	last  core.Seq
-	bytes uint64
-	told  time.Time // last
-}
-
 const (
 	// rulesFor and specsFor are how old the records of namespaces and queues may be.
 	rulesFor, specsFor = time.Second, 3 * time.Second
@@ -102,8 +95,6 @@ const (
 	mostNamespaces, mostQueues = 10_000, 10_000
 	// mostFills bounds the extents of a queue that hosts tell of and this controller does not know: they are new.
 	mostFills = 1000
-	// mostBytes bounds what an extent may hold: input hosts replace it at a quarter of that.
-	mostBytes = 1 << 30
 )
 
 // New makes a keeper.

@@ -45,6 +45,7 @@ const (
 	SeekPending        Reason = "seek_pending"
 	MetadataCut        Reason = "metadata_cut"
 	MetadataOutage     Reason = "metadata_outage"
+	RowDamaged         Reason = "row_damaged"
 )
 
 // texts say what a reason means and what to do about it.
@@ -77,6 +78,7 @@ var texts = map[Reason]string{
 	Disabled:           "the group or its queue is disabled or send-only; detail says which. `columba update group QUEUE GROUP --status enabled` enables the group, `columba update queue QUEUE --status enabled` the queue",
 	NoOwner:            "no output host owns this extent of the group. `columba list hosts` shows whether the controller and an output host are up",
 	OwnerUnreachable:   "the output host that owns this extent of the group does not answer. Another one takes over when the controller finds it gone; `columba list hosts` shows its state",
+	RowDamaged:         "the row of the metadata that describes an extent cannot be decoded; detail names it. The group gets no messages of that extent, and gets all of the others. Upgrade the hosts if a newer version wrote the row; otherwise restore the row",
 	SeekPending:        "a seek of the group is under way, and a controller finishes it within a minute; the group stays where it is until then. `columba show group QUEUE GROUP` shows the new place, `columba list audit QUEUE` how it ended",
 	MetadataCut: "the network is cut, and this side has no majority of the metadata. Here a group of an AP queue gets only messages that were published on this side since; " +
 		"groups of CP queues, and groups that deliver at most once, wait. Run the command on the other side for the rest. `columba list hosts` names what cannot be reached: check the network",

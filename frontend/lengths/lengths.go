@@ -24,6 +24,9 @@ type Length struct {
 	Last  core.Seq            // its end, or what is committed
 	Known bool                // false: no store could tell, or none was asked
 	asked bool                // its stores were
+	// Damage is why no row that describes the extent can be decoded; nil: the extent is known. Else it has only its id and
+	// queue, and its length stays unknown.
+	Damage error
 }
 
 // Readers are the stores that the extent may be read from, those that have all of it first.
@@ -89,11 +92,11 @@ func (g Gauge) OfQueue(ctx context.Context, queue core.QueueID, group core.Group
 // Ends is OfQueue without a question to the stores: the lengths of extents without an end are not known.
 func (g Gauge) Ends(ctx context.Context, queue core.QueueID, group core.GroupID) ([]*Length, error) {
 	var all []*Length
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, g.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, g.Meta, queue, metadata.Quorum) {
 		if err != nil {
 			return nil, core.Errorf(core.CodeOf(err), "list the extents of queue %s: %w", queue, err)
 		}
-		all = append(all, &Length{Extent: r.Value.Extent})
+		all = append(all, &Length{Extent: r.Value.Extent, Damage: r.Err()})
 	}
 	reads, rctx := errgroup.WithContext(ctx)
 	reads.SetLimit(lookUpsAtOnce)

@@ -23,23 +23,41 @@ const (
 func (d Deletion) fence(ctx context.Context, q metadata.QueueRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
-	open, err := d.openExtents(ctx, q.ID)
-	if err == nil {
+	open, damage, err := d.openExtents(ctx, q.ID)
+	listed := err == nil
+	if listed {
 		err = d.sealAll(ctx, open)
 	}
-	if err != nil {
-		code := core.CodeUnavailable
-		if core.CodeOf(err) == core.CodeNoMajority {
-			code = core.CodeUnknown
-		}
-		return core.Errorf(code, "queue %s is deleted, but messages can still be stored in it until its %d open extents are sealed, so its path is not free yet; a controller goes on with it, start the stores that are away (`columba list hosts`): %v",
-			q.Spec.Path, len(open), err)
+	if err == nil && damage == nil {
+		return nil
 	}
-	return nil
+	return fenceError(q.Spec.Path, open, listed, damage, err)
+}
+
+// fenceError says what keeps the path of a deleted queue from being free: a damaged row, or extents that are open, if
+// they could be listed.
+func fenceError(path string, open []core.Extent, listed bool, damage, err error) error {
+	const deleted = "queue %s is deleted, but messages can still be stored in it until "
+	code := core.CodeUnavailable
+	switch core.CodeOf(err) {
+	case core.CodeNoMajority:
+		code = core.CodeUnknown
+	case core.CodeCorrupt:
+		code = core.CodeCorrupt
+	}
+	switch {
+	case err == nil:
+		return core.Errorf(core.CodeCorrupt, deleted+"a row of the metadata that describes an extent can be decoded, so its path is not free yet; upgrade the hosts if a newer version wrote the row, otherwise restore it, and a controller goes on: %w", path, damage)
+	case !listed:
+		return core.Errorf(code, deleted+"its extents are sealed, and they cannot be listed, so its path is not free yet; a controller goes on with it: %v", path, err)
+	}
+	return core.Errorf(code, deleted+"its %d open extents are sealed, so its path is not free yet; a controller goes on with it, start the stores that are away (`columba list hosts`): %v", path, len(open), err)
 }
 
 // openExtents are the extents of a queue that have no end, as far as a copy of the metadata says that may be behind.
-func (d Deletion) openExtents(ctx context.Context, queue core.QueueID) (open []core.Extent, err error) {
+// damage is why an extent that may be open is not among them: its create row cannot be decoded, and it has neither a
+// hint nor a seal row.
+func (d Deletion) openExtents(ctx context.Context, queue core.QueueID) (open []core.Extent, damage, err error) {
 	var page []core.Extent
 	flush := func() error {
 		keys := make([]metadata.Key, len(page))
@@ -65,17 +83,22 @@ func (d Deletion) openExtents(ctx context.Context, queue core.QueueID) (open []c
 		page = page[:0]
 		return nil
 	}
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, d.Meta, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, d.Meta, queue, metadata.Quorum) {
 		if err != nil {
-			return open, err
+			return open, damage, err
+		}
+		if !r.Known() {
+			damage = core.Errorf(core.CodeCorrupt, "create row %s: %w", r.Key.Row, r.Damage)
+			continue
 		}
 		if page = append(page, r.Value.Extent); len(page) == fencePage {
 			if err := flush(); err != nil {
-				return open, err
+				return open, damage, err
 			}
 		}
 	}
-	return open, flush()
+	err = flush()
+	return open, damage, err
 }
 
 // sealAll answers the first error.

@@ -49,7 +49,10 @@ func (x *Inspector) ListTimers(ctx context.Context, req *pb.ListTimersRequest) (
 	}
 	out := &pb.PeekResponse{}
 	now := x.host.Now()
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.shown, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, x.shown, queue, metadata.Quorum) {
+		if err == nil {
+			err = r.Err()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -136,9 +139,13 @@ const dueRounds = 16
 // then. One that cannot be read does not hide the others.
 func (x *Inspector) lookUpDue(ctx context.Context, queue core.QueueID, group core.GroupID, due time.Time, f func(at core.Receipt, enqueued int64, record []byte) error) error {
 	var failed []error
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, x.host.Meta(), queue, metadata.Quorum) {
 		if err != nil {
 			return err
+		}
+		if err := r.Err(); err != nil {
+			failed = append(failed, err)
+			continue
 		}
 		e := r.Value.Extent
 		if over, err := x.allDue(ctx, e, due.Add(-time.Millisecond)); err != nil || over { // of a log, or nothing as late as that

@@ -22,7 +22,10 @@ const peekBytes = 1 << 20
 // receipt, extent by extent, oldest first, until it says false. Extents that skip is true for are left out; nil: none
 // is.
 func (x *Inspector) scan(ctx context.Context, queue core.QueueID, group core.GroupID, after core.Receipt, skip func(core.Extent) (bool, error), f func(stored) (bool, error)) error {
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.shown, metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, x.shown, queue, metadata.Quorum) {
+		if err == nil {
+			err = r.Err()
+		}
 		if err != nil {
 			return err
 		}

@@ -41,9 +41,13 @@ func (x *Inspector) EachDue(ctx context.Context, queue core.QueueID, due []int64
 // again.
 func (x *Inspector) lookIn(ctx context.Context, queue core.QueueID, look func(core.Extent) (more bool, err error)) error {
 	var failed []error
-	for r, err := range metadata.All[metadata.ExtentRecord](ctx, x.host.Meta(), metadata.Extents, queue.String(), metadata.Quorum) {
+	for r, err := range metadata.ExtentRows(ctx, x.host.Meta(), queue, metadata.Quorum) {
 		if err != nil {
 			return err
+		}
+		if err := r.Err(); err != nil {
+			failed = append(failed, err)
+			continue
 		}
 		e := r.Value.Extent
 		more, err := look(e)
