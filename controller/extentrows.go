@@ -45,6 +45,32 @@ func (h *Host) createdRow(ctx context.Context, e core.Extent) (metadata.ExtentRe
 	return r.Value, nil
 }
 
+// wasMade fails for an extent that this controller does not know, and that no row and no store shows: a seal row of it
+// would stay sealing for ever. CodeNotFound. The first seal of a known extent reads nothing here.
+func (h *Host) wasMade(ctx context.Context, o order) error {
+	e := o.extent
+	if _, known := h.extents.Get(e.ID); known || o.found || h.strays.has(e) {
+		return nil
+	}
+	if created, err := h.createdRow(ctx, e); err != nil || !created.Created.IsZero() {
+		return err
+	}
+	for _, hint := range []metadata.Hint{metadata.HintLive, metadata.HintOpen} {
+		found, err := h.hints(ctx, hint, []core.ExtentID{e.ID})
+		if err != nil {
+			return err
+		}
+		if r, hinted := found[e.ID]; hinted && r.Extent.Equal(e) {
+			return nil
+		}
+	}
+	head, err := metadata.ReadHead(ctx, h.deps.Meta, e.Queue, metadata.Quorum)
+	if err == nil && !head.Extent.Equal(e) {
+		err = core.Errorf(core.CodeNotFound, "it has no create row, no hint and no head, and no store has shown it; if a store has it, it is registered within %s of the store's next inventory", strayAfter)
+	}
+	return err
+}
+
 // rebuilt is the create row of an extent without one that can be read.
 func (h *Host) rebuilt(ctx context.Context, e core.Extent) (metadata.ExtentRecord, error) {
 	r := metadata.ExtentRecord{Extent: e}

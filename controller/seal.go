@@ -31,6 +31,7 @@ type order struct {
 	gone core.HostID
 	// quarantined: that counts for what damaged copies may have, too.
 	quarantined bool
+	found       bool // a store has the extent
 }
 
 // input is what a sealer with this order knows when the row is as it is.
@@ -224,6 +225,9 @@ func (h *Host) beginSeal(ctx context.Context, o order) (row metadata.SealRecord,
 	} else if core.CodeOf(err) == core.CodeNotFound {
 		if err := h.neverSealed(ctx, e); err != nil {
 			return row, made, err
+		}
+		if err := h.wasMade(ctx, o); err != nil {
+			return row, made, core.Errorf(core.CodeOf(err), "seal extent %s: %w", e.ID, err)
 		}
 		var created metadata.Row
 		var unhinted error

@@ -97,6 +97,14 @@ func (s *strays) due(now time.Time) (out []stray) {
 	return out
 }
 
+// has reports whether a store has an extent with this tuple.
+func (s *strays) has(e core.Extent) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.mu.byID[e.ID]
+	return x != nil && x.extent.Equal(e)
+}
+
 // looked notes what came of a look; strayKnown forgets the stray.
 func (s *strays) looked(id core.ExtentID, v strayVerdict, after time.Time) {
 	s.mu.Lock()
@@ -248,7 +256,7 @@ func (h *Host) settleStray(ctx context.Context, x stray) (strayVerdict, error) {
 		return strayOld, nil
 	}
 	h.log.Warn("an extent whose rows were lost is registered again", "extent", id, "queue", x.extent.Queue)
-	_, err = h.seal(ctx, order{extent: x.extent, reason: "registered again"})
+	_, err = h.seal(ctx, order{extent: x.extent, reason: "registered again", found: true})
 	return strayKnown, err
 }
 
