@@ -22,6 +22,8 @@ const (
 	compressMsg = 9
 	hasCrcMsg   = 12
 	errMsg      = 13
+
+	httpGet = 'G' // of no message: the begin of a question by HTTP
 )
 
 // The types with which a stream of this build begins. Every other type is refused: memberlist would unpack the 31 KiB
@@ -125,8 +127,13 @@ func (t *transport) admit(conn net.Conn) {
 	}
 }
 
-// refused tells of a stream that began with a type of no member.
+// refused tells of a stream that began with a type of no member. Questions by HTTP are usual: a host that joins asks
+// whether the address is one that takes clients.
 func (t *transport) refused(from net.Addr, kind byte) {
+	if kind == httpGet {
+		t.log.Debug("gossip: a stream by HTTP is refused", telemetry.KeyPeer, from)
+		return
+	}
 	t.log.Warn("gossip: a stream is refused: no member sends its type; look who sends it", telemetry.KeyPeer, from, "type", kind)
 }
 

@@ -60,6 +60,10 @@ func TestTransport_RefusesStreamsThatNoMemberSends(t *testing.T) {
 			t.Errorf("%s stream: memberlist answered %q, want that it never saw the stream", what, got)
 		}
 	}
+	quiet := start(t, host("quiet"), nil)
+	if got := answer(t, quiet.Address(), []byte("GET /readyz HTTP/1.1\r\n\r\n")); len(got) != 0 || quiet.log.has("is refused") {
+		t.Errorf("by HTTP: answered %q, and the log says\n%s", got, quiet.log.text.String())
+	}
 	if !a.log.has("gossip: a stream is refused") {
 		t.Errorf("the log does not say that streams were refused:\n%s", a.log.text.String())
 	}
@@ -113,6 +117,10 @@ func TestTransport_StreamsAreBounded(t *testing.T) {
 	}
 	if n := a.transport.streamsOpen(); n > fromOne {
 		t.Errorf("%d streams are open from one address, want at most %d", n, fromOne)
+	}
+	quiet := start(t, host("quiet"), nil)
+	if got := answer(t, quiet.Address(), []byte("GET /readyz HTTP/1.1\r\n\r\n")); len(got) != 0 || quiet.log.has("is refused") {
+		t.Errorf("by HTTP: answered %q, and the log says\n%s", got, quiet.log.text.String())
 	}
 	if !a.log.has("gossip: a stream is refused") {
 		t.Errorf("the log does not say that a stream was refused:\n%s", a.log.text.String())
