@@ -255,7 +255,7 @@ func (s *Session) supersededLocked(now time.Time) bool {
 		return false
 	}
 	if s.mu.twins.Failed(now) {
-		s.cfg.Log.Error("this controller leaves its session lease to another process, which claims the same host id and was started later; was a data directory copied? stop one of the two")
+		s.cfg.Log.Error("two live processes have the id of this host, and this one is the older: it leaves its session lease to the other one; was a data directory copied? stop one of the two")
 	}
 	return true
 }
