@@ -108,7 +108,7 @@ func (c *harness) addOutput(id core.HostID) *fakeOutput {
 	out := &fakeOutput{}
 	mux := http.NewServeMux()
 	mux.Handle(columbav1connect.NewOutputServiceHandler(out))
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if ahead := out.ahead.Load(); ahead != 0 {
 			w.Header().Set("Date", time.Now().Add(time.Duration(ahead)).UTC().Format(http.TimeFormat))
 		}

@@ -52,7 +52,11 @@ func TestPull_FindsANewOwner(t *testing.T) {
 				}
 				got <- len(res.GetMessages())
 			}()
-			<-waits
+			select {
+			case <-waits:
+			case n := <-got:
+				t.Fatalf("the pull ended with %d messages, and asked nobody", n)
+			}
 			if x.moves {
 				c.assign(g, e, 2, other)
 			} else {
