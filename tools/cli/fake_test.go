@@ -45,6 +45,7 @@ type fakeServer struct {
 	letters []*pb.DeadLetter
 	last    proto.Message // the latest request about tokens or a seal
 	away    atomic.Int32  // so many questions for depths are not answered
+	slow    atomic.Int32  // so many questions for a later page of queues do not end in time
 	silent  atomic.Bool   // some controllers do not answer
 	outage  atomic.Bool   // no majority of the metadata answers a look-up of hosts
 	strays  atomic.Int64  // extents of unknown queues, beside one
@@ -134,6 +135,9 @@ func (s *fakeServer) GetQueue(_ context.Context, r *connect.Request[pb.GetQueueR
 }
 
 func (s *fakeServer) ListQueues(_ context.Context, r *connect.Request[pb.ListQueuesRequest]) (*connect.Response[pb.ListQueuesResponse], error) {
+	if r.Msg.After != "" && s.slow.Add(-1) >= 0 {
+		return nil, fail(core.CodeDeadline, "metadata could not be read in time")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	res := &pb.ListQueuesResponse{}

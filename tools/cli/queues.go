@@ -258,7 +258,7 @@ func (a *app) pages(out *printer, what string, fetch func(after string) (next st
 func (a *app) pagesOr(out *printer, none func(), fetch func(after string) (next string, err error)) error {
 	after := ""
 	for {
-		next, err := fetch(after)
+		next, err := a.page(after, fetch)
 		if err != nil {
 			out.flush()
 			return err
@@ -275,6 +275,23 @@ func (a *app) pagesOr(out *printer, none func(), fetch func(after string) (next 
 		none()
 	}
 	return out.close()
+}
+
+// page fetches one page. A later page than the first is asked for again while --timeout lasts and no server can answer
+// for now: what was printed is of no use without the rest.
+func (a *app) page(after string, fetch func(after string) (next string, err error)) (next string, err error) {
+	for until := time.Now().Add(a.timeout); ; {
+		next, err = fetch(after)
+		switch core.CodeOf(err) {
+		case core.CodeUnavailable, core.CodeNoMajority, core.CodeDraining, core.CodeDeadline:
+		default:
+			return next, err
+		}
+		if after == "" || !time.Now().Add(retryEach).Before(until) {
+			return next, err
+		}
+		<-time.After(retryEach)
+	}
 }
 
 func optional(cmd *cobra.Command, name string, d time.Duration) *durationpb.Duration {
