@@ -135,9 +135,9 @@ func (h *Host) knowChain(ctx context.Context, last core.Extent) error {
 	return nil
 }
 
-// outsideChain fails for a create row that cannot be decoded if the extent may be a place before last. The end of each
-// such place is fixed in its seal row before the head moves on. So an extent without a seal row is none of them: it is
-// last, an extent of timers, or it was lost with all of its rows, see fillGaps.
+// outsideChain fails for a create row that cannot be decoded if the extent may be a place before last. The seal row of
+// each such place has its end before the head moves on. So an extent without a seal row stands outside: the extent is
+// last, or has timers, or was lost with all of its rows, see fillGaps.
 func (h *Host) outsideChain(ctx context.Context, r metadata.ExtentRow, last core.Extent) error {
 	h.tellDamage(r)
 	if _, have := h.extents.Get(r.Value.ID); r.Known() || have || r.Value.ID == last.ID {

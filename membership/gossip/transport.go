@@ -205,7 +205,7 @@ type stream struct {
 	once    sync.Once
 }
 
-// Read implements net.Conn. It fails with errStreamType for good when the first byte is none of s.types.
+// Read implements net.Conn. It fails with errStreamType for good when s.types lack the first byte.
 func (s *stream) Read(b []byte) (int, error) {
 	if s.err != nil {
 		return 0, s.err
